@@ -1,6 +1,7 @@
 """A directory of collections, and one collection in it."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from tests.support.index.fake_backend import make_linked
 from tests.support.index.items import DIM, SQUARED, Make
+from tests.support.index.saved_graph import Restart, change_file, opened
 
 
 @pytest.fixture
@@ -31,6 +33,19 @@ def catalog(tmp_path: Path, policies: Policies) -> Iterator[Catalog]:
     opened.load()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def restart(catalog: Catalog, tmp_path: Path) -> Restart:
+    def restart(
+        sql: str = "", *parameters: object, policies: Policies = POLICIES
+    ) -> AbstractContextManager[StoredCollection]:
+        catalog.close()
+        if sql:
+            change_file(tmp_path, sql, *parameters)
+        return opened(tmp_path, policies)
+
+    return restart
 
 
 @pytest.fixture

@@ -10,27 +10,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import KernelPCA
 
-from gcws_search.index import (
-    NO_NEIGHBOUR,
-    CollectionConfig,
-    ExactParams,
-    FourierParams,
-    GcwsParams,
-    InvalidParameter,
-    InvalidVector,
-    ItemBatch,
-    ItemMap,
-    ItemNotFound,
-    MapParams,
-    NamedVector,
-    Places,
-    SparseVector,
-    StoredCollection,
-    Transform,
-    map_items,
-    parse_filter,
-    profile,
-)
+from gcws_search import index as ix
 from gcws_search.index.collection.item_map import kernel_pca
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.adapters import signed_row
@@ -40,7 +20,7 @@ from tests.support.index.small_index import all_scores
 from tests.support.statistics import SIGMAS
 
 DIM = 12
-TRANSFORMS = [Transform(), Transform(power=0.5, normalize="l2")]
+TRANSFORMS = [ix.Transform(), ix.Transform(power=0.5, normalize="l2")]
 
 
 def signed(rng: np.random.Generator, n: int, dim: int = DIM) -> Floats:
@@ -51,19 +31,19 @@ def signed(rng: np.random.Generator, n: int, dim: int = DIM) -> Floats:
 
 
 def filled(
-    rows: Floats, config: CollectionConfig, payloads: Sequence[bytes | None] | None = None
-) -> StoredCollection:
-    sparse = [SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
+    rows: Floats, config: ix.CollectionConfig, payloads: Sequence[bytes | None] | None = None
+) -> ix.StoredCollection:
+    sparse = [ix.SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
     return in_memory(config, sparse, payloads)
 
 
 def shown(
-    collection: StoredCollection, also: Sequence[object] = (), **params: int | str
-) -> ItemMap:
-    return map_items(collection.memory, MapParams(**params), also=[*also])  # type: ignore[arg-type, list-item]
+    collection: ix.StoredCollection, also: Sequence[object] = (), **params: int | str
+) -> ix.ItemMap:
+    return ix.map_items(collection.memory, ix.MapParams(**params), also=[*also])  # type: ignore[arg-type, list-item]
 
 
-def stored(collection: StoredCollection, dim: int = DIM) -> Floats:
+def stored(collection: ix.StoredCollection, dim: int = DIM) -> Floats:
     """Return all rows as they are scored."""
     rows = np.zeros((len(collection), dim), np.float32)
     for number in range(len(rows)):
@@ -72,7 +52,15 @@ def stored(collection: StoredCollection, dim: int = DIM) -> Floats:
     return rows
 
 
-def assert_nearest(found: Places, scores: Float64s) -> None:
+def assert_nearest_within(found: ix.ItemMap, vectors: Floats) -> None:
+    """Check the neighbours of a sample of some vectors."""
+    chosen = vectors[[*map(int, found.ids)]]
+    scores = all_scores(chosen, chosen, vectors.shape[1])
+    np.fill_diagonal(scores, -1)
+    assert_nearest(found.sample, scores)
+
+
+def assert_nearest(found: ix.Places, scores: Float64s) -> None:
     """Check neighbours against the scores of all pairs; equal scores may stand in any order."""
     best = -np.sort(-scores, axis=1)[:, : found.scores.shape[1]]
     np.testing.assert_allclose(found.scores, best, rtol=1e-6)
@@ -83,13 +71,13 @@ def assert_nearest(found: Places, scores: Float64s) -> None:
 
 @pytest.mark.parametrize(
     ("dim", "transform"),
-    [*itertools.product([DIM, 5000, None], TRANSFORMS), (DIM, Transform(center=(0.5,) * DIM))],
+    [*itertools.product([DIM, 5000, None], TRANSFORMS), (DIM, ix.Transform(center=(0.5,) * DIM))],
     ids=str,
 )
 def test_neighbours_and_places_are_those_of_the_exact_scores(
-    rng: np.random.Generator, dim: int | None, transform: Transform
+    rng: np.random.Generator, dim: int | None, transform: ix.Transform
 ) -> None:
-    config = CollectionConfig(dim=dim, transform=transform, backend=ExactParams())
+    config = ix.CollectionConfig(dim=dim, transform=transform, backend=ix.ExactParams())
     collection = filled(signed(rng, 80), config)
     found = shown(collection)
     rows = stored(collection)
@@ -97,43 +85,35 @@ def test_neighbours_and_places_are_those_of_the_exact_scores(
     expected = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit_transform(scores)
     signs = np.sign((found.sample.xy * expected).sum(axis=0))
     np.testing.assert_allclose(found.sample.xy, expected * signs, atol=1e-5)
-    np.fill_diagonal(scores, -1)
     assert found.ids == [*map(str, range(80))]
     assert found.sample.neighbours.shape == (80, 15)
-    assert_nearest(found.sample, scores)
+    assert_nearest_within(found, rows)
 
 
 def test_a_sample_has_its_neighbours_within_itself(rng: np.random.Generator) -> None:
-    collection = filled(signed(rng, 300), CollectionConfig(dim=DIM))
+    collection = filled(signed(rng, 300), ix.CollectionConfig(dim=DIM))
     found = shown(collection, sample=90, landmarks=20)
     rows = [*map(int, found.ids)]
     assert len({*rows}) == 90
     assert rows == sorted(rows) != [*range(90)]
-    vectors = stored(collection)[rows]
-    scores = all_scores(vectors, vectors, DIM)
-    np.fill_diagonal(scores, -1)
-    assert_nearest(found.sample, scores)
+    assert_nearest_within(found, stored(collection))
 
 
 def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> None:
     rows = np.abs(signed(rng, 1100, 512))
-    collection = filled(rows, CollectionConfig(dim=512, backend=ExactParams()))
+    collection = filled(rows, ix.CollectionConfig(dim=512, backend=ix.ExactParams()))
     assert collection.memory.view.vectors.copies is not None
-    found = shown(collection, sample=200)
-    chosen = rows[[*map(int, found.ids)]]
-    scores = all_scores(chosen, chosen, 512)
-    np.fill_diagonal(scores, -1)
-    assert_nearest(found.sample, scores)
+    assert_nearest_within(shown(collection, sample=200), rows)
 
 
-@pytest.mark.parametrize("backend", [GcwsParams(), ExactParams()])
+@pytest.mark.parametrize("backend", [ix.GcwsParams(), ix.ExactParams()])
 @pytest.mark.parametrize("sample", [60, 200])
 def test_neighbours_of_a_large_sample_are_searched_for(
-    rng: np.random.Generator, backend: GcwsParams | ExactParams, sample: int
+    rng: np.random.Generator, backend: ix.GcwsParams | ix.ExactParams, sample: int
 ) -> None:
-    collection = filled(signed(rng, 200), CollectionConfig(dim=DIM, backend=backend))
+    collection = filled(signed(rng, 200), ix.CollectionConfig(dim=DIM, backend=backend))
     exact = shown(collection, sample=sample)
-    found = map_items(collection.memory, MapParams(sample=sample), max_read=0, min_share=0.0)
+    found = ix.map_items(collection.memory, ix.MapParams(sample=sample), max_read=0, min_share=0.0)
     assert found.ids == exact.ids
     assert found.sample.xy.tolist() == exact.sample.xy.tolist()
     # Of so few rows all are scanned; what is left out of a promise of 0.9 is not tested here.
@@ -143,10 +123,10 @@ def test_neighbours_of_a_large_sample_are_searched_for(
 def test_a_graph_finds_most_neighbours_of_a_large_sample(rng: np.random.Generator) -> None:
     centres = rng.standard_normal((50, DIM))
     rows = centres[rng.integers(50, size=2600)] + rng.standard_normal((2600, DIM)) / 4
-    collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM))
+    collection = filled(rows.astype(np.float32), ix.CollectionConfig(dim=DIM))
     collection.finish_background_work()
     exact = shown(collection, sample=1500)
-    found = map_items(collection.memory, MapParams(sample=1500), max_read=0, min_share=0.0)
+    found = ix.map_items(collection.memory, ix.MapParams(sample=1500), max_read=0, min_share=0.0)
     assert (found.sample.neighbours[:, 0] != np.arange(1500)).all()
     least = exact.sample.scores[:, -1:]
     assert (found.sample.scores >= least).mean() >= 0.85
@@ -156,7 +136,7 @@ def test_the_same_seed_shows_the_same_items_after_deletions_and_compaction(
     rng: np.random.Generator,
 ) -> None:
     rows = signed(rng, 120)
-    collection = filled(rows, CollectionConfig(dim=DIM))
+    collection = filled(rows, ix.CollectionConfig(dim=DIM))
     doomed = [*map(str, range(0, 120, 3))]
     collection.delete(doomed)
     before = shown(collection, sample=30, seed=7)
@@ -171,9 +151,9 @@ def test_the_same_seed_shows_the_same_items_after_deletions_and_compaction(
 
 def test_a_filter_says_which_items_are_drawn(rng: np.random.Generator) -> None:
     payloads = [json.dumps({"n": n % 4}).encode() for n in range(60)]
-    collection = filled(signed(rng, 60), CollectionConfig(dim=DIM), payloads)
-    where = parse_filter({"must": {"key": "n", "match": {"value": 3}}})
-    found = map_items(collection.memory, MapParams(key="n"), where=where)
+    collection = filled(signed(rng, 60), ix.CollectionConfig(dim=DIM), payloads)
+    where = ix.parse_filter({"must": {"key": "n", "match": {"value": 3}}})
+    found = ix.map_items(collection.memory, ix.MapParams(key="n"), where=where)
     assert [*map(int, found.ids)] == [*range(3, 60, 4)]
     assert found.values == [3] * 15
     assert found.sample.neighbours.shape == (15, 14)
@@ -182,8 +162,8 @@ def test_a_filter_says_which_items_are_drawn(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dim", [DIM, 5000, None])
 def test_ids_and_vectors_are_placed_too(rng: np.random.Generator, dim: int | None) -> None:
     rows = signed(rng, 50)
-    collection = filled(rows, CollectionConfig(dim=dim))
-    sent = SparseVector(np.flatnonzero(rows[4]), rows[4][rows[4] != 0])
+    collection = filled(rows, ix.CollectionConfig(dim=dim))
+    sent = ix.SparseVector(np.flatnonzero(rows[4]), rows[4][rows[4] != 0])
     plain = rows[4].tolist() if dim == DIM else sent
     found = shown(collection, ["4", plain, "7"])
     np.testing.assert_allclose(found.also.xy, found.sample.xy[[4, 4, 7]], atol=1e-5)
@@ -196,15 +176,15 @@ def test_ids_and_vectors_are_placed_too(rng: np.random.Generator, dim: int | Non
 
 
 def test_an_item_alone_has_no_neighbour_but_one_beside_it_has(rng: np.random.Generator) -> None:
-    collection = filled(signed(rng, 1), CollectionConfig(dim=DIM))
+    collection = filled(signed(rng, 1), ix.CollectionConfig(dim=DIM))
     found = shown(collection, ["0", [1.0] * DIM])
     assert found.sample.neighbours.shape == (1, 0)
-    assert found.also.neighbours.tolist() == [[NO_NEIGHBOUR], [0]]
+    assert found.also.neighbours.tolist() == [[ix.NO_NEIGHBOUR], [0]]
     assert found.sample.xy.tolist() == [[0, 0]]
 
 
 def test_nothing_is_shown_of_no_items() -> None:
-    collection = StoredCollection.in_memory("things", CollectionConfig(dim=2))
+    collection = ix.StoredCollection.in_memory("things", ix.CollectionConfig(dim=2))
     found = shown(collection, [[1.0, 2.0]])
     assert (found.ids, len(found.sample.xy), found.also.xy.tolist()) == ([], 0, [[0, 0]])
     assert found.also.neighbours.shape == (1, 0)
@@ -212,10 +192,10 @@ def test_nothing_is_shown_of_no_items() -> None:
 
 @pytest.mark.parametrize("dim", [DIM, 5000])
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=["plain", "power"])
-def test_unknown_names_count(rng: np.random.Generator, dim: int, transform: Transform) -> None:
-    collection = filled(signed(rng, 30), CollectionConfig(dim=dim, transform=transform))
+def test_unknown_names_count(rng: np.random.Generator, dim: int, transform: ix.Transform) -> None:
+    collection = filled(signed(rng, 30), ix.CollectionConfig(dim=dim, transform=transform))
     collection.set_names(["acid", "body"])
-    given = NamedVector(["acid", "never seen"], [1.0, 2.0])
+    given = ix.NamedVector(["acid", "never seen"], [1.0, 2.0])
     found = shown(collection, [given])
     for place, score in zip(
         found.also.neighbours[0].tolist(), found.also.scores[0].tolist(), strict=True
@@ -226,7 +206,7 @@ def test_unknown_names_count(rng: np.random.Generator, dim: int, transform: Tran
 def test_values_are_first_scalars(rng: np.random.Generator) -> None:
     values: list[object] = [3, 2.5, True, "x" * 300, ["b", "c"], {"a": 1}, None, 2**80, -(2**63)]
     payloads: list[bytes | None] = [json.dumps({"of": {"n": value}}).encode() for value in values]
-    collection = filled(signed(rng, 10), CollectionConfig(dim=DIM), [*payloads, None])
+    collection = filled(signed(rng, 10), ix.CollectionConfig(dim=DIM), [*payloads, None])
     found = shown(collection, key="of.n").values
     assert found == [3, 2.5, True, "x" * 255, "b", None, None, 2.0**80, -(2**63), None]
     assert shown(collection).values is None
@@ -236,8 +216,8 @@ def test_values_are_first_scalars(rng: np.random.Generator) -> None:
 def test_other_backends_have_the_same_map(rng: np.random.Generator) -> None:
     rows = signed(rng, 60)
     expected, found = (
-        shown(filled(rows, CollectionConfig(dim=DIM, backend=backend)), sample=40)
-        for backend in (ExactParams(), FourierParams(kind="rff", features=16))
+        shown(filled(rows, ix.CollectionConfig(dim=DIM, backend=backend)), sample=40)
+        for backend in (ix.ExactParams(), ix.FourierParams(kind="rff", features=16))
     )
     assert found.sample.xy.tolist() == expected.sample.xy.tolist()
     assert found.sample.scores.tolist() == expected.sample.scores.tolist()
@@ -255,24 +235,24 @@ def test_other_backends_have_the_same_map(rng: np.random.Generator) -> None:
     ids=str,
 )
 def test_numbers_out_of_range_are_refused(params: dict[str, int], words: str) -> None:
-    with pytest.raises(InvalidParameter, match=words):
-        MapParams(**params)  # type: ignore[arg-type]
+    with pytest.raises(ix.InvalidParameter, match=words):
+        ix.MapParams(**params)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("also", "error", "words"),
     [
-        (["0", "nobody"], ItemNotFound, "nobody"),
-        (["0", [1.0, 2.0]], InvalidVector, r"also\[1\]: expected 12 values, got 2"),
-        ([NamedVector(["acid", ""], [1.0, 1.0])], InvalidVector, r"also\[0\]\.names\[1\]"),
-        ([SparseVector([DIM], [1.0])], InvalidVector, r"also\[0\]\.indices\[0\]"),
-        (["0"] * 1001, InvalidParameter, "also: expected at most 1000"),
+        (["0", "nobody"], ix.ItemNotFound, "nobody"),
+        (["0", [1.0, 2.0]], ix.InvalidVector, r"also\[1\]: expected 12 values, got 2"),
+        ([ix.NamedVector(["acid", ""], [1.0, 1.0])], ix.InvalidVector, r"also\[0\]\.names\[1\]"),
+        ([ix.SparseVector([DIM], [1.0])], ix.InvalidVector, r"also\[0\]\.indices\[0\]"),
+        (["0"] * 1001, ix.InvalidParameter, "also: expected at most 1000"),
     ],
 )
 def test_what_cannot_be_placed_is_named(
     rng: np.random.Generator, also: list[object], error: type[Exception], words: str
 ) -> None:
-    collection = filled(signed(rng, 5), CollectionConfig(dim=DIM))
+    collection = filled(signed(rng, 5), ix.CollectionConfig(dim=DIM))
     collection.set_names(["acid"])
     with pytest.raises(error, match=words):
         shown(collection, also)
@@ -337,7 +317,7 @@ def test_neighbours_and_nonzeros_are_those_of_all_items(
     rng: np.random.Generator, dim: int | None
 ) -> None:
     rows = signed(rng, 90)
-    found = profile(filled(rows, CollectionConfig(dim=dim, backend=ExactParams())).memory)
+    found = ix.profile(filled(rows, ix.CollectionConfig(dim=dim, backend=ix.ExactParams())).memory)
     scores = all_scores(rows, rows, DIM)
     np.fill_diagonal(scores, -1)
     best = -np.sort(-scores, axis=1)
@@ -353,8 +333,8 @@ def test_neighbours_and_nonzeros_are_those_of_all_items(
 
 def test_random_pairs_are_of_two_items_and_like_all_pairs(rng: np.random.Generator) -> None:
     rows = signed(rng, 60)
-    collection = filled(rows, CollectionConfig(dim=DIM))
-    pairs = [profile(collection.memory, seed=seed)["pairs"] for seed in range(200)]
+    collection = filled(rows, ix.CollectionConfig(dim=DIM))
+    pairs = [ix.profile(collection.memory, seed=seed)["pairs"] for seed in range(200)]
     runs = np.array([each["counts"] for each in pairs])
     scores = all_scores(rows, rows, DIM)
     expected, _ = np.histogram(scores[~np.eye(60, dtype=bool)], 50, (0.0, 1.0))
@@ -371,8 +351,8 @@ def test_random_pairs_are_of_two_items_and_like_all_pairs(rng: np.random.Generat
 
 def test_wide_counts_have_few_bins() -> None:
     rows = np.tril(np.ones((100, 100), np.float32))
-    collection = filled(rows, CollectionConfig(dim=100))
-    found = profile(collection.memory)["nonzeros"]
+    collection = filled(rows, ix.CollectionConfig(dim=100))
+    found = ix.profile(collection.memory)["nonzeros"]
     assert found["edges"] == [*range(1, 102, 4)]
     assert found["counts"] == [4] * 25
 
@@ -380,21 +360,21 @@ def test_wide_counts_have_few_bins() -> None:
 @pytest.mark.parametrize(
     ("params", "samples", "floor"),
     [
-        (GcwsParams(), [*range(1, 17)], 1 / 16),
-        (GcwsParams(encoding="b_bit", bits=8), [*range(1, 9)], 1 / 256),
-        (GcwsParams(bands=10, band_width=3), [3], 0.0),
+        (ix.GcwsParams(), [*range(1, 17)], 1 / 16),
+        (ix.GcwsParams(encoding="b_bit", bits=8), [*range(1, 9)], 1 / 256),
+        (ix.GcwsParams(bands=10, band_width=3), [3], 0.0),
     ],
     ids=["prefix", "b_bit", "classical"],
 )
 def test_curves_and_buckets_of_each_depth(
-    rng: np.random.Generator, params: GcwsParams, samples: list[int], floor: float
+    rng: np.random.Generator, params: ix.GcwsParams, samples: list[int], floor: float
 ) -> None:
     centres = signed(rng, 6)
     rows = centres[rng.integers(6, size=120)] * (1 + 1e-3 * rng.random((120, 1)))
-    collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM, backend=params))
+    collection = filled(rows.astype(np.float32), ix.CollectionConfig(dim=DIM, backend=params))
     doomed = [*map(str, range(0, 120, 5))]
     collection.delete(doomed)
-    found = profile(collection.memory)
+    found = ix.profile(collection.memory)
     assert [each["samples"] for each in found["depths"]] == samples
     keys = collection.memory.backend.encode(collection.memory.view.vectors)[:, 0].tolist()
     bits = 64 if params.band_width else 64 // len(samples)
@@ -413,38 +393,40 @@ def test_curves_and_buckets_of_each_depth(
 
 
 def test_buckets_span_segments(rng: np.random.Generator) -> None:
-    collection = StoredCollection.in_memory("things", CollectionConfig(dim=DIM))
+    collection = ix.StoredCollection.in_memory("things", ix.CollectionConfig(dim=DIM))
     one = signed(rng, 1)
     for first in (0, 600, 640):
         rows = np.repeat(one, 600 if first == 0 else 40, axis=0)
         ids = [str(first + row) for row in range(len(rows))]
         raw = collection.space.from_dense(rows)
-        collection.put(ItemBatch(ids, raw, [None] * len(rows)))
+        collection.put(ix.ItemBatch(ids, raw, [None] * len(rows)))
     assert len(collection.memory.view.state.tables.segments) > 1
-    for each in profile(collection.memory)["depths"]:
+    for each in ix.profile(collection.memory)["depths"]:
         assert (each["buckets"], each["mean_size"], each["largest"][0]["size"]) == (1, 680, 680)
 
 
 def test_a_profile_is_of_the_rows_as_they_are_scored(rng: np.random.Generator) -> None:
     rows = np.abs(signed(rng, 40)) + np.float32(0.1)
-    center = Transform(center=(0.5,) * DIM)
-    found = profile(filled(rows, CollectionConfig(dim=DIM, transform=center)).memory)
+    center = ix.Transform(center=(0.5,) * DIM)
+    found = ix.profile(filled(rows, ix.CollectionConfig(dim=DIM, transform=center)).memory)
     assert found["negative"] == pytest.approx((rows < 0.5).sum() / rows.size)
 
 
 def test_the_same_seed_looks_at_the_same_items(rng: np.random.Generator) -> None:
-    collection = filled(signed(rng, 200), CollectionConfig(dim=DIM))
-    first = profile(collection.memory, sample=50, seed=3)
-    assert profile(collection.memory, sample=50, seed=3) == first
-    assert profile(collection.memory, sample=50, seed=4) != first
+    collection = filled(signed(rng, 200), ix.CollectionConfig(dim=DIM))
+    first = ix.profile(collection.memory, sample=50, seed=3)
+    assert ix.profile(collection.memory, sample=50, seed=3) == first
+    assert ix.profile(collection.memory, sample=50, seed=4) != first
 
 
-@pytest.mark.parametrize("backend", [GcwsParams(), FourierParams(kind="rff", features=16)])
+@pytest.mark.parametrize("backend", [ix.GcwsParams(), ix.FourierParams(kind="rff", features=16)])
 @pytest.mark.parametrize("items", [0, 1])
 def test_few_items_have_a_profile(
-    rng: np.random.Generator, backend: GcwsParams | FourierParams, items: int
+    rng: np.random.Generator, backend: ix.GcwsParams | ix.FourierParams, items: int
 ) -> None:
-    found = profile(filled(signed(rng, items), CollectionConfig(dim=DIM, backend=backend)).memory)
+    found = ix.profile(
+        filled(signed(rng, items), ix.CollectionConfig(dim=DIM, backend=backend)).memory
+    )
     assert found["items"] == found["sample"] == items
     assert [sum(found[name]["counts"]) for name in ("pairs", "first", "tenth")] == [0, 0, 0]
     assert sum(found["nonzeros"]["counts"]) == items

@@ -2,37 +2,17 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
 from gcws_search.index.collection import attached_backends
-from gcws_search.index.collection.attached_backends import Building, notes_of_backend
+from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import (
-    BackendExists,
-    BackendNotFound,
-    CollectionNotFound,
-    DiskFull,
-    InvalidParameter,
-    PrimaryBackend,
-)
-from gcws_search.index.contracts.parameters import (
-    BackendParams,
-    ExactParams,
-    FourierParams,
-    GcwsParams,
-    NystroemParams,
-    RandomBinningParams,
-    Rerank,
-    SearchParams,
-)
-from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
 from tests.support.index.attached_backends import (
     LANDMARKS,
@@ -44,18 +24,18 @@ from tests.support.index.attached_backends import (
     found,
     opened_copy,
 )
-from tests.support.index.items import Make, batch, opened_catalog, put
+from tests.support.index.items import Make, batch, put
 from tests.support.index.policies import compacting_from
-from tests.support.index.saved_graph import change_file
+from tests.support.index.saved_graph import Restart
 from tests.support.pausing import Work, paused_at
 
 
 @pytest.fixture
-def stored(make: Make) -> StoredCollection:
+def stored(make: Make) -> ix.StoredCollection:
     return filled(make)
 
 
-def attaching(stored: StoredCollection) -> AbstractContextManager[Work]:
+def attaching(stored: ix.StoredCollection) -> AbstractContextManager[Work]:
     """Attach a backend, which has been made and comes once the block ends."""
     return paused_at(attached_backends, "build_index", lambda: stored.attach(NRFF), done=True)
 
@@ -63,58 +43,57 @@ def attaching(stored: StoredCollection) -> AbstractContextManager[Work]:
 # --- names -------------------------------------------------------------------------------------
 
 
-def test_names_are_kinds_numbered_where_taken(stored: StoredCollection) -> None:
-    names = [stored.attach(params).name for params in (NRFF, NRFF, ExactParams(), NRFF)]
+def test_names_are_kinds_numbered_where_taken(stored: ix.StoredCollection) -> None:
+    names = [stored.attach(params).name for params in (NRFF, NRFF, ix.ExactParams(), NRFF)]
     assert names == ["nrff", "nrff_2", "exact_2", "nrff_3"]
     assert stored.attach(NRFF, "mine").name == "mine"
     for taken in ("mine", "nrff_2", "exact"):
-        with pytest.raises(BackendExists, match=taken):
+        with pytest.raises(ix.BackendExists, match=taken):
             stored.attach(NRFF, taken)
     stored.detach("nrff_2")
     assert stored.attach(NRFF).name == "nrff_2"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-x", "a" * 129])
-def test_a_name_is_letters_digits_and_marks(stored: StoredCollection, name: str) -> None:
-    with pytest.raises(InvalidParameter):
+def test_a_name_is_letters_digits_and_marks(stored: ix.StoredCollection, name: str) -> None:
+    with pytest.raises(ix.InvalidParameter):
         stored.attach(NRFF, name)
 
 
 # --- dropping ----------------------------------------------------------------------------------
 
 
-def test_dropping_gives_the_memory_back(stored: StoredCollection) -> None:
+def test_dropping_gives_the_memory_back(stored: ix.StoredCollection) -> None:
     before = stored.describe().bytes_in_memory
     stored.attach(NRFF)
     assert stored.describe().bytes_in_memory >= before + 4 * 16 * len(VALUES)
     stored.detach("nrff")
     assert stored.describe().bytes_in_memory == before
     assert list(backends(stored)) == ["exact"]
-    with pytest.raises(BackendNotFound, match="nrff"):
+    with pytest.raises(ix.BackendNotFound, match="nrff"):
         found(stored, "nrff")
 
 
-def test_only_what_is_attached_is_dropped(stored: StoredCollection) -> None:
-    with pytest.raises(PrimaryBackend):
+def test_only_what_is_attached_is_dropped(stored: ix.StoredCollection) -> None:
+    with pytest.raises(ix.PrimaryBackend):
         stored.detach("exact")
-    with pytest.raises(BackendNotFound):
+    with pytest.raises(ix.BackendNotFound):
         stored.detach("nrff")
 
 
-def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) -> None:
+def test_a_dropped_backend_stays_away(tmp_path: Path, stored: ix.StoredCollection) -> None:
     stored.attach(NRFF)
-    stored.attach(GcwsParams(bands=2))
+    stored.attach(ix.GcwsParams(bands=2))
     stored.detach("nrff")
-    catalog = opened_copy(tmp_path)
-    assert list(backends(catalog.get("things"))) == ["exact", "gcws"]
-    catalog.close()
+    with opened_copy(tmp_path) as restarted:
+        assert list(backends(restarted)) == ["exact", "gcws"]
 
 
 # --- following changes -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policies", [compacting_from(3)])
-def test_a_backend_takes_in_what_changed_while_it_was_made(stored: StoredCollection) -> None:
+def test_a_backend_takes_in_what_changed_while_it_was_made(stored: ix.StoredCollection) -> None:
     with attaching(stored) as work:
         put(stored, {"new": 50.0, "i3": 30.0})
         stored.delete([f"i{n}" for n in range(4, 12)])
@@ -126,7 +105,7 @@ def test_a_backend_takes_in_what_changed_while_it_was_made(stored: StoredCollect
 
 
 def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up: list[int] = []
     alone = stored.writer.run_as_change
@@ -145,16 +124,16 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     assert len(found(stored, "nrff")) == 50
 
 
-def test_nobody_waits_for_a_backend_that_is_made(stored: StoredCollection) -> None:
+def test_nobody_waits_for_a_backend_that_is_made(stored: ix.StoredCollection) -> None:
     with attaching(stored):
         coming = backends(stored)["nrff"]
         assert (coming.status, coming.progress, coming.primary) == ("building", 1.0, False)
         assert coming.params == {"features": 16, "gamma": 1.0, "seed": 0}
         put(stored, {"new": 5.0})
         assert found(stored, "exact")[0][1] == 1.0
-        with pytest.raises(BackendNotFound):
+        with pytest.raises(ix.BackendNotFound):
             found(stored, "nrff")
-        with pytest.raises(BackendExists):
+        with pytest.raises(ix.BackendExists):
             stored.attach(NRFF, "nrff")
     ready = backends(stored)["nrff"]
     assert (ready.status, ready.progress) == ("ready", 1.0)
@@ -164,28 +143,28 @@ def test_nobody_waits_for_a_backend_that_is_made(stored: StoredCollection) -> No
 # --- what ends early ---------------------------------------------------------------------------
 
 
-def test_a_backend_dropped_while_it_is_made_never_comes(stored: StoredCollection) -> None:
+def test_a_backend_dropped_while_it_is_made_never_comes(stored: ix.StoredCollection) -> None:
     with attaching(stored) as work:
         stored.detach("nrff")
-    assert isinstance(work.error, BackendNotFound)
+    assert isinstance(work.error, ix.BackendNotFound)
     assert list(backends(stored)) == ["exact"]
     assert stored.attach(NRFF).name == "nrff"
 
 
 def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropping = threading.Thread(target=stored.detach, args=("nrff",))
     add = Store.add_backend
 
-    def dropped(store: Store, record: BackendRecord) -> None:
+    def dropped(store: Store, record: ix.BackendRecord) -> None:
         dropping.start()
         while not stored.attached_backends.building[0].stop.wait(0.01):
             assert dropping.is_alive()
         add(store, record)
 
     monkeypatch.setattr(Store, "add_backend", dropped)
-    with suppress(BackendNotFound):  # it was there for a moment
+    with suppress(ix.BackendNotFound):  # it was there for a moment
         stored.attach(NRFF)
     dropping.join()
     assert list(backends(stored)) == ["exact"]
@@ -193,7 +172,7 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 
 @pytest.mark.parametrize("moment", ["before it may come", "as it waits for a write"])
 def test_a_drop_is_heard_until_a_backend_comes(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
+    stored: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     alone = stored.writer.run_as_change
 
@@ -206,27 +185,27 @@ def test_a_drop_is_heard_until_a_backend_comes(
         alone(work)
 
     monkeypatch.setattr(stored.writer, "run_as_change", late)
-    with pytest.raises(BackendNotFound, match="nrff"):
+    with pytest.raises(ix.BackendNotFound, match="nrff"):
         stored.attach(NRFF)
     assert list(backends(stored)) == ["exact"]
 
 
 def test_a_collection_dropped_meanwhile_ends_the_making(
-    catalog: Catalog, stored: StoredCollection
+    catalog: ix.Catalog, stored: ix.StoredCollection
 ) -> None:
     with attaching(stored) as work:
         [building] = stored.attached_backends.building
         dropping = Work(lambda: catalog.drop("things"))
         assert building.stop.wait(60)
     dropping.join()
-    assert isinstance(work.error, CollectionNotFound)
-    with pytest.raises(CollectionNotFound):
+    assert isinstance(work.error, ix.CollectionNotFound)
+    with pytest.raises(ix.CollectionNotFound):
         stored.attach(NRFF)
 
 
-def test_without_room_nothing_is_attached(stored: StoredCollection) -> None:
-    full = mock.patch.object(Store, "add_backend", side_effect=DiskFull("things"))
-    with full, pytest.raises(DiskFull):
+def test_without_room_nothing_is_attached(stored: ix.StoredCollection) -> None:
+    full = mock.patch.object(Store, "add_backend", side_effect=ix.DiskFull("things"))
+    with full, pytest.raises(ix.DiskFull):
         stored.attach(NRFF)
     assert list(backends(stored)) == ["exact"]
     assert put(stored, {"new": 3.0}).inserted == 1
@@ -235,46 +214,47 @@ def test_without_room_nothing_is_attached(stored: StoredCollection) -> None:
 
 @pytest.mark.parametrize(("done", "expected"), [(False, ["exact"]), (True, ["exact", "nrff"])])
 def test_a_kill_between_two_steps_leaves_all_or_nothing(
-    tmp_path: Path, stored: StoredCollection, done: bool, expected: list[str]
+    tmp_path: Path, stored: ix.StoredCollection, done: bool, expected: list[str]
 ) -> None:
     """A copy of the files is what another process finds after a kill at that moment."""
     with (
         paused_at(Store, "add_backend", lambda: stored.attach(NRFF), done=done),
-        closing(opened_copy(tmp_path)) as catalog,
+        opened_copy(tmp_path) as restarted,
     ):
-        restarted = catalog.get("things")
         assert list(backends(restarted)) == expected
         assert_all_agree(restarted)
 
 
 def test_more_landmarks_than_items_are_refused(make: Make) -> None:
-    with pytest.raises(InvalidParameter, match="landmarks"):
-        make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))
+    with pytest.raises(ix.InvalidParameter, match="landmarks"):
+        make().attach(ix.NystroemParams(kind="rbf_nystroem", landmarks=1))
     put(stored := make(), VALUES)
-    with pytest.raises(InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
-        stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=13))
-    assert stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"
+    with pytest.raises(ix.InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
+        stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=13))
+    assert (
+        stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"
+    )
 
 
-def test_landmarks_of_another_collection_are_taken(stored: StoredCollection) -> None:
+def test_landmarks_of_another_collection_are_taken(stored: ix.StoredCollection) -> None:
     attached = stored.attach(LANDMARKS)
     view = stored.memory.view
-    notes = notes_of_backend(view.attached[attached.name])
-    one = StoredCollection.in_memory("one", stored.config)
+    notes = ix.notes_of_backend(view.attached[attached.name])
+    one = ix.StoredCollection.in_memory("one", stored.config)
     put(one, {"a": 1.0})  # fewer items than landmarks
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(ix.InvalidParameter):
         one.attach(LANDMARKS)
     name = one.attach(LANDMARKS, notes=notes).name
     there = one.memory.view
-    assert notes_of_backend(there.attached[name]) == notes
+    assert ix.notes_of_backend(there.attached[name]) == notes
     assert one.describe().backends[1].stats["features"] == attached.stats["features"]
 
 
-BOXES = RandomBinningParams(scale=4.0, bands=4)
+BOXES = ix.RandomBinningParams(scale=4.0, bands=4)
 
 
 def test_progress_is_that_of_features_by_landmarks_too(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
     report = Building.report
@@ -298,16 +278,16 @@ def test_progress_is_that_of_features_by_landmarks_too(
     ids=["bins", "nrff"],
 )
 def test_a_backend_is_tried_out_before_anybody_can_ask_it(
-    stored: StoredCollection,
+    stored: ix.StoredCollection,
     monkeypatch: pytest.MonkeyPatch,
-    params: BackendParams,
+    params: ix.BackendParams,
     owner: type[RandomBinningBackend | FeatureBackend],
 ) -> None:
     search = owner.search
-    asked: list[Rerank] = []
+    asked: list[ix.Rerank] = []
 
     def watched(self: object, *given: object) -> object:
-        asked.extend(each.rerank for each in given if isinstance(each, SearchParams))
+        asked.extend(each.rerank for each in given if isinstance(each, ix.SearchParams))
         assert "boxes" not in stored.memory.view.attached
         return search(self, *given)  # type: ignore[arg-type]
 
@@ -316,53 +296,49 @@ def test_a_backend_is_tried_out_before_anybody_can_ask_it(
     assert asked == ["own", "none"]  # what has not been compiled is compiled now
 
 
-def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
-    mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
+def test_attached_backends_are_there_after_a_kill(
+    tmp_path: Path, stored: ix.StoredCollection
+) -> None:
+    mine = ix.FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
     stored.attach(mine, "mine")
     stored.attach(LANDMARKS)
-    stored.attach(GcwsParams(bands=3, encoding="b_bit", bits=1))
+    stored.attach(ix.GcwsParams(bands=3, encoding="b_bit", bits=1))
     put(stored, {"new": 50.0})
-    own = SearchParams(limit=5, rerank="none")
+    own = ix.SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors
     before = {name: stored.search(query, own, backend=name)[0].scores for name in backends(stored)}
-    catalog = opened_copy(tmp_path)
-    restarted = catalog.get("things")
-    shown, told = backends(restarted), backends(stored)
-    assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
-    assert [shown[name].params for name in shown] == [told[name].params for name in told]
-    for name, scores in before.items():
-        again = restarted.search(query, own, backend=name)[0].scores
-        assert again == pytest.approx(scores, abs=1e-5), name
-    catalog.close()
+    with opened_copy(tmp_path) as restarted:
+        shown, told = backends(restarted), backends(stored)
+        assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
+        assert [shown[name].params for name in shown] == [told[name].params for name in told]
+        for name, scores in before.items():
+            again = restarted.search(query, own, backend=name)[0].scores
+            assert again == pytest.approx(scores, abs=1e-5), name
 
 
 def test_notes_that_cannot_be_read_are_made_anew(
-    tmp_path: Path, make: Make, catalog: Catalog, caplog: pytest.LogCaptureFixture
+    make: Make, restart: Restart, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(stored := make(), VALUES)
-    stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=4))
-    catalog.close()
-    change_file(tmp_path, "UPDATE backends SET notes = 'x'")
-    reopened = opened_catalog(tmp_path)
-    warning = "'gmm_nystroem' of collection 'things': its notes are of no use, so it is rebuilt"
-    assert warning in caplog.text
-    again = reopened.get("things")
-    again.finish_background_work()
-    assert again.memory.view.attached["gmm_nystroem"].notes
-    reopened.close()
+    stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=4))
+    with restart("UPDATE backends SET notes = 'x'") as reopened:
+        warning = "'gmm_nystroem' of collection 'things': its notes are of no use, so it is rebuilt"
+        assert warning in caplog.text
+        again = reopened
+        again.finish_background_work()
+        assert again.memory.view.attached["gmm_nystroem"].notes
 
 
-def test_what_is_learned_later_is_kept(tmp_path: Path, stored: StoredCollection) -> None:
+def test_what_is_learned_later_is_kept(tmp_path: Path, stored: ix.StoredCollection) -> None:
     save = stored.attached_backends.save_notes
     with mock.patch.object(stored.attached_backends, "save_notes", wraps=save) as saving:
         stored.attach(LANDMARKS)
         put(stored, {f"more{n}": float(n + 20) for n in range(100)})
         stored.finish_background_work()  # many more items than landmarks were drawn from
     assert saving.called
-    own = SearchParams(limit=5, rerank="none")
+    own = ix.SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors
     scores = stored.search(query, own, backend="gmm_nystroem")[0].scores
-    catalog = opened_copy(tmp_path)
-    results = catalog.get("things").search(query, own, backend="gmm_nystroem")
-    assert results[0].scores == pytest.approx(scores, abs=1e-5)
-    catalog.close()
+    with opened_copy(tmp_path) as restarted:
+        results = restarted.search(query, own, backend="gmm_nystroem")
+        assert results[0].scores == pytest.approx(scores, abs=1e-5)

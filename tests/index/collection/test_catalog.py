@@ -10,42 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import (
-    CollectionExists,
-    CollectionLoading,
-    CollectionNotFound,
-    DirectoryLocked,
-    InvalidParameter,
-)
-from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
+from gcws_search import index as ix
 from tests.support.index.items import fill, opened_catalog
 from tests.support.paths import REPOSITORY
 
-EXACT = CollectionConfig(dim=3, backend=ExactParams())
+EXACT = ix.CollectionConfig(dim=3, backend=ix.ExactParams())
 
 
-def ids(stored: StoredCollection) -> list[str]:
+def ids(stored: ix.StoredCollection) -> list[str]:
     return [item.id for item in stored.page(limit=100_000).items]
 
 
 # Making, finding, dropping
 
 
-def test_a_collection_is_made_once(catalog: Catalog) -> None:
+def test_a_collection_is_made_once(catalog: ix.Catalog) -> None:
     first, created = catalog.create("things", EXACT)
     assert created
     assert catalog.create("things", EXACT) == (first, False)
     assert catalog.get("things") is first
-    with pytest.raises(CollectionExists):
-        catalog.create("things", CollectionConfig(dim=4, backend=ExactParams()))
-    with pytest.raises(CollectionNotFound):
+    with pytest.raises(ix.CollectionExists):
+        catalog.create("things", ix.CollectionConfig(dim=4, backend=ix.ExactParams()))
+    with pytest.raises(ix.CollectionNotFound):
         catalog.get("other")
 
 
-def test_collections_are_listed_by_name(catalog: Catalog) -> None:
-    catalog.create("b", CollectionConfig(dim=None))
+def test_collections_are_listed_by_name(catalog: ix.Catalog) -> None:
+    catalog.create("b", ix.CollectionConfig(dim=None))
     fill(catalog.create("a", EXACT)[0], 5)
     lines = [(line.name, line.items, line.dim, line.backends) for line in catalog.list()]
     assert lines == [("a", 5, 3, ["exact"]), ("b", 0, None, ["gcws"])]
@@ -53,7 +44,7 @@ def test_collections_are_listed_by_name(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A9", "0", "a.b", "a..b", "a_b-c.sqlite", "x" * 128])
-def test_permitted_names(catalog: Catalog, tmp_path: Path, name: str) -> None:
+def test_permitted_names(catalog: ix.Catalog, tmp_path: Path, name: str) -> None:
     catalog.create(name, EXACT)
     assert (tmp_path / f"{name}.sqlite").exists()
     catalog.close()
@@ -66,33 +57,28 @@ def test_permitted_names(catalog: Catalog, tmp_path: Path, name: str) -> None:
     "name",
     ["", ".", "..", ".a", "-a", "_a", "a/b", "../a", "a\\b", "a b", "a\n", "ä", "x" * 129, "a\x00"],
 )
-def test_names_that_could_be_anything_else_are_refused(catalog: Catalog, name: str) -> None:
-    with pytest.raises(InvalidParameter) as caught:
+def test_names_that_could_be_anything_else_are_refused(catalog: ix.Catalog, name: str) -> None:
+    with pytest.raises(ix.InvalidParameter) as caught:
         catalog.create(name, EXACT)
     assert caught.value.loc == ("name",)
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
 def test_a_dropped_collection_leaves_no_file_and_its_name_is_free(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path, is_removed: bool
 ) -> None:
     fill(catalog.create("things", EXACT)[0], 10)
-    catalog.drop("things")
-    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    for call in (catalog.get, catalog.drop):
-        with pytest.raises(CollectionNotFound):
-            call("things")
-    stored, created = catalog.create("things", CollectionConfig(dim=2))
-    assert created
-    assert len(stored) == 0
-
-
-def test_a_collection_whose_file_somebody_removed_can_be_dropped(
-    catalog: Catalog, tmp_path: Path
-) -> None:
-    catalog.create("things", EXACT)
-    (tmp_path / "things.sqlite").unlink()
+    if is_removed:
+        (tmp_path / "things.sqlite").unlink()
     catalog.drop("things")
     assert catalog.list() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    for call in (catalog.get, catalog.drop):
+        with pytest.raises(ix.CollectionNotFound):
+            call("things")
+    stored, created = catalog.create("things", ix.CollectionConfig(dim=2))
+    assert created
+    assert len(stored) == 0
 
 
 # Restarting
@@ -105,11 +91,11 @@ def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
     fill(catalog.create("c", EXACT)[0], 7)
     catalog.close()
 
-    again = Catalog.open(tmp_path, threads=1)
-    with pytest.raises(CollectionLoading):
+    again = ix.Catalog.open(tmp_path, threads=1)
+    with pytest.raises(ix.CollectionLoading):
         again.get("a")
     for call in (again.drop, lambda name: again.create(name, EXACT)):
-        with pytest.raises(CollectionLoading):
+        with pytest.raises(ix.CollectionLoading):
             call("a")
     assert again.list() == []
     told: list[tuple[str, int, int]] = []
@@ -123,7 +109,7 @@ def test_other_collections_can_be_made_and_used_while_some_load(tmp_path: Path) 
     catalog = opened_catalog(tmp_path)
     fill(catalog.create("a", EXACT)[0], 5)
     catalog.close()
-    again = Catalog.open(tmp_path, threads=1)
+    again = ix.Catalog.open(tmp_path, threads=1)
 
     def use(*_: object) -> None:
         fill(again.create("b", EXACT)[0], 3)
@@ -139,7 +125,7 @@ def test_a_load_ends_early_when_the_catalog_is_closed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
-    again = Catalog.open(tmp_path, threads=1)
+    again = ix.Catalog.open(tmp_path, threads=1)
     loading, closed = threading.Event(), threading.Event()
     told: list[str] = []
 
@@ -183,17 +169,17 @@ def test_a_second_process_is_refused_and_told_who_holds_the_directory(tmp_path: 
     ) as owner:  # fmt: skip
         assert owner.stdout is not None
         assert owner.stdout.readline() == "open\n"
-        with pytest.raises(DirectoryLocked) as caught:
-            Catalog.open(tmp_path)
+        with pytest.raises(ix.DirectoryLocked) as caught:
+            ix.Catalog.open(tmp_path)
         assert caught.value.holder == f"process {owner.pid} on {socket.gethostname()}"
         assert str(owner.pid) in str(caught.value)
         owner.kill()
     opened_catalog(tmp_path).close()  # a killed owner holds nothing
 
 
-def test_one_process_cannot_open_a_directory_twice(catalog: Catalog, tmp_path: Path) -> None:
-    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()}"):
-        Catalog.open(tmp_path)
+def test_one_process_cannot_open_a_directory_twice(catalog: ix.Catalog, tmp_path: Path) -> None:
+    with pytest.raises(ix.DirectoryLocked, match=f"process {os.getpid()}"):
+        ix.Catalog.open(tmp_path)
     catalog.create("things", EXACT)
-    with pytest.raises(DirectoryLocked):  # the first attempt has not let go of the lock
-        Catalog.open(tmp_path)
+    with pytest.raises(ix.DirectoryLocked):  # the first attempt has not let go of the lock
+        ix.Catalog.open(tmp_path)

@@ -15,17 +15,13 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.check import check_directory
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StorageFailed
-from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
+from gcws_search import index as ix
 from tests.support.index.items import DIM, held, opened_catalog, put, vector
 
 FILE: Final = "things.sqlite"
 LOG: Final = f"{FILE}-wal"
 INDEX: Final = f"{FILE}-shm"
-CONFIG: Final = CollectionConfig(dim=DIM, backend=ExactParams())
+CONFIG: Final = ix.CollectionConfig(dim=DIM, backend=ix.ExactParams())
 FIRST: Final = {f"a{n}": n + 1.0 for n in range(30)}
 MORE: Final = {f"b{n}": n + 2.0 for n in range(30)}
 
@@ -105,7 +101,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(folder: Path) -> Catalog:
+def opened(folder: Path) -> ix.Catalog:
     """Return an open catalog: a part of the items is in the file, a part in its log."""
     catalog = opened_catalog(folder)
     stored = catalog.create("things", CONFIG)[0]
@@ -120,30 +116,30 @@ def opened(folder: Path) -> Catalog:
     return catalog
 
 
-def kept(catalog: Catalog) -> StoredCollection:
+def kept(catalog: ix.Catalog) -> ix.StoredCollection:
     return catalog.get("things")
 
 
 def found_after(folder: Path, before: object) -> str:
     with closing(opened_catalog(folder)) as catalog:
         if "things" in catalog.failures:
-            with pytest.raises(DamagedFile):
+            with pytest.raises(ix.DamagedFile):
                 kept(catalog)
             return TOLD
         assert held(kept(catalog)) == before
         return WHOLE
 
 
-def refuses_all_writes(stored: StoredCollection, name: str) -> None:
+def refuses_all_writes(stored: ix.StoredCollection, name: str) -> None:
     for write in (
         lambda: put(stored, {"new": 1.0}),
         lambda: put(stored, {"new": 1.0, "another": 2.0}),
         lambda: stored.delete(["a1"]),
         lambda: stored.replace_metadata(b"{}"),
         lambda: stored.set_names(["x"]),
-        lambda: stored.attach(ExactParams(), "other"),
+        lambda: stored.attach(ix.ExactParams(), "other"),
     ):
-        with pytest.raises(DamagedFile, match=f"{name} was ") as caught:
+        with pytest.raises(ix.DamagedFile, match=f"{name} was ") as caught:
             write()
         assert "opened again" in str(caught.value)
 
@@ -151,7 +147,7 @@ def refuses_all_writes(stored: StoredCollection, name: str) -> None:
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
 @pytest.mark.parametrize("what", CHANGES)
 def test_nothing_is_acknowledged_after_a_change_and_nothing_before_it_is_lost_silently(
-    what: str, opened: Catalog, folder: Path, *, is_killed: bool
+    what: str, opened: ix.Catalog, folder: Path, *, is_killed: bool
 ) -> None:
     name, change, outcome = CHANGES[what]
     stored = kept(opened)
@@ -159,7 +155,7 @@ def test_nothing_is_acknowledged_after_a_change_and_nothing_before_it_is_lost_si
     change(folder / name)
     refuses_all_writes(stored, name)
     query = stored.space.from_items([vector(3.0)])
-    assert stored.search(query, SearchParams(limit=1))[0].ids  # memory is searched all the same
+    assert stored.search(query, ix.SearchParams(limit=1))[0].ids  # memory is searched all the same
     moved = folder.with_name("elsewhere")
     there = moved if moved.exists() else folder
     if is_killed:  # what a killed process leaves behind
@@ -175,7 +171,7 @@ def test_nothing_is_acknowledged_after_a_change_and_nothing_before_it_is_lost_si
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_that_no_write_has_met_is_noticed_when_the_file_is_closed(
-    what: str, opened: Catalog, folder: Path
+    what: str, opened: ix.Catalog, folder: Path
 ) -> None:
     name, change, outcome = CHANGES[what]
     before = held(kept(opened))
@@ -186,7 +182,7 @@ def test_a_change_that_no_write_has_met_is_noticed_when_the_file_is_closed(
 
 
 def test_a_change_during_a_commit_is_no_acknowledgement(
-    opened: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+    opened: ix.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = kept(opened)
     before = held(stored)
@@ -197,7 +193,7 @@ def test_a_change_during_a_commit_is_no_acknowledgement(
         writing(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(stored.store), "write", removed_after)
-    with pytest.raises(DamagedFile):
+    with pytest.raises(ix.DamagedFile):
         put(stored, {"new": 1.0})
     monkeypatch.undo()
     opened.close()
@@ -205,7 +201,7 @@ def test_a_change_during_a_commit_is_no_acknowledgement(
 
 
 @pytest.mark.parametrize("cure", ["remove the note", "repair", "restore", "drop"])
-def test_what_was_told_can_be_mended(cure: str, opened: Catalog, folder: Path) -> None:
+def test_what_was_told_can_be_mended(cure: str, opened: ix.Catalog, folder: Path) -> None:
     stored = kept(opened)
     before = held(stored)
     opened.snapshot("things", "s")
@@ -216,7 +212,7 @@ def test_what_was_told_can_be_mended(cure: str, opened: Catalog, folder: Path) -
     if cure == "remove the note":
         (folder / f"{FILE}-changed").unlink()
     if cure == "repair":
-        [report] = check_directory(folder, repair=True, threads=1)
+        [report] = ix.check_directory(folder, repair=True, threads=1)
         assert any("was replaced while it was open" in line for line in report.findings)
     with closing(opened_catalog(folder)) as catalog:
         if cure == "restore":
@@ -231,7 +227,7 @@ def test_what_was_told_can_be_mended(cure: str, opened: Catalog, folder: Path) -
 
 
 def test_a_collection_whose_file_was_replaced_is_restored_while_it_is_open(
-    opened: Catalog, folder: Path
+    opened: ix.Catalog, folder: Path
 ) -> None:
     opened.snapshot("things", "s")
     before = held(kept(opened))
@@ -244,23 +240,23 @@ def test_a_collection_whose_file_was_replaced_is_restored_while_it_is_open(
         assert "new" in held(kept(catalog))
 
 
-def test_another_programs_checkpoint_is_no_change(opened: Catalog, folder: Path) -> None:
+def test_another_programs_checkpoint_is_no_change(opened: ix.Catalog, folder: Path) -> None:
     with closing(sqlite3.connect(folder / FILE)) as connection:
         assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     assert put(kept(opened), {"new": 1.0}).inserted == 1
     opened.close()
 
 
-def test_a_folder_stays_locked_when_its_lock_is_removed(opened: Catalog, folder: Path) -> None:
+def test_a_folder_stays_locked_when_its_lock_is_removed(opened: ix.Catalog, folder: Path) -> None:
     (folder / "lock").unlink()
-    with pytest.raises(DirectoryLocked):
-        Catalog.open(folder)
+    with pytest.raises(ix.DirectoryLocked):
+        ix.Catalog.open(folder)
     opened.close()
-    Catalog.open(folder).close()
+    ix.Catalog.open(folder).close()
 
 
 def test_nothing_is_made_or_removed_in_a_folder_that_took_the_place_of_ours(
-    opened: Catalog, folder: Path
+    opened: ix.Catalog, folder: Path
 ) -> None:
     replace_folder(folder / FILE)
     for operation in (
@@ -268,7 +264,7 @@ def test_nothing_is_made_or_removed_in_a_folder_that_took_the_place_of_ours(
         lambda: opened.drop("things"),
         lambda: opened.snapshot("things"),
     ):
-        with pytest.raises(StorageFailed):
+        with pytest.raises(ix.StorageFailed):
             operation()
     assert not (folder / "more.sqlite").exists()
     assert (folder / FILE).exists()

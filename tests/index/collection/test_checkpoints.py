@@ -21,7 +21,7 @@ from gcws_search.index.storage.store import Store
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
-from tests.support.index.saved_graph import FILE, change_file, copied, opened, opened_as_it_is, some
+from tests.support.index.saved_graph import FILE, Restart, copied, opened, opened_as_it_is, some
 from tests.support.pausing import Work
 
 pytestmark = pytest.mark.usefixtures("linking")
@@ -48,17 +48,14 @@ def written_parts(stored: StoredCollection) -> list[int]:
 # Closing and opening
 
 
-def test_a_restart_finds_all_lists_and_notes(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_restart_finds_all_lists_and_notes(linked: StoredCollection, restart: Restart) -> None:
     put(linked, some(2 * PART_SEQUENCES))
     linked.delete([f"i{n}" for n in range(100, 1500)])
     put(linked, some(50, first=120))
     numbers = {"cost": np.float64(0.25), "depths": [np.int32(1), 2], "c": np.arange(2)}
     backend_of(linked).notes = numbers
     before = lists_of(linked)
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         # Three rows named only rows that are gone.
         emptied = [name for name, names in before.items() if not names]
         assert backend_of(again).linked == len(emptied)
@@ -70,14 +67,13 @@ def test_a_restart_finds_all_lists_and_notes(
 
 @pytest.mark.parametrize("policies", [compacting_from(10)])
 def test_lists_follow_their_rows_through_a_compaction(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, restart: Restart
 ) -> None:
     put(linked, some(90))
     linked.delete([f"i{n}" for n in range(90) if n % 3])
     before = lists_of(linked)
     assert len(linked.memory.view) == 30
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         assert backend_of(again).linked == 0
         assert lists_of(again) == before
 
@@ -96,15 +92,14 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
 
 
 def test_only_parts_that_changed_are_written_again(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, restart: Restart
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     assert written_parts(linked) == [0, 1, 2, 3]
     assert written_parts(linked) == []
     put(linked, {"x": 1.0})  # the first row names it
     assert written_parts(linked) == [0, 3]
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         assert written_parts(again) == []
 
 
@@ -133,12 +128,11 @@ def test_parts_whose_items_are_gone_are_removed_after_the_next_start(
 
 
 def test_items_deleted_before_anything_was_written_are_bridged(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, restart: Restart
 ) -> None:
     put(linked, some(20))
     linked.delete([f"i{n}" for n in range(10, 15)])
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         found = lists_of(again)
         assert found["i15"] == ["i9", "i8", "i7"]
         assert found["i16"] == ["i15", "i9", "i8"]
@@ -215,9 +209,7 @@ def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> No
     stored.checkpoints.stopping = threading.Event()
 
 
-def test_items_are_put_between_two_parts(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_items_are_put_between_two_parts(linked: StoredCollection, restart: Restart) -> None:
     put(linked, some(4 * PART_SEQUENCES))
     turns = count(1)
 
@@ -230,8 +222,7 @@ def test_items_are_put_between_two_parts(
     turn = next(turns) - 1
     assert turn == 6  # the notes, and a part each
     before = lists_of(linked)
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         found = lists_of(again)
         assert found.keys() == before.keys()
         same = [name for name in before if found[name][: len(before[name])] == before[name]]
@@ -343,22 +334,19 @@ def test_lists_are_written_while_many_threads_write(
 )
 def test_what_is_damaged_or_missing_is_made_anew(
     linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
+    restart: Restart,
     caplog: pytest.LogCaptureFixture,
     damage: str,
     missing: int,
 ) -> None:
     put(linked, some(2 * PART_SEQUENCES + 1))
-    catalog.close()
-    change_file(tmp_path, damage)
     caplog.set_level(logging.WARNING, LOGGER)
-    with opened(tmp_path) as again:
+    with restart(damage) as again:
         assert backend_of(again).linked == missing
         assert held(again) == holding(some(2 * PART_SEQUENCES + 1))
     assert len(caplog.messages) == ("UPDATE" in damage)
     caplog.clear()
-    with opened(tmp_path) as again:
+    with restart() as again:
         assert backend_of(again).linked == 0
     assert caplog.messages == []
 
@@ -372,22 +360,19 @@ def test_what_is_damaged_or_missing_is_made_anew(
 )
 def test_notes_that_are_unreadable_or_changed_by_a_character_are_no_notes(
     linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
+    restart: Restart,
     caplog: pytest.LogCaptureFixture,
     value: str,
     arguments: list[str],
 ) -> None:
     put(linked, some(5))
     backend_of(linked).notes = {"a": 0.75, "b": [3]}
-    catalog.close()
-    change_file(tmp_path, f"UPDATE meta SET value = {value} WHERE name = 'notes'", *arguments)
     caplog.set_level(logging.WARNING, LOGGER)
-    with opened(tmp_path) as again:
+    with restart(f"UPDATE meta SET value = {value} WHERE name = 'notes'", *arguments) as again:
         assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
     assert "notes are rebuilt" in caplog.text
-    with opened(tmp_path) as again:
+    with restart() as again:
         assert str(again.store.meta("notes")).endswith(' {"cost":0.5}')
 
 
@@ -422,13 +407,12 @@ def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
 
 
 def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, restart: Restart
 ) -> None:
     put(linked, some(5))
     failing = mock.patch.object(linked.memory, "put", side_effect=MemoryError)
     with failing, pytest.raises(MemoryError):
         put(linked, {"b": 2})
     linked.checkpoints.step()
-    catalog.close()
-    with opened(tmp_path) as again:
+    with restart() as again:
         assert backend_of(again).linked == 6

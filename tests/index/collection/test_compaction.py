@@ -9,28 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gcws_search.index import Policies
+from gcws_search import index as ix
 from gcws_search.index.backends.gcws import GcwsState
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.arrays import AnyArray
-from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, SparseVector
-from gcws_search.index.contracts.parameters import (
-    BackendParams,
-    CollectionConfig,
-    ExactParams,
-    GcwsParams,
-    SearchParams,
-)
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS
 from gcws_search.index.graph.lifecycle import GraphPolicy
-from gcws_search.index.payload import parse_filter
 from tests.support.data.generated import Floats
 from tests.support.index.attached_backends import NRFF
 from tests.support.index.items import held, opened_catalog, reopened
 from tests.support.index.policies import DEAR_SCANS, FREE_SEARCHES, compacting_from, graphs_from
-from tests.support.index.saved_graph import copied, opened
+from tests.support.index.saved_graph import Restart, copied, opened
 from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
@@ -42,26 +30,32 @@ BACKGROUND = replace(
     probe=DEAR_SCANS,
 )
 """No change waits for a compaction, and graphs are small."""
-EXACT, DEFAULT_RECALL = SearchParams(limit=5, recall=1), SearchParams(limit=5)
+EXACT, DEFAULT_RECALL = ix.SearchParams(limit=5, recall=1), ix.SearchParams(limit=5)
 """Scans find all; by tables or a graph an item is found that is equal to the query."""
+COPIED_DIM = 64
+COPIED_ROWS = MIN_COPIED_FLOATS // COPIED_DIM + 200
+EVEN = {"must": [{"key": "even", "match": {"value": True}}]}
 
 
 class ModelledCollection:
     """A collection beside a dictionary of what it should hold."""
 
-    def __init__(self, stored: StoredCollection, rng: np.random.Generator) -> None:
+    def __init__(self, stored: ix.StoredCollection, rng: np.random.Generator) -> None:
         self.stored = stored
         self.memory = stored.memory
         self.rng = rng
         self.rows: dict[str, Floats] = {}
 
     def put(self, *numbers: int) -> None:
-        rows = self.rng.standard_normal((len(numbers), DIM)).astype(np.float32)
+        rows = self.rng.standard_normal((len(numbers), DIM))
         rows[:, 0] = 3.0
-        ids = [f"i{n}" for n in numbers]
-        raw = self.stored.space.from_items([vector_of(self.stored, row) for row in rows])
-        self.stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in numbers]))
-        self.rows |= dict(zip(ids, rows, strict=True))
+        self.put_rows(numbers, rows)
+
+    def put_rows(self, numbers: Sequence[int], rows: ix.AnyArray) -> None:
+        ids, single = [f"i{n}" for n in numbers], rows.astype(np.float32)
+        raw = self.stored.space.from_items([vector_of(self.stored, row) for row in single])
+        self.stored.put(ix.ItemBatch(ids, raw, [payload_of(each) for each in ids]))
+        self.rows |= dict(zip(ids, single, strict=True))
 
     def delete(self, *numbers: int) -> None:
         self.stored.delete([f"i{n}" for n in numbers])
@@ -79,7 +73,7 @@ class ModelledCollection:
         names, rows = list(self.rows), list(self.rows.values())
         raw = self.stored.space.from_items([vector_of(self.stored, row) for row in rows])
         vectors = [self.stored.space.to_json(raw, place) for place in range(len(rows))]
-        payloads = [b'{"n":%d}' % int(name[1:]) for name in names]
+        payloads = map(payload_of, names)
         return dict(zip(names, zip(vectors, payloads, strict=True), strict=True))
 
     def check(self) -> None:
@@ -101,12 +95,33 @@ class ModelledCollection:
         for n in range(COUNT + 60):
             item_id = f"i{n}"
             [payload] = self.memory.payloads_of([item_id])
-            assert payload == (b'{"n":%d}' % n if item_id in self.rows else None)
+            assert payload == (payload_of(item_id) if item_id in self.rows else None)
             assert len(self.memory.rows_of([item_id])) == (item_id in self.rows)
 
+    def check_exact(self, queries: ix.AnyArray) -> None:
+        """Check that exact searches find what brute force finds, with a filter and without."""
+        single = queries.astype(np.float32)
+        asked = self.stored.space.from_dense(single)
+        for where in (None, ix.parse_filter(EVEN)):
+            ids = [each for each in self.rows if where is None or b"true" in payload_of(each)]
+            truth = all_scores(single, np.stack([self.rows[each] for each in ids]), COPIED_DIM)
+            found = self.stored.search(asked, EXACT, where=where)
+            for result, scores in zip(found, truth, strict=True):
+                best = np.argsort(-scores)[: EXACT.limit]
+                assert result.ids == [ids[i] for i in best]
+                np.testing.assert_allclose(result.scores, scores[best], rtol=1e-12)
 
-def vector_of(stored: StoredCollection, row: Floats) -> Floats | SparseVector:
-    return row if stored.config.form == "dense" else SparseVector(np.arange(DIM), row)
+    def has_copies(self) -> bool:
+        return self.memory.view.vectors.copies is not None
+
+
+def payload_of(item_id: str) -> bytes:
+    n = int(item_id[1:])
+    return b'{"n":%d,"even":%s}' % (n, b"false" if n % 2 else b"true")
+
+
+def vector_of(stored: ix.StoredCollection, row: Floats) -> Floats | ix.SparseVector:
+    return row if stored.config.form == "dense" else ix.SparseVector(np.arange(DIM), row)
 
 
 def publish_at_once(adopt: Callable[[], bool]) -> bool:
@@ -128,9 +143,9 @@ def make_overdue(modelled: ModelledCollection) -> None:
 def modelled(
     request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator
 ) -> Iterator[ModelledCollection]:
-    config = CollectionConfig(
+    config = ix.CollectionConfig(
         dim=None if request.param == "sparse" else DIM,
-        backend=ExactParams() if request.param == "exact" else GcwsParams(bands=8),
+        backend=ix.ExactParams() if request.param == "exact" else ix.GcwsParams(bands=8),
         storage="mapped" if request.param == "mapped" else "memory",
     )
     catalog = opened_catalog(tmp_path, BACKGROUND)
@@ -227,7 +242,7 @@ def test_the_background_compacts_and_a_restart_finds_all_items(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     catalog = opened_catalog(tmp_path, BACKGROUND)
-    modelled = ModelledCollection(catalog.create("things", CollectionConfig(dim=DIM))[0], rng)
+    modelled = ModelledCollection(catalog.create("things", ix.CollectionConfig(dim=DIM))[0], rng)
     modelled.put(*range(COUNT))
     for _ in range(12):
         modelled.change_at_random(20)
@@ -241,7 +256,7 @@ def test_the_background_compacts_and_a_restart_finds_all_items(
 
 
 def test_a_write_compacts_few_live_rows_or_too_many_dead_ones() -> None:
-    by_whom = Policies(min_dead=10, max_foreground_rows=100, max_dead_ratio=3.0).compactor
+    by_whom = ix.Policies(min_dead=10, max_foreground_rows=100, max_dead_ratio=3.0).compactor
     assert [by_whom(dead, 5) for dead in (10, 11)] == [None, "write"]
     assert [by_whom(dead, 100) for dead in (100, 101)] == [None, "write"]
     assert [by_whom(dead, 101) for dead in (101, 102, 303, 304)] == [
@@ -249,91 +264,42 @@ def test_a_write_compacts_few_live_rows_or_too_many_dead_ones() -> None:
     ]  # fmt: skip
 
 
-COPIED_DIM = 64
-COPIED_ROWS = MIN_COPIED_FLOATS // COPIED_DIM + 200
-LIMIT = 5
-EVEN = {"must": [{"key": "even", "match": {"value": True}}]}
-
-
-class Shelf:
-    """A collection, and what it should hold by number of item."""
-
-    def __init__(self, stored: StoredCollection) -> None:
-        self.stored = stored
-        self.rows: dict[int, AnyArray] = {}
-
-    def put(self, numbers: Sequence[int], rows: AnyArray) -> None:
-        single = rows.astype(np.float32)
-        payloads: list[bytes | None] = [
-            b'{"even":true}' if n % 2 == 0 else b'{"even":false}' for n in numbers
-        ]
-        raw = self.stored.space.from_dense(single)
-        self.stored.put(ItemBatch([f"i{n}" for n in numbers], raw, payloads))
-        self.rows.update(zip(numbers, single, strict=True))
-
-    def remove(self, numbers: Sequence[int]) -> None:
-        self.stored.delete([f"i{n}" for n in numbers])
-        for n in numbers:
-            del self.rows[n]
-
-    def check(self, queries: AnyArray) -> None:
-        """Check that exact searches find what brute force finds, with a filter and without."""
-        single = queries.astype(np.float32)
-        for filtered in (False, True):
-            numbers = [n for n in self.rows if not (filtered and n % 2)]
-            truth = all_scores(single, np.stack([self.rows[n] for n in numbers]), COPIED_DIM)
-            params = SearchParams(limit=LIMIT, recall=1.0)
-            where = parse_filter(EVEN) if filtered else None
-            asked = self.stored.space.from_dense(single)
-            for result, scores in zip(
-                self.stored.search(asked, params, where=where), truth, strict=True
-            ):
-                best = np.argsort(-scores)[:LIMIT]
-                assert result.ids == [f"i{numbers[i]}" for i in best]
-                found = result.scores
-                np.testing.assert_allclose(found, scores[best], rtol=1e-12)
-
-    def has_copies(self) -> bool:
-        return self.stored.memory.view.vectors.copies is not None
-
-
-@pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=4)], ids=["exact", "gcws"])
+@pytest.mark.parametrize(
+    "backend", [ix.ExactParams(), ix.GcwsParams(bands=4)], ids=["exact", "gcws"]
+)
 def test_every_change_is_seen_by_the_next_exact_search(
-    backend: BackendParams, tmp_path: Path, rng: np.random.Generator
+    catalog: ix.Catalog, restart: Restart, backend: ix.BackendParams, rng: np.random.Generator
 ) -> None:
     rows, queries = (
         rng.standard_normal((COPIED_ROWS + 1000, COPIED_DIM)),
         rng.standard_normal((6, COPIED_DIM)),
     )
-    catalog = opened_catalog(tmp_path)
-    config = CollectionConfig(dim=COPIED_DIM, backend=backend)
-    shelf = Shelf(catalog.create("things", config)[0])
-    shelf.put(range(COPIED_ROWS), rows[:COPIED_ROWS])
-    assert shelf.has_copies()
-    shelf.check(queries)
+    config = ix.CollectionConfig(dim=COPIED_DIM, backend=backend)
+    modelled = ModelledCollection(catalog.create("things", config)[0], rng)
+    modelled.put_rows(range(COPIED_ROWS), rows[:COPIED_ROWS])
+    assert modelled.has_copies()
+    modelled.check_exact(queries)
     for n in range(3):  # one at a time: nearest of all, and some that outgrow the bytes
-        shelf.put([COPIED_ROWS + n], queries[n : n + 1] * 0.99)
-        shelf.put([COPIED_ROWS + 10 + n], 1e4 * queries[n : n + 1])
-    shelf.check(queries)
-    shelf.check(1e4 * queries)
-    shelf.put(range(100, 400), 30 * rows[COPIED_ROWS : COPIED_ROWS + 300])  # replaced
-    shelf.check(queries)
-    shelf.check(30 * rows[COPIED_ROWS : COPIED_ROWS + 3] + queries[:3])
-    shelf.remove([COPIED_ROWS, COPIED_ROWS + 11, *range(500, 700)])
-    shelf.check(queries)
-    catalog.close()
-    catalog = opened_catalog(tmp_path)
-    shelf.stored = catalog.get("things")
-    assert shelf.has_copies()
-    shelf.check(queries)
-    shelf.stored.memory.compact()
-    shelf.put(range(2000, 2100), rows[-100:])
-    shelf.check(queries)
-    shelf.check(rows[-3:])
-    catalog.close()
+        modelled.put_rows([COPIED_ROWS + n], queries[n : n + 1] * 0.99)
+        modelled.put_rows([COPIED_ROWS + 10 + n], 1e4 * queries[n : n + 1])
+    modelled.check_exact(queries)
+    modelled.check_exact(1e4 * queries)
+    modelled.put_rows(range(100, 400), 30 * rows[COPIED_ROWS : COPIED_ROWS + 300])  # replaced
+    modelled.check_exact(queries)
+    modelled.check_exact(30 * rows[COPIED_ROWS : COPIED_ROWS + 3] + queries[:3])
+    modelled.delete(COPIED_ROWS, COPIED_ROWS + 11, *range(500, 700))
+    modelled.check_exact(queries)
+    with restart() as again:
+        modelled.stored, modelled.memory = again, again.memory
+        assert modelled.has_copies()
+        modelled.check_exact(queries)
+        modelled.stored.memory.compact()
+        modelled.put_rows(range(2000, 2100), rows[-100:])
+        modelled.check_exact(queries)
+        modelled.check_exact(rows[-3:])
 
 
-POLICIES = Policies(graph=GraphPolicy(min_rows=400, search=FREE_SEARCHES))
+POLICIES = ix.Policies(graph=GraphPolicy(min_rows=400, search=FREE_SEARCHES))
 ROWS = 8000
 KINDS = 26
 HOLES = 100
@@ -352,13 +318,13 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
     rng: np.random.Generator, tmp_path: Path, killed: bool
 ) -> None:
     """Where their links were dropped alone, queries beside them found a tenth less than before."""
-    catalog = Catalog.open(tmp_path / "first", threads=1, policies=POLICIES)
-    things, _ = catalog.create("things", CollectionConfig(dim=DIM))
+    catalog = ix.Catalog.open(tmp_path / "first", threads=1, policies=POLICIES)
+    things, _ = catalog.create("things", ix.CollectionConfig(dim=DIM))
     rows, queries = some(rng, ROWS), some(rng, HOLES)
-    things.put(ItemBatch([*map(str, range(ROWS))], things.space.from_dense(rows), [None] * ROWS))
+    things.put(ix.ItemBatch([*map(str, range(ROWS))], things.space.from_dense(rows), [None] * ROWS))
     things.finish_background_work()
     things.checkpoints.write_all()
-    near = things.search(things.space.from_dense(queries), SearchParams(limit=20, recall=1.0))
+    near = things.search(things.space.from_dense(queries), ix.SearchParams(limit=20, recall=1.0))
     things.delete(sorted({item_id for result in near for item_id in result.ids}))
     before = shares_found(things, queries)
     if killed:
@@ -371,8 +337,8 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
     assert after.mean() >= ASKED
 
 
-def shares_found(stored: StoredCollection, queries: NDArray[np.float32]) -> NDArray[np.float64]:
-    batch, params = stored.space.from_dense(queries), SearchParams(limit=10)
+def shares_found(stored: ix.StoredCollection, queries: NDArray[np.float32]) -> NDArray[np.float64]:
+    batch, params = stored.space.from_dense(queries), ix.SearchParams(limit=10)
     found, true = (
         [result.scores for result in stored.search(batch, params_)]
         for params_ in (replace(params, recall=ASKED), replace(params, recall=1.0))

@@ -10,33 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index import (
-    CollectionConfig,
-    ExactParams,
-    FourierParams,
-    GcwsParams,
-    InvalidParameter,
-    InvalidVector,
-    ItemBatch,
-    ItemNotFound,
-    NamedVector,
-    NystroemParams,
-    RandomBinningParams,
-    SearchParams,
-    SparseVector,
-    StoredCollection,
-    Transform,
-)
+from gcws_search import index as ix
 from gcws_search.index.backends.exact import ExactBackend
-from gcws_search.index.contracts.analysis import Explained
-from gcws_search.index.contracts.parameters import Rerank
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import in_memory
 from tests.support.reference import kernels, mathematics
 
 DIM, ITEMS, LIMIT = 8, 150, 4
-ROUGH = FourierParams(kind="rff", features=6)
+ROUGH = ix.FourierParams(kind="rff", features=6)
 """So few features that much is missed."""
 
 Vector = dict[int, float]
@@ -52,10 +34,10 @@ def vectors_of(rows: Floats) -> list[Vector]:
 
 
 def counted(
-    stored: StoredCollection, rows: Floats, queries: Floats, rerank: Rerank, truth: Truth
+    stored: ix.StoredCollection, rows: Floats, queries: Floats, rerank: ix.Rerank, truth: Truth
 ) -> float:
     """Return the mean share of the best items by ``truth`` among the hits."""
-    params = SearchParams(limit=LIMIT, candidates=LIMIT, rerank=rerank)
+    params = ix.SearchParams(limit=LIMIT, candidates=LIMIT, rerank=rerank)
     found = stored.search(stored.space.from_dense(queries), params, backend="rff")
     items = vectors_of(rows)
     shares = []
@@ -65,15 +47,17 @@ def counted(
     return float(np.mean(shares))
 
 
-def collection_of(rows: Floats) -> StoredCollection:
-    return in_memory(CollectionConfig(dim=rows.shape[1], backend=ExactParams()), rows.tolist())
+def collection_of(rows: Floats) -> ix.StoredCollection:
+    return in_memory(
+        ix.CollectionConfig(dim=rows.shape[1], backend=ix.ExactParams()), rows.tolist()
+    )
 
 
 def test_recalls_are_those_counted_by_hand(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, ITEMS, 25, dim=DIM)
     stored = collection_of(rows)
     stored.attach(ROUGH)
-    params = SearchParams(limit=LIMIT, candidates=LIMIT)
+    params = ix.SearchParams(limit=LIMIT, candidates=LIMIT)
     found = stored.compare([stored.space.from_dense(queries)], params)
     exact, rough = found.backends
     assert (exact.recall, exact.recall_own) == (1.0, 1.0)
@@ -92,7 +76,7 @@ def test_recalls_are_those_counted_by_hand(rng: np.random.Generator) -> None:
 def test_items_of_equal_score_are_as_good_as_each_other() -> None:
     stored = collection_of(np.ones((30, 2), np.float32))
     stored.attach(ROUGH)
-    found = stored.compare(None, SearchParams(limit=3, candidates=3), sample=30)
+    found = stored.compare(None, ix.SearchParams(limit=3, candidates=3), sample=30)
     assert [backend.recall for backend in found.backends] == [1.0, 1.0]
     assert [backend.recall_own for backend in found.backends] == [1.0, 1.0]
     assert found.similarities == pytest.approx(np.ones(30))
@@ -102,7 +86,7 @@ def test_items_may_be_left_out_of_the_hits_of_queries(rng: np.random.Generator) 
     rows, _ = clustered(rng, ITEMS, 25, dim=DIM)
     stored = collection_of(rows)
     vectors, ids = stored.space.from_dense(rows), [str(i) for i in range(ITEMS)]
-    some, params = vectors[np.arange(10)], SearchParams(limit=LIMIT)
+    some, params = vectors[np.arange(10)], ix.SearchParams(limit=LIMIT)
     whole = stored.compare([some], params)
     left_out = stored.compare([some], params, skip=[*ids[:9], "none"])
     assert (whole.best.max(axis=1) == 1).all()
@@ -125,26 +109,26 @@ def test_a_comparison_ends_at_the_next_query_once_nobody_waits(rng: np.random.Ge
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ExactBackend, "search", counted_search)
         with pytest.raises(CancelledError):
-            stored.compare([stored.space.from_dense(queries)], SearchParams(), stop=stop)
+            stored.compare([stored.space.from_dense(queries)], ix.SearchParams(), stop=stop)
     assert len(searches) == 3
 
 
 WIDTH, COUNT = 6, 40
 CENTER = (0.5, 0.0, -1.0, 0.25, 0.0, 2.0)
 TRANSFORMS = [
-    Transform(),
-    Transform(power=0.5, normalize="l2"),
-    Transform(power=2.0, normalize="l1"),
+    ix.Transform(),
+    ix.Transform(power=0.5, normalize="l2"),
+    ix.Transform(power=2.0, normalize="l1"),
 ]
 BACKENDS = [
-    GcwsParams(),
-    ExactParams(),
-    FourierParams(kind="rff", features=16),
-    FourierParams(kind="nrff", features=16),
-    FourierParams(kind="folded_rff", features=16),
-    RandomBinningParams(),
-    NystroemParams(kind="gmm_nystroem", landmarks=8),
-    NystroemParams(kind="rbf_nystroem", landmarks=8),
+    ix.GcwsParams(),
+    ix.ExactParams(),
+    ix.FourierParams(kind="rff", features=16),
+    ix.FourierParams(kind="nrff", features=16),
+    ix.FourierParams(kind="folded_rff", features=16),
+    ix.RandomBinningParams(),
+    ix.NystroemParams(kind="gmm_nystroem", landmarks=8),
+    ix.NystroemParams(kind="rbf_nystroem", landmarks=8),
 ]
 SPACES = [WIDTH, 5000, None]
 
@@ -156,13 +140,13 @@ def rows(rng: np.random.Generator) -> list[dict[int, float]]:
     return [mathematics.from_dense(row) for row in numbers]
 
 
-def filled(config: CollectionConfig, vectors: list[dict[int, float]]) -> StoredCollection:
-    return in_memory(config, [SparseVector([*each], [*each.values()]) for each in vectors])
+def filled(config: ix.CollectionConfig, vectors: list[dict[int, float]]) -> ix.StoredCollection:
+    return in_memory(config, [ix.SparseVector([*each], [*each.values()]) for each in vectors])
 
 
-def transformed(collection: StoredCollection, vector: dict[int, float]) -> dict[int, float]:
+def transformed(collection: ix.StoredCollection, vector: dict[int, float]) -> dict[int, float]:
     """Return a vector as it is scored, as the collection rounds it."""
-    raw = collection.space.from_items([SparseVector([*vector], [*vector.values()])])
+    raw = collection.space.from_items([ix.SparseVector([*vector], [*vector.values()])])
     return signed_row(collection.space.prepare(raw), 0)
 
 
@@ -178,7 +162,7 @@ def listed(u: dict[int, float], v: dict[int, float]) -> list[tuple[float, ...]]:
     return sorted(found, key=lambda each: (-each[3], each[3] - each[4]))
 
 
-def check(why: Explained, u: dict[int, float], v: dict[int, float], limit: int) -> None:
+def check(why: ix.Explained, u: dict[int, float], v: dict[int, float], limit: int) -> None:
     """Compare an explanation with plain Python."""
     wanted = listed(u, v)
     found = [(each.coordinate, each.a, each.b, each.min, each.max) for each in why.coordinates]
@@ -194,61 +178,61 @@ def check(why: Explained, u: dict[int, float], v: dict[int, float], limit: int) 
 
 @pytest.mark.parametrize(
     ("dim", "transform"),
-    [*itertools.product(SPACES, TRANSFORMS), (WIDTH, Transform(center=CENTER))],
+    [*itertools.product(SPACES, TRANSFORMS), (WIDTH, ix.Transform(center=CENTER))],
     ids=str,
 )
 def test_an_explanation_is_what_plain_python_says(
-    dim: int | None, transform: Transform, rng: np.random.Generator
+    dim: int | None, transform: ix.Transform, rng: np.random.Generator
 ) -> None:
     vectors = rows(rng)
-    config = CollectionConfig(dim=dim, transform=transform, backend=ExactParams())
+    config = ix.CollectionConfig(dim=dim, transform=transform, backend=ix.ExactParams())
     collection = filled(config, vectors)
     for a, b in rng.integers(COUNT, size=(30, 2)):
         for limit in (1, 3, 4096):
             why = collection.explain(str(a), str(b), limit=limit)
             u, v = transformed(collection, vectors[a]), transformed(collection, vectors[b])
             check(why, u, v, limit)
-            sent = SparseVector([*vectors[a]], [*vectors[a].values()])
+            sent = ix.SparseVector([*vectors[a]], [*vectors[a].values()])
             assert collection.explain(sent, str(b), limit=limit) == why
 
 
 @pytest.mark.parametrize("params", BACKENDS, ids=lambda params: params.kind)
 @pytest.mark.parametrize("dim", [WIDTH, 5000])
 def test_the_score_is_the_one_that_a_query_returns(
-    params: GcwsParams, dim: int, rng: np.random.Generator
+    params: ix.GcwsParams, dim: int, rng: np.random.Generator
 ) -> None:
     for transform in TRANSFORMS:
-        config = CollectionConfig(dim=dim, transform=transform, backend=params)
+        config = ix.CollectionConfig(dim=dim, transform=transform, backend=params)
         vectors = rows(rng)
         collection = filled(config, vectors)
         for number in range(0, COUNT, 20):
-            [around] = collection.search_around(str(number), SearchParams(limit=COUNT))
+            [around] = collection.search_around(str(number), ix.SearchParams(limit=COUNT))
             assert len(around.ids) > 1
             for item, score in zip(around.ids, around.scores, strict=True):
                 assert collection.explain(str(number), item).score == score
-            raw = collection.space.from_items([SparseVector([0, 3], [1.5, -0.7])])
-            [found] = collection.search(raw, SearchParams(limit=COUNT, recall=0.5))
+            raw = collection.space.from_items([ix.SparseVector([0, 3], [1.5, -0.7])])
+            [found] = collection.search(raw, ix.SearchParams(limit=COUNT, recall=0.5))
             for item, score in zip(found.ids, found.scores, strict=True):
-                why = collection.explain(item, SparseVector([3, 0], [-0.7, 1.5]))
+                why = collection.explain(item, ix.SparseVector([3, 0], [-0.7, 1.5]))
                 assert why.score == score
 
 
 @pytest.mark.parametrize("dim", SPACES)
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
 def test_names_that_no_coordinate_has_count(
-    dim: int | None, transform: Transform, rng: np.random.Generator
+    dim: int | None, transform: ix.Transform, rng: np.random.Generator
 ) -> None:
     words = [f"w{i}" for i in range(WIDTH)]
-    collection = filled(CollectionConfig(dim=dim, transform=transform), rows(rng))
+    collection = filled(ix.CollectionConfig(dim=dim, transform=transform), rows(rng))
     if dim is None:
         coordinates = collection.names.reserve(words)
-        sparse = [SparseVector([place], [1.0]) for place in coordinates]
-        batch = ItemBatch([*words], collection.space.from_items(sparse), [None] * WIDTH)
+        sparse = [ix.SparseVector([place], [1.0]) for place in coordinates]
+        batch = ix.ItemBatch([*words], collection.space.from_items(sparse), [None] * WIDTH)
         collection.put(batch)
     else:
         collection.set_names(words)
         coordinates = [*range(WIDTH)]
-    query = NamedVector(["new", "w1", "w3", "other"], [1.5, -1.0, 0.5, -2.0])
+    query = ix.NamedVector(["new", "w1", "w3", "other"], [1.5, -1.0, 0.5, -2.0])
     for item in ("0", "7", "w1" if dim is None else "9"):
         why = collection.explain(query, item)
         names = {each.coordinate: each.name for each in why.coordinates}
@@ -259,14 +243,14 @@ def test_names_that_no_coordinate_has_count(
         _, unknown = collection.names.find(query.names, beyond_dim=True)
         assert unknown == ["new", "other"]
         found, _ = collection.names.find(query.names, beyond_dim=True)
-        sent = SparseVector(found, query.values)
-        params = SearchParams(limit=1000, recall=1.0)
+        sent = ix.SparseVector(found, query.values)
+        params = ix.SearchParams(limit=1000, recall=1.0)
         if dim is None:
             [result] = collection.search(collection.space.from_items([sent]), params)
         else:
             result = collection.search_with_unknown(sent, params)[0]
         assert dict(zip(result.ids, result.scores, strict=True))[item] == why.score
-    both = collection.explain(query, NamedVector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
+    both = collection.explain(query, ix.NamedVector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
     shared = {each.name: (each.min > 0, each.a != 0, each.b != 0) for each in both.coordinates}
     assert shared == {
         "new": (False, True, False),
@@ -278,22 +262,22 @@ def test_names_that_no_coordinate_has_count(
 
 
 def test_what_cannot_be_explained_says_which_vector_it_is() -> None:
-    collection = filled(CollectionConfig(dim=3), [{0: 1.0}])
-    with pytest.raises(ItemNotFound, match="'nobody'"):
+    collection = filled(ix.CollectionConfig(dim=3), [{0: 1.0}])
+    with pytest.raises(ix.ItemNotFound, match="'nobody'"):
         collection.explain("0", "nobody")
     for limit in (0, 4097):
-        with pytest.raises(InvalidParameter, match="limit: expected 1 to 4096"):
+        with pytest.raises(ix.InvalidParameter, match="limit: expected 1 to 4096"):
             collection.explain("0", "0", limit=limit)
     for bad, loc in (
         ([1.0, 2.0], ("b", "vector")),
         ([1.0, np.nan, 2.0], ("b", "vector", 1)),
-        (SparseVector([0, 3], [1.0, 1.0]), ("b", "vector", "indices", 1)),
-        (NamedVector(["x"], [1.0]), ("b", "vector", "names", 0)),
+        (ix.SparseVector([0, 3], [1.0, 1.0]), ("b", "vector", "indices", 1)),
+        (ix.NamedVector(["x"], [1.0]), ("b", "vector", "names", 0)),
     ):
-        with pytest.raises(InvalidVector) as error:
+        with pytest.raises(ix.InvalidVector) as error:
             collection.explain("0", bad)
         assert error.value.loc == loc
     collection.set_names(["x", "y", "z"])
-    with pytest.raises(InvalidVector) as error:
-        collection.explain(NamedVector(["x"], [1.0]), NamedVector(["x", ""], [1.0, 1.0]))
+    with pytest.raises(ix.InvalidVector) as error:
+        collection.explain(ix.NamedVector(["x"], [1.0]), ix.NamedVector(["x", ""], [1.0, 1.0]))
     assert error.value.loc == ("b", "vector", "names", 1)

@@ -3,37 +3,25 @@
 import os
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlite_utils import Database
 
+from gcws_search import index as ix
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.check import Report, check_directory
-from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
-from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, IncompatibleFile
-from gcws_search.index.contracts.parameters import (
-    BackendParams,
-    CollectionConfig,
-    ExactParams,
-    FourierParams,
-    GcwsParams,
-    RandomBinningParams,
-    SearchParams,
-    Transform,
-)
-from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.index.storage.connection import FileConnection
-from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, LoadRecord, codes_checksum
+from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, codes_checksum
 from gcws_search.index.storage.store import Store
-from tests.support.index.items import DIM, fill, held, holding, opened_catalog, put, vector
-from tests.support.index.saved_graph import change_file
+from tests.support.index.attached_backends import backends
+from tests.support.index.items import DIM, batch, fill, held, holding, opened_catalog, put, vector
+from tests.support.index.saved_graph import change_file, opened
 from tests.support.paths import OLD_FORMATS
 
-EXACT = CollectionConfig(dim=3, backend=ExactParams())
+EXACT = ix.CollectionConfig(dim=3, backend=ix.ExactParams())
 
 
 DAMAGES = {
@@ -82,10 +70,12 @@ def lose_a_row(path: Path, page: int = 8192) -> None:
 
 
 @pytest.mark.parametrize("how", ["empty", "text", "cut", "head", "row", *DAMAGES])
-def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -> None:
-    catalog = opened_catalog(tmp_path)
+def test_a_damaged_file_is_named_and_the_others_load(
+    catalog: ix.Catalog, tmp_path: Path, how: str
+) -> None:
+    config = ix.CollectionConfig(dim=3, backend=ix.GcwsParams(bands=2))
     for name in ("a", "b", "c"):
-        fill(catalog.create(name, CollectionConfig(dim=3, backend=GcwsParams(bands=2)))[0], 3000)
+        fill(catalog.create(name, config)[0], 3000)
     catalog.close()
     damage(tmp_path / "b.sqlite", how)
 
@@ -93,7 +83,7 @@ def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -
     assert [line.name for line in again.list()] == ["a", "c"]
     assert list(again.failures) == ["b"]
     for call in (lambda: again.get("b"), lambda: again.create("b", EXACT)):
-        with pytest.raises(DamagedFile) as caught:
+        with pytest.raises(ix.DamagedFile) as caught:
             call()
         assert caught.value.name == "b"
         assert "'b'" in str(caught.value)
@@ -105,33 +95,17 @@ def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -
 
 @pytest.mark.parametrize("how", ["vector", "number", "payload"])
 def test_a_row_damaged_while_its_collection_is_open_is_told_of_when_it_is_read(
-    how: str, catalog: Catalog, tmp_path: Path
+    how: str, catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     # Vectors as they were sent are in the file alone where a transform changes them.
-    config = CollectionConfig(dim=3, backend=ExactParams(), transform=Transform(power=2.0))
+    config = ix.CollectionConfig(dim=3, backend=ix.ExactParams(), transform=ix.Transform(power=2.0))
     stored = catalog.create("things", config)[0]
     fill(stored, 10)
     item_id = stored.page(limit=10).items[6].id
     damage(tmp_path / "things.sqlite", how)
     for read in (lambda: stored.get(item_id), lambda: stored.page(limit=10, with_vector=True)):
-        with pytest.raises(DamagedFile, match="row 7"):
+        with pytest.raises(ix.DamagedFile, match="row 7"):
             read()
-
-
-@pytest.mark.parametrize("column", ["params", "kind"])
-def test_a_damaged_backend_is_not_taken_for_what_was_attached(tmp_path: Path, column: str) -> None:
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", EXACT)[0]
-    fill(stored, 10)
-    stored.attach(FourierParams(kind="rff", features=8), "beside")
-    catalog.close()
-    change = f"UPDATE backends SET {column} = {{}} WHERE name = 'beside'"
-    new = {"params": "replace(params, '8', '9')", "kind": "'folded_rff'"}[column]
-    change_file(tmp_path, change.format(new))
-    again = opened_catalog(tmp_path)
-    assert list(again.failures) == ["things"]
-    assert "beside" in str(again.failures["things"])
-    again.close()
 
 
 def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
@@ -141,18 +115,18 @@ def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
     for name in ("a", "b", "c"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
-    read = StoredCollection.read
+    read = ix.StoredCollection.read
 
-    def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
+    def fail(stored: ix.StoredCollection, progress: Any) -> None:  # noqa: ANN401
         if stored.name == "b":
             raise MemoryError
         read(stored, progress)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredCollection, "read", fail)
+        patched.setattr(ix.StoredCollection, "read", fail)
         again = opened_catalog(tmp_path)
     assert [line.name for line in again.list()] == ["a", "c"]
-    with pytest.raises(DamagedFile, match="MemoryError"):
+    with pytest.raises(ix.DamagedFile, match="MemoryError"):
         again.get("b")
     again.close()
     later = opened_catalog(tmp_path)
@@ -166,7 +140,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_of_and_left_alone(tmp_path: Pat
     for _ in range(2):
         catalog = opened_catalog(tmp_path)
         for call in (catalog.get, catalog.drop):
-            with pytest.raises(DamagedFile):
+            with pytest.raises(ix.DamagedFile):
                 call("a")
         assert list(catalog.failures) == ["a"]
         assert (tmp_path / "a.sqlite" / "notes.txt").exists()
@@ -192,26 +166,23 @@ def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, versi
     values: dict[str, float] = {f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}
     values["i0"] = 20
     for turn in range(3):
-        catalog = opened_catalog(tmp_path)
-        stored = catalog.get("things")
-        assert stored.config == CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
-        assert stored.describe().versions["format"] == str(FORMAT_VERSION)
-        assert held(stored) == holding(values)
-        query = stored.space.from_items([vector(20.0)])
-        [result] = stored.search(query, SearchParams(limit=1, recall=0.9))
-        assert [*zip(result.ids, result.scores, strict=True)] == [("i0", 1.0)]
-        put(stored, {f"new{turn}": 50.0})
-        values[f"new{turn}"] = 50.0
-        stored.attach(ExactParams())
-        catalog.close()
-    catalog = opened_catalog(tmp_path)
-    described = catalog.get("things").describe().backends
-    names = ["gcws", *(["nrff"] if version >= 3 else []), "exact", "exact_2", "exact_3"]
-    assert [backend.name for backend in described] == names
-    catalog.close()
+        with opened(tmp_path) as stored:
+            assert stored.config == ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))
+            assert stored.describe().versions["format"] == str(FORMAT_VERSION)
+            assert held(stored) == holding(values)
+            query = stored.space.from_items([vector(20.0)])
+            [result] = stored.search(query, ix.SearchParams(limit=1, recall=0.9))
+            assert [*zip(result.ids, result.scores, strict=True)] == [("i0", 1.0)]
+            put(stored, {f"new{turn}": 50.0})
+            values[f"new{turn}"] = 50.0
+            stored.attach(ix.ExactParams())
+    with opened(tmp_path) as again:
+        described = again.describe().backends
+        names = ["gcws", *(["nrff"] if version >= 3 else []), "exact", "exact_2", "exact_3"]
+        assert [backend.name for backend in described] == names
 
 
-WIDE = CollectionConfig(dim=DIM, backend=GcwsParams(bands=32))
+WIDE = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=32))
 HELD = {**{f"i{n}": n + 1.0 for n in range(12) if n not in (3, 4)}, "i0": 20.0}
 
 
@@ -230,20 +201,18 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     shutil.copy(OLD_FORMATS / f"{name}.sqlite", file)
     if damage is not None:
         change_file(tmp_path, damage)
-    [report] = check_directory(tmp_path, threads=1)
+    [report] = ix.check_directory(tmp_path, threads=1)
     assert (len(report.findings), report.items) == (findings, len(HELD))
-    [report] = check_directory(tmp_path, repair=True, threads=1)
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.get("things")
-    assert stored.config == WIDE
-    assert held(stored) == holding(HELD)
-    backend = stored.memory.backend
-    assert isinstance(backend, GcwsBackend)
-    [chunk] = stored.store.chunks()
-    vectors = stored.space.prepare(stored.space.from_blobs(chunk.vectors))
-    assert list(chunk.codes) == codes_to_blobs(backend.encode(vectors))
-    assert {len(codes) for codes in chunk.codes} == {64}
-    catalog.close()
+    [report] = ix.check_directory(tmp_path, repair=True, threads=1)
+    with opened(tmp_path) as stored:
+        assert stored.config == WIDE
+        assert held(stored) == holding(HELD)
+        backend = stored.memory.backend
+        assert isinstance(backend, GcwsBackend)
+        [chunk] = stored.store.chunks()
+        vectors = stored.space.prepare(stored.space.from_blobs(chunk.vectors))
+        assert list(chunk.codes) == codes_to_blobs(backend.encode(vectors))
+        assert {len(codes) for codes in chunk.codes} == {64}
 
 
 def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
@@ -261,14 +230,14 @@ def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
 
 @pytest.mark.parametrize(
     "backend",
-    [GcwsParams(bands=12, band_width=2), RandomBinningParams(bands=12)],
+    [ix.GcwsParams(bands=12, band_width=2), ix.RandomBinningParams(bands=12)],
     ids=["classical", "bins"],
 )
 def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
-    tmp_path: Path, backend: BackendParams
+    tmp_path: Path, backend: ix.BackendParams
 ) -> None:
     catalog = opened_catalog(tmp_path)
-    config = CollectionConfig(dim=DIM, backend=backend)
+    config = ix.CollectionConfig(dim=DIM, backend=backend)
     put(catalog.create("things", config)[0], HELD)
     catalog.close()
     file = tmp_path / "things.sqlite"
@@ -280,10 +249,9 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
         for table in ("loads", "names"):
             connection.execute(f"DROP TABLE {table}")
     connection.close()
-    catalog = opened_catalog(tmp_path)
-    assert held(catalog.get("things")) == holding(HELD)
-    assert catalog.get("things").describe().versions["format"] == str(FORMAT_VERSION)
-    catalog.close()
+    with opened(tmp_path) as again:
+        assert held(again) == holding(HELD)
+        assert again.describe().versions["format"] == str(FORMAT_VERSION)
     with sqlite3.connect(file) as connection:
         assert connection.execute("SELECT codes, codes_checksum FROM items").fetchall() == before
         version = "SELECT value FROM meta WHERE name = 'format_version'"
@@ -307,18 +275,15 @@ def test_a_migration_broken_off_is_made_at_the_next_start(
         patched.setattr(FileConnection, "execute", killed)
         with pytest.raises(KeyboardInterrupt):
             Store(format_1, "things")
-    catalog = opened_catalog(tmp_path)
-    assert len(catalog.get("things")) == 10
-    catalog.close()
+    with opened(tmp_path) as again:
+        assert len(again) == 10
 
 
 def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path) -> None:
     format_1 = of_format(1, tmp_path)
     change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
-    catalog = opened_catalog(tmp_path)
-    with pytest.raises(IncompatibleFile, match="format 7"):
-        catalog.get("things")
-    catalog.close()
+    with pytest.raises(ix.IncompatibleFile, match="format 7"), opened(tmp_path):
+        pass
     with Database(format_1) as database:
         assert not database.table("links").exists()
 
@@ -331,28 +296,26 @@ PAGE = 8192
 def path(tmp_path: Path) -> Path:
     """Return the closed file of a collection of `VALUES`."""
     catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", CollectionConfig(dim=DIM, backend=GcwsParams(bands=2)))[0]
-    put(stored, VALUES)
-    stored.attach(FourierParams(kind="nrff", features=8))
+    config = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))
+    put(stored := catalog.create("things", config)[0], VALUES)
+    stored.attach(ix.FourierParams(kind="nrff", features=8))
     catalog.close()
     return tmp_path / "things.sqlite"
 
 
-def checked(path: Path, *, repair: bool = False) -> Report:
-    [report] = check_directory(path.parent, repair=repair, threads=1)
+def checked(path: Path, *, repair: bool = False) -> ix.Report:
+    [report] = ix.check_directory(path.parent, repair=repair, threads=1)
     return report
 
 
 def held_again(path: Path) -> dict[str, tuple[object, bytes | None]]:
     """Return what a collection holds that also finds each of its items."""
-    catalog = opened_catalog(path.parent)
-    stored = catalog.get("things")
-    for item_id in held(stored):
-        raw = stored.space.from_items([vector(VALUES[item_id])])
-        [result] = stored.search(raw, SearchParams(limit=1, recall=0.99))
-        assert [*zip(result.ids, result.scores, strict=True)] == [(item_id, 1.0)]
-    found = held(stored)
-    catalog.close()
+    with opened(path.parent) as stored:
+        for item_id in held(stored):
+            raw = stored.space.from_items([vector(VALUES[item_id])])
+            [result] = stored.search(raw, ix.SearchParams(limit=1, recall=0.99))
+            assert [*zip(result.ids, result.scores, strict=True)] == [(item_id, 1.0)]
+        found = held(stored)
     return found
 
 
@@ -364,24 +327,30 @@ def test_a_sound_file_is_left_as_it_is(path: Path) -> None:
     before = path.read_bytes()
     for repair in (False, True):
         report = checked(path, repair=repair)
-        assert report == Report("things", items=300)
+        assert report == ix.Report("things", items=300)
         assert report.is_sound
     assert path.read_bytes() == before
     assert {each.name for each in path.parent.iterdir()} == {"things.sqlite", "lock"}
 
 
-def test_keys_of_loads_are_kept_by_a_repair(path: Path) -> None:
-    record = LoadRecord("a key", 1_000, '{"rows":3}')
-    catalog = opened_catalog(path.parent)
-    catalog.get("things").save_load(record, 0)
-    catalog.close()
+def test_a_repair_keeps_what_is_sound_beside_the_items(path: Path) -> None:
+    record = ix.LoadRecord("a key", 1_000, '{"rows":3}')
+    with opened(path.parent) as before:
+        before.save_load(record, 0)
+        before.replace_metadata(b'{"of":"all"}')
+        before.store.write_meta("audit", '{"audited":[["2026-W01",0.9,10,5,4.5,4.25]]}')
+        items = batch(before, ["", ""], [7.0, 8.0])
+        before.put(replace(items, ids=[None, None]))
+        before.delete(["1"])
     assert checked(path).is_sound
     change_file(path.parent, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
     assert checked(path, repair=True).repaired
-    catalog = opened_catalog(path.parent)
-    assert catalog.get("things").loads(0) == [record]
-    assert catalog.get("things").loads(1_001) == []
-    catalog.close()
+    with opened(path.parent) as again:
+        assert (again.loads(0), again.loads(1_001)) == ([record], [])
+        assert again.metadata == b'{"of":"all"}'
+        assert [(each.queries, each.found) for each in again.audited().results] == [(5, 0.9)]
+        assert [*backends(again)] == ["gcws", "nrff"]
+        assert again.put(replace(items, ids=[None, None])).ids == ("2", "3")
 
 
 @pytest.mark.parametrize(
@@ -421,7 +390,7 @@ def test_items_that_are_not_what_was_written_are_dropped_by_name(path: Path) -> 
     assert held_again(path) == without("i4", "i77")
     aside = path.with_name("things.sqlite.damaged-1")
     assert aside.exists()
-    assert [each.name for each in check_directory(path.parent)] == ["things"]
+    assert [each.name for each in ix.check_directory(path.parent)] == ["things"]
 
 
 def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
@@ -449,24 +418,31 @@ def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "word"),
+    ("sql", "word", "refused"),
     [
-        ("UPDATE backends SET params = replace(params, '8', '9')", "nrff"),
-        ("UPDATE meta SET value = 'x' WHERE name = 'notes'", "notes"),
-        ("INSERT INTO links (part, data) VALUES (999, x'00')", "part 999"),
-        ("INSERT INTO loads VALUES ('a key', 1, '{}', 0)", "load 'a key'"),
-        ("INSERT INTO meta (name, value) VALUES ('metadata', '0 {}')", "the metadata"),
-        ("INSERT INTO meta (name, value) VALUES ('audit', '[')", "the results of the audit"),
+        ("UPDATE backends SET params = replace(params, '8', '9')", "nrff", True),
+        ("UPDATE backends SET kind = 'folded_rff'", "nrff", True),
+        ("UPDATE meta SET value = 'x' WHERE name = 'notes'", "notes", False),
+        ("INSERT INTO links (part, data) VALUES (999, x'00')", "part 999", False),
+        ("INSERT INTO loads VALUES ('a key', 1, '{}', 0)", "load 'a key'", False),
+        ("INSERT INTO meta (name, value) VALUES ('metadata', '0 {}')", "the metadata", True),
+        ("INSERT INTO meta (name, value) VALUES ('next_id', '7')", "the number of the next", True),
+        ("INSERT INTO meta (name, value) VALUES ('audit', '[')", "the results of the audit", False),
     ],
 )
-def test_what_is_kept_beside_the_items_is_checked(path: Path, sql: str, word: str) -> None:
-    notes = text_of({})
+def test_what_is_kept_beside_the_items_is_checked(
+    path: Path, sql: str, word: str, refused: bool
+) -> None:
+    notes = ix.text_of({})
     change_file(
         path.parent, f"INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', '{notes}')"
     )
     change_file(path.parent, sql)
     [finding] = checked(path).findings
     assert word in finding
+    if refused:
+        with pytest.raises(ix.DamagedFile), opened(path.parent):
+            pass
     assert checked(path, repair=True).lost == 0
     assert checked(path).is_sound
     assert held_again(path) == without()
@@ -494,6 +470,6 @@ def test_a_file_beyond_repair_is_told_of_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == b"x" * 10_000
 
 
-def test_a_directory_in_use_is_not_checked(catalog: Catalog, tmp_path: Path) -> None:
-    with pytest.raises(DirectoryLocked):
-        [*check_directory(tmp_path)]
+def test_a_directory_in_use_is_not_checked(catalog: ix.Catalog, tmp_path: Path) -> None:
+    with pytest.raises(ix.DirectoryLocked):
+        [*ix.check_directory(tmp_path)]

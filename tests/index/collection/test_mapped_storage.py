@@ -11,28 +11,22 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from gcws_search.index import Policies
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.items import ItemBatch
+from gcws_search import index as ix
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.batches import RawBatch
-from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
-from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
 from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import compacting_from, graphs_from
+from tests.support.index.saved_graph import Restart
 
 DIM = 24
 POLICY = replace(graphs_from(500), min_dead=100)
-ASKED = SearchParams(limit=5, recall=1.0)
+ASKED = ix.SearchParams(limit=5, recall=1.0)
 
 
 @pytest.fixture
-def policies() -> Policies:
+def policies() -> ix.Policies:
     return POLICY
 
 
@@ -42,16 +36,16 @@ FULL = mock.patch.object(
 """While it is entered, no file gets more room."""
 
 
-def config(storage: Storage = "mapped", dim: int | None = DIM) -> CollectionConfig:
-    return CollectionConfig(dim=dim, storage=storage)
+def config(storage: ix.Storage = "mapped", dim: int | None = DIM) -> ix.CollectionConfig:
+    return ix.CollectionConfig(dim=dim, storage=storage)
 
 
-def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
+def put(stored: ix.StoredCollection, rows: Floats, first: int = 0) -> None:
     ids = [f"i{first + n}" for n in range(len(rows))]
-    stored.put(ItemBatch(ids, raw_of(stored.space, rows), [None] * len(ids)))
+    stored.put(ix.ItemBatch(ids, raw_of(stored.space, rows), [None] * len(ids)))
 
 
-def raw_of(space: VectorSpace, rows: Floats) -> RawBatch:
+def raw_of(space: ix.VectorSpace, rows: Floats) -> ix.RawBatch:
     """Return rows as clients send them, by all coordinates or by the numbers of all."""
     if space.form == "dense":
         return space.from_dense(rows)
@@ -60,7 +54,7 @@ def raw_of(space: VectorSpace, rows: Floats) -> RawBatch:
     return space.from_sparse(ends, places, rows.reshape(-1))
 
 
-def answers(stored: StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
+def answers(stored: ix.StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
     asked = replace(ASKED, recall=recall)
     ids = sorted(item.id for item in stored.page(limit=10_000).items)[:40]
     found = (stored.search_around(each, asked)[0] for each in ids)
@@ -69,7 +63,7 @@ def answers(stored: StoredCollection, recall: float = 1.0) -> list[list[tuple[st
 
 @pytest.mark.parametrize("dim", [DIM, None])
 def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, dim: int | None
+    catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator, dim: int | None
 ) -> None:
     rows, _ = clustered(rng, 1500, 20, dim=DIM)
     both = [catalog.create(name, config(name, dim))[0] for name in ("memory", "mapped")]
@@ -103,47 +97,44 @@ def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
     again.close()
 
 
-def test_storage_is_a_part_of_the_configuration(catalog: Catalog) -> None:
+def test_storage_is_a_part_of_the_configuration(catalog: ix.Catalog) -> None:
     stored, is_new = catalog.create("things", config())
     assert is_new
     assert catalog.create("things", config())[0] is stored
-    with pytest.raises(CollectionExists, match="with storage mapped, not memory"):
+    with pytest.raises(ix.CollectionExists, match="with storage mapped, not memory"):
         catalog.create("things", config("memory"))
-    with pytest.raises(InvalidParameter, match="'memory' or 'mapped'"):
-        CollectionConfig(dim=DIM, storage="disk")  # type: ignore[arg-type]
+    with pytest.raises(ix.InvalidParameter, match="'memory' or 'mapped'"):
+        ix.CollectionConfig(dim=DIM, storage="disk")  # type: ignore[arg-type]
     for wrong in ("disk", 3, None):
-        with pytest.raises(InvalidParameter):
-            CollectionConfig.from_dict(config().to_dict() | {"storage": wrong})
-    with pytest.raises(InvalidParameter, match="without a file"):
-        StoredCollection.in_memory("things", config())
+        with pytest.raises(ix.InvalidParameter):
+            ix.CollectionConfig.from_dict(config().to_dict() | {"storage": wrong})
+    with pytest.raises(ix.InvalidParameter, match="without a file"):
+        ix.StoredCollection.in_memory("things", config())
 
 
 def test_a_write_without_room_for_its_vectors_stores_nothing(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
+    restart: Restart, catalog: ix.Catalog, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 6000, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
     put(stored, rows[:100])
     with FULL:
         put(stored, rows[100:110], 100)  # there is room for these
-        with pytest.raises(DiskFull):
+        with pytest.raises(ix.DiskFull):
             put(stored, rows[110:], 110)
         assert len(stored) == 110
-        with pytest.raises(DiskFull):
+        with pytest.raises(ix.DiskFull):
             put(stored, rows[110:], 0)
     assert len(stored) == 110
     before = answers(stored)
-    catalog.close()
-    again = opened_catalog(tmp_path, POLICY)
-    stored = again.get("things")
-    assert answers(stored) == before
-    put(stored, rows[110:], 110)
-    assert len(stored) == 6000
-    again.close()
+    with restart(policies=POLICY) as stored:
+        assert answers(stored) == before
+        put(stored, rows[110:], 110)
+        assert len(stored) == 6000
 
 
 def test_tombstones_stay_until_there_is_room_to_compact(
-    catalog: Catalog, rng: np.random.Generator
+    catalog: ix.Catalog, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
@@ -182,7 +173,7 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
 
 
 def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
+    catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     put(catalog.create("things", config())[0], rows)
@@ -190,14 +181,14 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
     catalog.close()
     with FULL:
         again = opened_catalog(tmp_path, POLICY)
-        assert isinstance(again.failures["things"], DiskFull)
+        assert isinstance(again.failures["things"], ix.DiskFull)
     again.load()
     assert answers(again.get("things")) == before
     again.close()
 
 
 def test_a_start_that_fails_among_the_rows_leaves_no_thread(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
+    catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 40_000, 20, dim=DIM)  # several pieces are read
     put(catalog.create("things", config("memory"))[0], rows)
@@ -205,7 +196,7 @@ def test_a_start_that_fails_among_the_rows_leaves_no_thread(
     error = OSError(errno.ENOSPC, "no space")
     with mock.patch.object(GrowingRows, "append", side_effect=error):
         again = opened_catalog(tmp_path, POLICY)
-        assert isinstance(again.failures["things"], DiskFull)
+        assert isinstance(again.failures["things"], ix.DiskFull)
         assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
     again.load()
     assert len(again.get("things")) == 40_000
@@ -215,8 +206,8 @@ def test_a_start_that_fails_among_the_rows_leaves_no_thread(
 def test_the_usual_storage_is_not_written_down() -> None:
     """Files of before have none, and are read; their configurations stay byte for byte."""
     assert "storage" not in config("memory").to_dict()
-    assert CollectionConfig.from_dict(config("memory").to_dict()) == config("memory")
-    assert CollectionConfig.from_dict(config().to_dict()) == config()
+    assert ix.CollectionConfig.from_dict(config("memory").to_dict()) == config("memory")
+    assert ix.CollectionConfig.from_dict(config().to_dict()) == config()
 
 
 @pytest.mark.parametrize("dim", [DIM, None])
@@ -229,7 +220,7 @@ def test_room_is_made_for_all_that_is_put_and_for_what_is_pending(
     for size in (1, 3, 700, *[1] * 200, 60, *[1] * 100):
         raw = raw_of(made.space, rows[first : first + size])
         ids = [f"i{n}" for n in range(first, first + size)]
-        parts = made.encode([ItemBatch(ids, raw, [None] * size)])
+        parts = made.encode([ix.ItemBatch(ids, raw, [None] * size)])
         parts[0].sequences = range(first + 1, first + size + 1)
         made.make_room([each.vectors for each in parts])
         with FULL:

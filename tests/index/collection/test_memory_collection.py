@@ -12,29 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.collection.items import (
-    EncodedBatch,
-    ItemBatch,
-    QueryResult,
-    QueryResults,
-    View,
-)
+from gcws_search import index as ix
+from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.row_store import RowStore
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.collection.writer import WriteResult
-from gcws_search.index.contracts.arrays import Int64s, UInt8s
-from gcws_search.index.contracts.batches import RawBatch
-from gcws_search.index.contracts.errors import InvalidParameter, ItemExists
-from gcws_search.index.contracts.hits import Explanation
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    GcwsParams,
-    SearchParams,
-)
+from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
-from gcws_search.index.payload import parse_filter
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import expanded_row, prepared, space_of
 from tests.support.data.payloads import encode_payload
@@ -42,11 +25,11 @@ from tests.support.index.items import Make, held, holding, ids_of, put, put_rows
 from tests.support.index.policies import FREE_HASHING
 from tests.support.pausing import Work
 
-ALL = SearchParams(limit=100, recall=1)
+ALL = ix.SearchParams(limit=100, recall=1)
 
 
 def hits_of(
-    stored: StoredCollection, x: float, view: View | None = None
+    stored: ix.StoredCollection, x: float, view: View | None = None
 ) -> list[tuple[str, float]]:
     memory = stored.memory
     queries = memory.space.prepare(memory.space.from_items([vector(x)]))
@@ -55,12 +38,12 @@ def hits_of(
 
 
 @pytest.fixture
-def filled(make: Make) -> StoredCollection:
+def filled(make: Make) -> ix.StoredCollection:
     put(stored := make(), {"a": 1, "b": 2, "c": 3})
     return stored
 
 
-def test_a_view_does_not_see_what_comes_after_it(filled: StoredCollection) -> None:
+def test_a_view_does_not_see_what_comes_after_it(filled: ix.StoredCollection) -> None:
     before, expected = filled.memory.view, hits_of(filled, 1)
     put(filled, {"b": 1, "d": 1})
     filled.delete(["a"])
@@ -69,11 +52,11 @@ def test_a_view_does_not_see_what_comes_after_it(filled: StoredCollection) -> No
     assert (before.count, filled.memory.view.count) == (3, 3)
 
 
-def test_a_view_outlives_a_compaction(filled: StoredCollection) -> None:
+def test_a_view_outlives_a_compaction(filled: ix.StoredCollection) -> None:
     memory = filled.memory
     put(filled, {"b": 5})
     before, expected = memory.view, hits_of(filled, 1)
-    where = parse_filter({"must": [{"key": "x", "match": {"value": 5}}]})
+    where = ix.parse_filter({"must": [{"key": "x", "match": {"value": 5}}]})
     assert memory.mask(before, where).tolist() == [0, 0, 0, 1]
     memory.compact()
     assert len(before) == 4
@@ -85,16 +68,16 @@ def test_a_view_outlives_a_compaction(filled: StoredCollection) -> None:
 
 
 def made() -> MemoryCollection:
-    return MemoryCollection(CollectionConfig(dim=4, backend=ExactParams()), threads=1)
+    return MemoryCollection(ix.CollectionConfig(dim=4, backend=ix.ExactParams()), threads=1)
 
 
 def items_to_load(collection: MemoryCollection) -> EncodedBatch:
     raw = collection.space.from_items([vector(x) for x in range(3)])
-    [items] = collection.encode([ItemBatch(["a", "b", "c"], raw, [None] * 3)])
+    [items] = collection.encode([ix.ItemBatch(["a", "b", "c"], raw, [None] * 3)])
     return replace(items, sequences=[1, 2, 3])
 
 
-def no_links(sequences: Int64s) -> SavedIndex:
+def no_links(sequences: ix.Int64s) -> SavedIndex:
     return SavedIndex(np.full((len(sequences), 1), UNKNOWN, np.int32), {})
 
 
@@ -106,7 +89,7 @@ def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
         order.append("last checks")
         raise ValueError("damage")
 
-    def saved(sequences: Int64s) -> SavedIndex:
+    def saved(sequences: ix.Int64s) -> SavedIndex:
         order.append("links")
         return no_links(sequences)
 
@@ -125,25 +108,25 @@ def test_items_are_loaded(count: int) -> None:
     assert collection.search(collection.view, query, ALL)[0].ids[0] == "b"
 
 
-def test_memory_is_accounted_for(filled: StoredCollection) -> None:
+def test_memory_is_accounted_for(filled: ix.StoredCollection) -> None:
     sizes, payload = [filled.memory.nbytes()], b'{"text":"%s"}' % (b"x" * 100)
     for n in range(3):
         raw = filled.space.from_items([vector(1)] * 1000)
-        filled.put(ItemBatch([f"{n}-{i}" for i in range(1000)], raw, [payload] * 1000))
+        filled.put(ix.ItemBatch([f"{n}-{i}" for i in range(1000)], raw, [payload] * 1000))
         sizes.append(filled.memory.nbytes())
     assert all(after - before > 1000 * (16 + 111) for before, after in pairwise(sizes))
 
 
 def test_a_batch_whose_columns_differ_in_length_is_refused() -> None:
-    raw = RawBatch("dense", dense=np.ones((2, 4), np.float32))
-    with pytest.raises(InvalidParameter, match="1 ids, 2 vectors, 2 payloads"):
-        ItemBatch(["a"], raw, [None, None])
+    raw = ix.RawBatch("dense", dense=np.ones((2, 4), np.float32))
+    with pytest.raises(ix.InvalidParameter, match="1 ids, 2 vectors, 2 payloads"):
+        ix.ItemBatch(["a"], raw, [None, None])
 
 
 @pytest.fixture
-def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
+def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> ix.StoredCollection:
     """Return a collection of two items in memory, whose index nobody improves any more."""
-    stored = make(backend=GcwsParams(bands=2))
+    stored = make(backend=ix.GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
     stored.finish_background_work()
     monkeypatch.setattr(stored.memory.backend, "can_defer", lambda *_: True)
@@ -152,7 +135,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
 
 
 @pytest.fixture
-def waiting(settled: StoredCollection) -> StoredCollection:
+def waiting(settled: ix.StoredCollection) -> ix.StoredCollection:
     """Return a collection of two items in a view and three pending ones."""
     stored = settled
     put(stored, {"c": 3, "d": 4})
@@ -161,12 +144,12 @@ def waiting(settled: StoredCollection) -> StoredCollection:
     return stored
 
 
-def found(stored: StoredCollection, x: float) -> list[str]:
+def found(stored: ix.StoredCollection, x: float) -> list[str]:
     return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
 
 
 def test_the_room_of_the_delta_is_judged_with_all_pending_items(
-    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    settled: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = []
 
@@ -182,7 +165,7 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
     assert judged == [(1, each), (3, 3 * each)]
 
 
-def test_each_way_to_read_finds_pending_items(waiting: StoredCollection) -> None:
+def test_each_way_to_read_finds_pending_items(waiting: ix.StoredCollection) -> None:
     memory = waiting.memory
     assert (len(waiting), memory.count, memory.pending_count) == (5, 5, 3)
     assert memory.locate(["e"])[1] == [4]
@@ -195,17 +178,17 @@ def test_each_way_to_read_finds_pending_items(waiting: StoredCollection) -> None
     assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
 
 
-def test_writes_know_of_pending_items(waiting: StoredCollection) -> None:
-    with pytest.raises(ItemExists):
+def test_writes_know_of_pending_items(waiting: ix.StoredCollection) -> None:
+    with pytest.raises(ix.ItemExists):
         put(waiting, {"d": 7}, "insert")
     put(waiting, {"f": 6})
-    assert put(waiting, {"f": 7, "g": 8}) == WriteResult(inserted=1, updated=1)
+    assert put(waiting, {"f": 7, "g": 8}) == ix.WriteResult(inserted=1, updated=1)
     put(waiting, {"h": 9})
     assert waiting.delete(["h", "a"]) == 2
     assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
 
 
-def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: StoredCollection) -> None:
+def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: ix.StoredCollection) -> None:
     stored, most = settled, 0
     for n in range(100):
         put(stored, {f"i{n}": n + 1})
@@ -216,7 +199,9 @@ def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: StoredColl
     assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
 
 
-def test_a_reader_that_fails_to_append_leaves_items_to_the_next(waiting: StoredCollection) -> None:
+def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
+    waiting: ix.StoredCollection,
+) -> None:
     with mock.patch.object(waiting.memory.backend, "extend", side_effect=MemoryError):
         for _ in range(2):
             with pytest.raises(MemoryError):
@@ -225,7 +210,7 @@ def test_a_reader_that_fails_to_append_leaves_items_to_the_next(waiting: StoredC
     assert waiting.describe().rows == 5
 
 
-def test_concurrent_readers_append_items_once(waiting: StoredCollection) -> None:
+def test_concurrent_readers_append_items_once(waiting: ix.StoredCollection) -> None:
     memory: Any = waiting.memory
     version = memory.published.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
@@ -330,14 +315,16 @@ ITEMS = 12_000
 Shown = list[tuple[str, float, bytes | None]]
 
 
-def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]:
+def searched(rng: np.random.Generator) -> tuple[ix.QueryResults, list[ix.QueryResult]]:
     """Return results of one batch, and of its queries asked one by one.
 
     Queries near stored items are answered by tables; those far from all are by scans, some of
     which end in more ties than hits are wanted.
     """
     collection = MemoryCollection(
-        CollectionConfig(dim=WIDTH, backend=GcwsParams(bands=16)), threads=1, policies=FREE_HASHING
+        ix.CollectionConfig(dim=WIDTH, backend=ix.GcwsParams(bands=16)),
+        threads=1,
+        policies=FREE_HASHING,
     )
     rows = np.repeat(rng.gamma(1.0, size=(ITEMS // 4, WIDTH)), 4, axis=0).astype(np.float32)
     rows[:40] = rows[0]
@@ -348,18 +335,18 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
     tied = rows[:1] + 100 * np.eye(WIDTH, dtype=np.float32)[3:5]
     sent = np.concatenate([rows[100:110], tied, np.eye(WIDTH, dtype=np.float32)[:5], rows[200:210]])
     queries = collection.space.prepare(collection.space.from_dense(sent))
-    params = SearchParams(limit=3)
+    params = ix.SearchParams(limit=3)
     alone = [
         collection.search(collection.view, queries[m : m + 1], params)[0] for m in range(len(sent))
     ]
     return collection.search(collection.view, queries, params), alone
 
 
-def shown(result: QueryResult) -> Shown:
+def shown(result: ix.QueryResult) -> Shown:
     return [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
 
 
-def cost(result: QueryResult) -> Explanation:
+def cost(result: ix.QueryResult) -> ix.Explanation:
     assert result.explanation is not None
     return result.explanation
 

@@ -10,39 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.collection.check import check_directory
-from gcws_search.index.collection.items import MAX_ID_LENGTH, ItemBatch, check_ids
+from gcws_search import index as ix
 from gcws_search.index.collection.row_store import RowsById
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.collection.writer import WriteResult
-from gcws_search.index.contracts.errors import (
-    DamagedFile,
-    DiskFull,
-    InvalidId,
-    InvalidParameter,
-    ItemExists,
-)
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.storage.schema import LoadRecord
 from tests.support.data.payloads import encode_payload
-from tests.support.index.items import (
-    DIM,
-    batch,
-    held,
-    holding,
-    ids_of,
-    opened_catalog,
-    put,
-    reopened,
-    vector,
-)
-from tests.support.index.saved_graph import change_file, log_limited
+from tests.support.index.items import DIM, batch, held, holding, ids_of, put, reopened, vector
+from tests.support.index.saved_graph import log_limited
 
 
 def test_ids_of_every_permitted_kind_pass() -> None:
-    check_ids([])
-    check_ids([None, "a", None])  # these are given one
-    check_ids(["a", "x" * MAX_ID_LENGTH, "日本", "a\x00b", " ", "\U0001f600" * MAX_ID_LENGTH])
+    ix.check_ids([])
+    ix.check_ids([None, "a", None])  # these are given one
+    ix.check_ids(
+        ["a", "x" * ix.MAX_ID_LENGTH, "日本", "a\x00b", " ", "\U0001f600" * ix.MAX_ID_LENGTH]
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,8 +35,8 @@ def test_ids_of_every_permitted_kind_pass() -> None:
     ],
 )
 def test_a_bad_id_is_named_by_its_row(bad: str, got: str) -> None:
-    with pytest.raises(InvalidId) as caught:
-        check_ids(["fine", bad, "fine"])
+    with pytest.raises(ix.InvalidId) as caught:
+        ix.check_ids(["fine", bad, "fine"])
     assert caught.value.loc == (1, "id")
     assert got in caught.value.got
 
@@ -78,23 +58,25 @@ def test_rows_by_id_agree_with_a_dictionary(rng: np.random.Generator) -> None:
         rows.remove("unknown")
 
 
-CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+CONFIG = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))
 
 
-def items(stored: StoredCollection, ids: list[str | None]) -> ItemBatch:
+def items(stored: ix.StoredCollection, ids: list[str | None]) -> ix.ItemBatch:
     raw = stored.space.from_items([vector(x + 1) for x in range(len(ids))])
-    return ItemBatch(ids, raw, [encode_payload({"x": x}) for x in range(len(ids))])
+    return ix.ItemBatch(ids, raw, [encode_payload({"x": x}) for x in range(len(ids))])
 
 
-def append(stored: StoredCollection, count: int, mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
+def append(stored: ix.StoredCollection, count: int, mode: Any = "upsert") -> ix.WriteResult:  # noqa: ANN401
     return stored.put(items(stored, [None] * count), mode)
 
 
 @pytest.mark.parametrize("mode", ["upsert", "insert"])
-def test_items_without_ids_are_numbered_from_zero_on(stored: StoredCollection, mode: str) -> None:
-    assert append(stored, 3, mode) == WriteResult(3, 0, ("0", "2"))
-    assert append(stored, 1, mode) == WriteResult(1, 0, ("3", "3"))
-    assert append(stored, 2, mode) == WriteResult(2, 0, ("4", "5"))
+def test_items_without_ids_are_numbered_from_zero_on(
+    stored: ix.StoredCollection, mode: str
+) -> None:
+    assert append(stored, 3, mode) == ix.WriteResult(3, 0, ("0", "2"))
+    assert append(stored, 1, mode) == ix.WriteResult(1, 0, ("3", "3"))
+    assert append(stored, 2, mode) == ix.WriteResult(2, 0, ("4", "5"))
     assert [*held(stored)] == ["0", "1", "2", "3", "4", "5"]
 
 
@@ -111,7 +93,7 @@ def test_items_without_ids_are_numbered_from_zero_on(stored: StoredCollection, m
     ],
 )
 def test_the_next_number_is_above_all_that_users_gave(
-    stored: StoredCollection, taken: list[str], first: int
+    stored: ix.StoredCollection, taken: list[str], first: int
 ) -> None:
     put(stored, {item_id: 1 for item_id in taken})
     assert append(stored, 2).ids == (str(first), str(first + 1))
@@ -119,7 +101,7 @@ def test_the_next_number_is_above_all_that_users_gave(
 
 
 def test_numbers_that_are_taken_beyond_those_that_are_counted_are_passed_over(
-    stored: StoredCollection,
+    stored: ix.StoredCollection,
 ) -> None:
     put(stored, {str(number): 1 for number in (10**15 - 2, 10**15 + 1, 10**15 + 3)})
     assert append(stored, 2).ids == (str(10**15 - 1), str(10**15))
@@ -127,31 +109,31 @@ def test_numbers_that_are_taken_beyond_those_that_are_counted_are_passed_over(
     assert len(stored) == 7
 
 
-def test_items_with_and_without_ids_come_together(stored: StoredCollection) -> None:
+def test_items_with_and_without_ids_come_together(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
     batch = items(stored, [None, "7", None, "a", None, "7"])
-    assert stored.put(batch) == WriteResult(4, 1, ("8", "10"))
+    assert stored.put(batch) == ix.WriteResult(4, 1, ("8", "10"))
     assert {item_id: payload for item_id, (_, payload) in held(stored).items()} == {
         "8": b'{"x":0}', "9": b'{"x":2}', "a": b'{"x":3}', "10": b'{"x":4}', "7": b'{"x":5}',
     }  # fmt: skip
-    with pytest.raises(InvalidId, match="255 characters") as caught:
+    with pytest.raises(ix.InvalidId, match="255 characters") as caught:
         stored.put(items(stored, [None, ""]))
     assert caught.value.loc == (1, "id")
 
 
-def test_a_write_that_fails_uses_no_number(stored: StoredCollection, tmp_path: Path) -> None:
+def test_a_write_that_fails_uses_no_number(stored: ix.StoredCollection, tmp_path: Path) -> None:
     put(stored, {"a": 1, "3": 1})
-    with pytest.raises(ItemExists) as caught:
+    with pytest.raises(ix.ItemExists) as caught:
         stored.put(items(stored, [None, "9", "a"]), "insert")
     assert caught.value.row == 2
-    with log_limited(tmp_path, 50_000), pytest.raises(DiskFull):
+    with log_limited(tmp_path, 50_000), pytest.raises(ix.DiskFull):
         append(stored, 3000)
     assert append(stored, 2).ids == ("4", "5")
 
 
-def test_many_append_at_once_beside_ids_of_users(stored: StoredCollection) -> None:
+def test_many_append_at_once_beside_ids_of_users(stored: ix.StoredCollection) -> None:
     """Whoever is first: no item takes the place of another."""
-    start, results = threading.Barrier(4), list[WriteResult]()
+    start, results = threading.Barrier(4), list[ix.WriteResult]()
 
     def append_some() -> None:
         start.wait()
@@ -173,48 +155,16 @@ def test_many_append_at_once_beside_ids_of_users(stored: StoredCollection) -> No
     assert {*map(str, given)} <= {*held(stored)}
 
 
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_repair_keeps_the_next_number_unless_it_is_damaged(
-    tmp_path: Path, is_damaged: bool
-) -> None:
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", CONFIG)[0]
-    append(stored, 3)
-    stored.delete(["2"])
-    catalog.close()
-    change = "value || '0' WHERE name = 'next_id'" if is_damaged else "value"
-    change_file(tmp_path, f"UPDATE meta SET value = {change}")
-    [report] = check_directory(tmp_path, repair=True, threads=1)
-    assert [*report.findings] == [
-        "the number of the next item without an id: the checksum is another"
-    ] * is_damaged
-    catalog = opened_catalog(tmp_path)
-    number = "2" if is_damaged else "3"
-    assert append(catalog.get("things"), 1).ids == (number, number)
-    catalog.close()
-
-
-def test_a_file_whose_next_number_is_damaged_is_not_opened(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
-    append(catalog.create("things", CONFIG)[0], 3)
-    catalog.close()
-    change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'next_id'")
-    catalog = opened_catalog(tmp_path)
-    with pytest.raises(DamagedFile, match="next item"):
-        catalog.get("things")
-    catalog.close()
-
-
 Rows = list[tuple[str, int]]
 
 
-def put_at(stored: StoredCollection, rows: Rows) -> None:
+def put_at(stored: ix.StoredCollection, rows: Rows) -> None:
     """Put items under their own sequence numbers; the vector of each is made of its number."""
     items = batch(stored, [item_id for item_id, _ in rows], [number for _, number in rows])
     stored.commit(stored.prepare(items, sequences=[number for _, number in rows]))
 
 
-def numbers(stored: StoredCollection) -> Rows:
+def numbers(stored: ix.StoredCollection) -> Rows:
     """Return what memory and file hold, which is the same, as ids and numbers."""
     view = stored.memory.view
     live = [row for row in range(len(view)) if view.alive[row]]
@@ -226,7 +176,9 @@ def numbers(stored: StoredCollection) -> Rows:
     return found
 
 
-def test_items_without_numbers_follow_those_that_brought_theirs(stored: StoredCollection) -> None:
+def test_items_without_numbers_follow_those_that_brought_theirs(
+    stored: ix.StoredCollection,
+) -> None:
     put_at(stored, [("a", 7)])
     put(stored, {"b": 1})
     put_at(stored, [("c", 9), ("d", 30)])
@@ -234,21 +186,21 @@ def test_items_without_numbers_follow_those_that_brought_theirs(stored: StoredCo
     assert numbers(stored) == [("a", 7), ("b", 8), ("c", 9), ("d", 30), ("e", 31), ("f", 32)]
 
 
-def test_numbers_go_on_behind_a_deleted_item(stored: StoredCollection, tmp_path: Path) -> None:
+def test_numbers_go_on_behind_a_deleted_item(stored: ix.StoredCollection, tmp_path: Path) -> None:
     put_at(stored, [("a", 50)])
     stored.delete(["a"])
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(ix.InvalidParameter):
         put_at(stored, [("b", 50)])
     put_at(stored, [("b", 51)])
     assert reopened(stored, tmp_path) == holding({"b": 51})
 
 
 def test_numbers_that_there_were_are_refused_and_nothing_is_changed(
-    stored: StoredCollection,
+    stored: ix.StoredCollection,
 ) -> None:
     put_at(stored, [("a", 5), ("b", 9)])
     for first in (1, 9):
-        with pytest.raises(InvalidParameter, match="from 10 on"):
+        with pytest.raises(ix.InvalidParameter, match="from 10 on"):
             put_at(stored, [("c", first), ("d", 70)])
     assert numbers(stored) == [("a", 5), ("b", 9)]
     put_at(stored, [("c", 10)])
@@ -256,25 +208,25 @@ def test_numbers_that_there_were_are_refused_and_nothing_is_changed(
 
 @pytest.mark.parametrize("wrong", [[3], [3, 3], [4, 3], [1, 2, 3]])
 def test_numbers_that_are_not_one_an_item_or_do_not_rise_are_refused(
-    stored: StoredCollection, wrong: list[int]
+    stored: ix.StoredCollection, wrong: list[int]
 ) -> None:
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(ix.InvalidParameter):
         stored.prepare(batch(stored, ["a", "b"], [1, 2]), sequences=wrong)
 
 
-def test_equal_scores_are_found_in_any_numbering(stored: StoredCollection) -> None:
+def test_equal_scores_are_found_in_any_numbering(stored: ix.StoredCollection) -> None:
     put_at(stored, [("b", 1), ("a", 100)])
     stored.put(batch(stored, ["b", "a"], [2, 2]))
     query = stored.space.from_items([vector(2)])
-    assert ids_of(stored.search(query, SearchParams())[0]) == ["a", "b"]
+    assert ids_of(stored.search(query, ix.SearchParams())[0]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("doomed", "deleted"), [(["a", "z"], 1), (["z"], 0)])
 def test_a_delete_stores_how_far_a_load_has_come(
-    stored: StoredCollection, doomed: list[str], deleted: int
+    stored: ix.StoredCollection, doomed: list[str], deleted: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
-    record = LoadRecord("k", 7, "{}")
+    record = ix.LoadRecord("k", 7, "{}")
     assert stored.delete(doomed, record) == deleted
     assert stored.loads(0) == [record]
 
@@ -286,7 +238,7 @@ def test_a_delete_stores_how_far_a_load_has_come(
     )
 )
 def test_any_rising_numbers_are_those_of_the_last_put(writes: list[list[tuple[str, int]]]) -> None:
-    stored = StoredCollection.in_memory("things", CollectionConfig(dim=DIM))
+    stored = ix.StoredCollection.in_memory("things", ix.CollectionConfig(dim=DIM))
     expected: dict[str, int] = {}
     last = 0
     try:

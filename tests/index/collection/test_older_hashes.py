@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index import Policies
+from gcws_search import index as ix
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.collection.check import check_directory
-from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
-from gcws_search.index.contracts.errors import IncompatibleFile
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from tests.support.index.items import held, holding, opened_catalog, vector
 from tests.support.index.policies import graphs_from
+from tests.support.index.saved_graph import opened
 from tests.support.paths import OLD_FORMATS
 
 VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
@@ -49,7 +44,9 @@ def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
     return {item_id: (codes, checksum) for item_id, codes, checksum in rows}
 
 
-def right_codes(stored: StoredCollection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
+def right_codes(
+    stored: ix.StoredCollection, values: dict[str, float]
+) -> dict[str, tuple[bytes, int]]:
     raw = stored.space.from_items([vector(x) for x in values.values()])
     blobs = codes_to_blobs(stored.memory.backend.encode(stored.space.prepare(raw)))
     return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
@@ -60,12 +57,10 @@ def test_the_codes_of_a_file_of_earlier_hashes_become_those_of_the_present_one(
 ) -> None:
     assert version_of(path) == "1"
     before = codes_of(path)
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.get("things")
-    expected = right_codes(stored, VALUES)
-    assert held(stored) == holding(VALUES)
-    catalog.close()
-    assert version_of(path) == str(ALGORITHM_VERSION)
+    with opened(tmp_path) as stored:
+        expected = right_codes(stored, VALUES)
+        assert held(stored) == holding(VALUES)
+    assert version_of(path) == str(ix.ALGORITHM_VERSION)
     assert codes_of(path) == expected
     assert all(before[each] != codes for each, codes in expected.items())
     kept = path.read_bytes()
@@ -86,20 +81,19 @@ def test_encoding_anew_that_is_broken_off_changes_nothing_and_is_made_at_the_nex
 
     with monkeypatch.context() as patched:
         patched.setattr(GcwsBackend, "encode", fail_later)
-        with closing(opened_catalog(tmp_path, Policies(chunk_bytes=1))) as failed:
+        with closing(opened_catalog(tmp_path, ix.Policies(chunk_bytes=1))) as failed:
             assert list(failed.failures) == ["things"]
     assert version_of(path) == "1"
     assert codes_of(path) == before
-    catalog = opened_catalog(tmp_path)
-    assert held(catalog.get("things")) == holding(VALUES)
-    catalog.close()
-    assert version_of(path) == str(ALGORITHM_VERSION)
+    with opened(tmp_path) as again:
+        assert held(again) == holding(VALUES)
+    assert version_of(path) == str(ix.ALGORITHM_VERSION)
 
 
 def test_a_check_takes_codes_of_earlier_hashes_for_sound(tmp_path: Path, path: Path) -> None:
     before = codes_of(path)
     for repair in (False, True):
-        [report] = check_directory(tmp_path, repair=repair, threads=1)
+        [report] = ix.check_directory(tmp_path, repair=repair, threads=1)
         assert (report.is_sound, report.items, report.repaired) == (True, len(VALUES), False)
     assert version_of(path) == "1"
     assert codes_of(path) == before
@@ -109,13 +103,12 @@ def test_a_repair_encodes_anew_and_finds_codes_that_are_not_what_was_written(
     tmp_path: Path, path: Path
 ) -> None:
     rows_of(path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE id = 'i5'")
-    [report] = check_directory(tmp_path, repair=True, threads=1)
+    [report] = ix.check_directory(tmp_path, repair=True, threads=1)
     assert ["'i5'" in line for line in report.findings] == [True]
     assert report.repaired
-    assert version_of(path) == str(ALGORITHM_VERSION)
-    catalog = opened_catalog(tmp_path)
-    assert codes_of(path) == right_codes(catalog.get("things"), VALUES)
-    catalog.close()
+    assert version_of(path) == str(ix.ALGORITHM_VERSION)
+    with opened(tmp_path) as again:
+        assert codes_of(path) == right_codes(again, VALUES)
 
 
 def test_a_snapshot_of_earlier_hashes_is_restored(tmp_path: Path, path: Path) -> None:
@@ -135,11 +128,11 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     catalog = opened_catalog(tmp_path, graphs_from(64))
-    config = CollectionConfig(dim=8, backend=GcwsParams(bands=8))
+    config = ix.CollectionConfig(dim=8, backend=ix.GcwsParams(bands=8))
     stored = catalog.create("things", config)[0]
     rows = rng.standard_normal((600, 8)).astype(np.float32)
     ids = [f"i{n}" for n in range(600)]
-    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 600))
+    stored.put(ix.ItemBatch(ids, stored.space.from_dense(rows), [None] * 600))
     stored.finish_background_work()
     lists = _lists(stored)
     catalog.close()
@@ -153,27 +146,24 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     )
     rows_of(path, "UPDATE meta SET value = '1' WHERE name = 'algorithm_version'")
     assert codes_of(path) != right
-    again = opened_catalog(tmp_path, graphs_from(64))
-    assert codes_of(path) == right
-    np.testing.assert_array_equal(_lists(again.get("things")), lists)
-    again.close()
+    with opened(tmp_path, graphs_from(64)) as again:
+        assert codes_of(path) == right
+        np.testing.assert_array_equal(_lists(again), lists)
 
 
-def _lists(stored: StoredCollection) -> Any:  # noqa: ANN401
+def _lists(stored: ix.StoredCollection) -> Any:  # noqa: ANN401
     saved = stored.memory.backend.saved(stored.memory.view.state)
     assert saved is not None
     return saved.links.copy()
 
 
-@pytest.mark.parametrize("version", [0, ALGORITHM_VERSION + 1])
+@pytest.mark.parametrize("version", [0, ix.ALGORITHM_VERSION + 1])
 def test_hashes_of_no_known_version_are_refused_and_left_alone(
     tmp_path: Path, path: Path, version: int
 ) -> None:
     rows_of(path, f"UPDATE meta SET value = '{version}' WHERE name = 'algorithm_version'")
     before = codes_of(path)
-    catalog = opened_catalog(tmp_path)
-    with pytest.raises(IncompatibleFile, match=f"hashes of version {version}"):
-        catalog.get("things")
-    catalog.close()
+    with pytest.raises(ix.IncompatibleFile, match=f"hashes of version {version}"), opened(tmp_path):
+        pass
     assert codes_of(path) == before
     assert version_of(path) == str(version)

@@ -7,34 +7,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index import Policies
+from gcws_search import index as ix
 from gcws_search.index.collection import reclaim
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.reclaim import vacuum_directory
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import DirectoryLocked
-from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
-from gcws_search.index.payload import parse_filter
 from gcws_search.index.storage.connection import connect
 from tests.support.index.items import held, opened_catalog
-from tests.support.index.saved_graph import change_file, copied
+from tests.support.index.saved_graph import change_file, copied, opened
 
-CONFIG = CollectionConfig(dim=3, backend=ExactParams())
+CONFIG = ix.CollectionConfig(dim=3, backend=ix.ExactParams())
 
 
 def secret(name: str) -> bytes:
     return b"hunter2-%s-" % name.encode()
 
 
-def fill(stored: StoredCollection, names: list[str], *, size: int) -> None:
+def fill(stored: ix.StoredCollection, names: list[str], *, size: int) -> None:
     """Put items whose payloads say their secrets, over several pages where they are large."""
     payloads: list[bytes | None] = [
         b'{"of":"%s","secret":"%s"}' % (name.encode(), secret(name) * (size // 12 + 1))
         for name in names
     ]
     raw = stored.space.from_dense(np.ones((len(names), 3), np.float32))
-    stored.put(ItemBatch(names, raw, payloads))
+    stored.put(ix.ItemBatch(names, raw, payloads))
 
 
 def everything(directory: Path) -> bytes:
@@ -43,29 +36,29 @@ def everything(directory: Path) -> bytes:
 
 
 @pytest.fixture
-def stored(catalog: Catalog) -> StoredCollection:
+def stored(catalog: ix.Catalog) -> ix.StoredCollection:
     return catalog.create("things", CONFIG)[0]
 
 
 @pytest.mark.parametrize("size", [20, 500, 50_000])
 def test_what_was_deleted_or_updated_is_in_no_file(
-    stored: StoredCollection, tmp_path: Path, size: int
+    stored: ix.StoredCollection, tmp_path: Path, size: int
 ) -> None:
     names = [f"n{n}" for n in range(40)]
     gone = {"n1", "n2", "n3", "n20", "n21"}
     fill(stored, names, size=size)
     assert all(secret(name) in everything(tmp_path) for name in names)
     stored.delete(["n1", "n20"])
-    stored.delete_where(parse_filter({"must": {"key": "of", "match": {"any": ["n2", "n21"]}}}))
+    stored.delete_where(ix.parse_filter({"must": {"key": "of", "match": {"any": ["n2", "n21"]}}}))
     raw = stored.space.from_dense(np.ones((1, 3), np.float32))
-    stored.put(ItemBatch(["n3"], raw, [b'{"of":"nobody"}']))
+    stored.put(ix.ItemBatch(["n3"], raw, [b'{"of":"nobody"}']))
     stored.finish_background_work()
     content = everything(tmp_path)
     assert {name for name in names if secret(name) not in content} == gone
 
 
 def test_what_somebody_still_reads_is_overwritten_afterwards(
-    stored: StoredCollection, tmp_path: Path
+    stored: ix.StoredCollection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     reader = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
@@ -83,21 +76,19 @@ def test_what_somebody_still_reads_is_overwritten_afterwards(
 
 
 def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
-    stored: StoredCollection, tmp_path: Path
+    stored: ix.StoredCollection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     stored.finish_background_work()
     stored.delete(["a"])
     copy = copied(tmp_path, tmp_path / "copy")
-    catalog = opened_catalog(copy)
-    restarted = catalog.get("things")
-    assert set(held(restarted)) == {"b"}
-    restarted.finish_background_work()
-    assert secret("a") not in everything(copy)
-    catalog.close()
+    with opened(copy) as restarted:
+        assert set(held(restarted)) == {"b"}
+        restarted.finish_background_work()
+        assert secret("a") not in everything(copy)
 
 
-def test_space_comes_back_once_much_is_free(stored: StoredCollection, tmp_path: Path) -> None:
+def test_space_comes_back_once_much_is_free(stored: ix.StoredCollection, tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     names = [f"n{n}" for n in range(1000)]
     fill(stored, names, size=8000)
@@ -123,13 +114,11 @@ def loosened(directory: Path) -> Path:
     connection.execute("PRAGMA auto_vacuum = NONE")
     connection.execute("VACUUM")
     connection.close()
-    again = opened_catalog(directory)
-    stored = again.get("things")
-    names = [f"n{n}" for n in range(500)]
-    fill(stored, names, size=8000)
-    stored.delete(names[50:])
-    stored.finish_background_work()
-    again.close()
+    with opened(directory) as stored:
+        names = [f"n{n}" for n in range(500)]
+        fill(stored, names, size=8000)
+        stored.delete(names[50:])
+        stored.finish_background_work()
     return path
 
 
@@ -139,26 +128,24 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
     path = loosened(tmp_path)
     before = path.stat().st_size
     assert before > 500 * 8000
-    [done] = vacuum_directory(tmp_path)
+    [done] = ix.vacuum_directory(tmp_path)
     assert (done.name, done.before, done.error) == ("things", before, None)
     assert done.after == path.stat().st_size < before / 5
     assert {each.name for each in tmp_path.iterdir()} == {"things.sqlite", "lock"}
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.get("things")
-    assert len(stored) == 51
-    with pytest.raises(DirectoryLocked):
-        [*vacuum_directory(tmp_path)]
-    names = [f"m{n}" for n in range(500)]
-    fill(stored, names, size=8000)
-    stored.delete(names)
-    stored.finish_background_work()
-    assert path.stat().st_size < before / 5
-    catalog.close()
+    with opened(tmp_path) as stored:
+        assert len(stored) == 51
+        with pytest.raises(ix.DirectoryLocked):
+            [*ix.vacuum_directory(tmp_path)]
+        names = [f"m{n}" for n in range(500)]
+        fill(stored, names, size=8000)
+        stored.delete(names)
+        stored.finish_background_work()
+        assert path.stat().st_size < before / 5
 
 
-@pytest.mark.parametrize("policies", [Policies(reclaim_rest_seconds=0.01)])
+@pytest.mark.parametrize("policies", [ix.Policies(reclaim_rest_seconds=0.01)])
 def test_what_fails_for_any_other_reason_is_tried_again(
-    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: ix.StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [MemoryError(), OSError()]
 
@@ -182,7 +169,7 @@ def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
     path = loosened(tmp_path)
     change_file(tmp_path, "UPDATE items SET payload = '{}' WHERE id = 'kept'")
     before = path.read_bytes()
-    [done] = vacuum_directory(tmp_path)
+    [done] = ix.vacuum_directory(tmp_path)
     assert done.error is not None
     assert "not what was written" in done.error
     assert done.after == done.before == len(before)

@@ -10,31 +10,12 @@ from unittest import mock
 
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.index.collection import catalog as catalog_module
 from gcws_search.index.collection.attached_backends import AttachedBackends
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import (
-    CollectionBusy,
-    CollectionExists,
-    CollectionLoading,
-    CollectionNotFound,
-    DamagedFile,
-    DiskFull,
-    SnapshotExists,
-    SnapshotNotFound,
-    StorageFailed,
-)
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    FourierParams,
-    GcwsParams,
-    SearchParams,
-)
 from gcws_search.index.storage import data_directory, snapshots as snapshots_module
 from gcws_search.index.storage.data_directory import DataDirectory
-from gcws_search.index.storage.snapshots import Incoming, Snapshots, sha256_of
+from gcws_search.index.storage.snapshots import sha256_of
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import (
     DIM,
@@ -46,29 +27,30 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
+from tests.support.index.saved_graph import opened
 from tests.support.pausing import Work, paused_at
 
-CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
-OTHER = CollectionConfig(dim=DIM, backend=ExactParams())
-NRFF = FourierParams(kind="nrff", features=8)
+CONFIG = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))
+OTHER = ix.CollectionConfig(dim=DIM, backend=ix.ExactParams())
+NRFF = ix.FourierParams(kind="nrff", features=8)
 
 
 def unfinished(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob(".*")]
 
 
-def sent(catalog: Catalog, name: str, content: bytes) -> Incoming:
+def sent(catalog: ix.Catalog, name: str, content: bytes) -> ix.Incoming:
     """Return a snapshot of which all has come, and which is not finished."""
     incoming = catalog.snapshots.incoming("things", name)
     incoming.write(content)
     return incoming
 
 
-def restoring(catalog: Catalog) -> Callable[[], StoredCollection]:
+def restoring(catalog: ix.Catalog) -> Callable[[], ix.StoredCollection]:
     return lambda: catalog.restore("things", "s", replace=True)
 
 
-def refuse_all(catalog: Catalog, *names: str) -> None:
+def refuse_all(catalog: ix.Catalog, *names: str) -> None:
     """Expect that every one of these operations on "things" is told that it is busy."""
     operations: dict[str, Callable[[], object]] = {
         "create": lambda: catalog.create("things", CONFIG),
@@ -77,12 +59,12 @@ def refuse_all(catalog: Catalog, *names: str) -> None:
         "restore": lambda: catalog.restore("things", "s", replace=True),
     }
     for name in names:
-        with pytest.raises(CollectionBusy, match="things"):
+        with pytest.raises(ix.CollectionBusy, match="things"):
             operations[name]()
 
 
 @pytest.fixture
-def snapshot(catalog: Catalog) -> dict[str, Any]:
+def snapshot(catalog: ix.Catalog) -> dict[str, Any]:
     """Make a snapshot "s" of "things" and drop these; return the two items it holds."""
     made(catalog, count=2)
     catalog.snapshot("things", "s")
@@ -94,7 +76,7 @@ def snapshot(catalog: Catalog) -> dict[str, Any]:
 
 
 def test_a_collection_created_while_a_snapshot_is_restored_never_gets_its_rows(
-    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
+    catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     with paused_at(catalog_module, "findings_of", lambda: catalog.restore("things", "s")) as work:
         refuse_all(catalog, "create", "drop", "snapshot", "restore")
@@ -108,9 +90,9 @@ def test_a_collection_created_while_a_snapshot_is_restored_never_gets_its_rows(
 @pytest.mark.usefixtures("snapshot")
 @pytest.mark.parametrize("done", [False, True])
 def test_what_comes_while_a_collection_is_created_is_refused_or_waits(
-    done: bool, catalog: Catalog, tmp_path: Path
+    done: bool, catalog: ix.Catalog, tmp_path: Path
 ) -> None:
-    def create() -> tuple[StoredCollection, bool]:
+    def create() -> tuple[ix.StoredCollection, bool]:
         return catalog.create("things", CONFIG)
 
     with paused_at(Store, "create", create, done=done) as work:
@@ -123,13 +105,13 @@ def test_what_comes_while_a_collection_is_created_is_refused_or_waits(
     collection, is_new = work.result
     assert is_new
     assert same.result == (collection, False)
-    assert isinstance(other.error, CollectionExists)
+    assert isinstance(other.error, ix.CollectionExists)
     put(collection, {"a": 1})
     assert reopened(collection, tmp_path) == holding({"a": 1})
 
 
 def test_who_waits_for_a_creation_that_fails_creates(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: ix.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published, goes_on = threading.Event(), threading.Event()
     publish = DataDirectory.publish
@@ -148,7 +130,7 @@ def test_who_waits_for_a_creation_that_fails_creates(
     goes_on.set()
     first.join()
     second.join()
-    assert isinstance(first.error, DiskFull)
+    assert isinstance(first.error, ix.DiskFull)
     assert second.result == (catalog.get("things"), True)
     assert unfinished(tmp_path) == []
 
@@ -159,12 +141,12 @@ def test_who_waits_for_a_creation_that_fails_creates(
 @pytest.mark.usefixtures("snapshot")
 @pytest.mark.parametrize("step", [(DataDirectory, "remove"), (data_directory, "sync_file")])
 def test_what_comes_while_a_collection_is_dropped_is_refused(
-    step: tuple[Any, str], catalog: Catalog, tmp_path: Path
+    step: tuple[Any, str], catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog)
     with paused_at(*step, lambda: catalog.drop("things")) as work:
         refuse_all(catalog, "create", "drop", "snapshot", "restore")
-        with pytest.raises(CollectionNotFound):
+        with pytest.raises(ix.CollectionNotFound):
             put(stored, {"a": 1})
     assert work.error is None
     assert [path.name for path in tmp_path.glob("*.sqlite*")] == []
@@ -172,7 +154,7 @@ def test_what_comes_while_a_collection_is_dropped_is_refused(
 
 
 def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
-    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
+    catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     stored = made(catalog, count=5)
     with paused_at(catalog_module, "findings_of", restoring(catalog)) as work:
@@ -185,23 +167,23 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
 
 
 def test_while_a_collection_is_put_in_its_place_the_one_before_is_searched_and_takes_no_writes(
-    catalog: Catalog, snapshot: dict[str, Any]
+    catalog: ix.Catalog, snapshot: dict[str, Any]
 ) -> None:
     stored = made(catalog, count=5)
     with paused_at(DataDirectory, "publish", restoring(catalog)) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
         for late in (lambda: put(stored, {"later": 9}), lambda: stored.attach(NRFF)):
-            with pytest.raises(CollectionLoading):
+            with pytest.raises(ix.CollectionLoading):
                 late()
         assert catalog.get("things") is stored
         assert len(held(stored)) == 5
         query = stored.space.from_items([vector(3.0)])
-        assert len(stored.search(query, SearchParams(limit=10))[0].ids) == 5
+        assert len(stored.search(query, ix.SearchParams(limit=10))[0].ids) == 5
     assert held(work.result) == snapshot
 
 
 def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
-    catalog: Catalog, snapshot: dict[str, Any]
+    catalog: ix.Catalog, snapshot: dict[str, Any]
 ) -> None:
     stored = made(catalog, count=5)
     with paused_at(AttachedBackends, "make", lambda: stored.attach(NRFF)) as work:
@@ -209,7 +191,7 @@ def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
         restoring = Work(lambda: catalog.restore("things", "s", replace=True))
         assert building.stop.wait(60)
     restoring.join()
-    assert isinstance(work.error, CollectionLoading)
+    assert isinstance(work.error, ix.CollectionLoading)
     assert held(restoring.result) == snapshot
     assert [each.name for each in restoring.result.describe().backends] == ["gcws"]
 
@@ -218,11 +200,11 @@ def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
 
 
 def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
-    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
+    with paused_at(ix.StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         refuse_all(catalog, "drop", "restore")
         put(stored, {"later": 9})
         assert stored.attach(NRFF).name == "nrff"
@@ -235,7 +217,9 @@ def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
     catalog.drop("things")
 
 
-def test_operations_of_other_names_do_not_wait(catalog: Catalog, snapshot: dict[str, Any]) -> None:
+def test_operations_of_other_names_do_not_wait(
+    catalog: ix.Catalog, snapshot: dict[str, Any]
+) -> None:
     with paused_at(catalog_module, "findings_of", lambda: catalog.restore("things", "s")):
         made(catalog, "others", count=3)
         catalog.snapshot("others", "s")
@@ -248,7 +232,7 @@ def test_operations_of_other_names_do_not_wait(catalog: Catalog, snapshot: dict[
 
 @pytest.mark.usefixtures("snapshot")
 @pytest.mark.parametrize("operation", ["create", "restore"])
-def test_collections_that_are_being_made_are_counted(operation: str, catalog: Catalog) -> None:
+def test_collections_that_are_being_made_are_counted(operation: str, catalog: ix.Catalog) -> None:
     counts: list[int] = []
 
     def work() -> object:
@@ -270,21 +254,21 @@ def test_collections_that_are_being_made_are_counted(operation: str, catalog: Ca
 
 
 def test_of_two_that_write_a_snapshot_of_one_name_the_later_is_refused(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     made(catalog)
     content = catalog.snapshot("things", "s").path.read_bytes()
     incoming = sent(catalog, "sent", content)
     for call in (catalog.snapshots.incoming, catalog.snapshot):
-        with pytest.raises(CollectionBusy, match="things"):
+        with pytest.raises(ix.CollectionBusy, match="things"):
             call("things", "sent")
-    with pytest.raises(SnapshotNotFound):
+    with pytest.raises(ix.SnapshotNotFound):
         catalog.snapshots.remove("things", "sent")
     assert incoming.finish(None).name == "sent"
     for _ in range(2):
         incoming.discard()
     for call in (catalog.snapshots.incoming, catalog.snapshot):
-        with pytest.raises(SnapshotExists):
+        with pytest.raises(ix.SnapshotExists):
             call("things", "sent")
     sent(catalog, "x", content).discard()
     assert catalog.snapshot("things", "x").name == "x"
@@ -292,14 +276,14 @@ def test_of_two_that_write_a_snapshot_of_one_name_the_later_is_refused(
 
 
 def test_a_snapshot_that_is_removed_and_sent_anew_is_restored_as_it_was(
-    catalog: Catalog, snapshot: dict[str, Any]
+    catalog: ix.Catalog, snapshot: dict[str, Any]
 ) -> None:
     path = catalog.snapshots.get("things", "s").path
     made(catalog, count=7)
     other = catalog.snapshot("things", "t").path.read_bytes()
     catalog.drop("things")
     old = path.read_bytes()
-    with paused_at(Snapshots, "open", lambda: catalog.restore("things", "s"), done=True) as work:
+    with paused_at(ix.Snapshots, "open", lambda: catalog.restore("things", "s"), done=True) as work:
         found, file = catalog.snapshots.open("things", "s")
         catalog.snapshots.remove("things", "s")
         incoming = sent(catalog, "s", other)
@@ -313,7 +297,7 @@ def test_a_snapshot_that_is_removed_and_sent_anew_is_restored_as_it_was(
 
 
 def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    catalog: ix.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(catalog)
     times = iter([1, 1, 1, 2])
@@ -325,7 +309,7 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 
     monkeypatch.setattr(snapshots_module, "datetime", Clock)
     first = catalog.snapshot("things").name
-    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "x")):
+    with paused_at(ix.StoredCollection, "copy_to", lambda: catalog.snapshot("things", "x")):
         second = catalog.snapshot("things").name
     assert (first, second) == ("20260101T000000.000001Z", "20260101T000000.000002Z")
 
@@ -337,11 +321,11 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
     "step", [(Path, "rename"), (data_directory, "sync_file"), (Path, "unlink")]
 )
 def test_a_drop_that_fails_leaves_the_collection(
-    step: tuple[Any, str], catalog: Catalog, tmp_path: Path
+    step: tuple[Any, str], catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
     error = OSError(errno.EIO, "Input/output")
-    with mock.patch.object(*step, side_effect=error), pytest.raises(StorageFailed):
+    with mock.patch.object(*step, side_effect=error), pytest.raises(ix.StorageFailed):
         catalog.drop("things")
     again = catalog.get("things")
     assert again is not stored
@@ -354,17 +338,17 @@ def test_a_drop_that_fails_leaves_the_collection(
 
 
 def test_a_damaged_collection_stays_as_it_was_where_nothing_can_replace_it(
-    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
+    catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "things.sqlite").write_bytes(b"x" * 10_000)
     catalog.close()
     again = opened_catalog(tmp_path)
-    with pytest.raises(CollectionExists):
+    with pytest.raises(ix.CollectionExists):
         again.restore("things", "s")
-    full = mock.patch.object(DataDirectory, "publish", side_effect=DiskFull("things"))
-    with full, pytest.raises(DiskFull):
+    full = mock.patch.object(DataDirectory, "publish", side_effect=ix.DiskFull("things"))
+    with full, pytest.raises(ix.DiskFull):
         again.restore("things", "s", replace=True)
-    assert isinstance(again.failures["things"], DamagedFile)
+    assert isinstance(again.failures["things"], ix.DamagedFile)
     assert held(again.restore("things", "s", replace=True)) == snapshot
     assert again.failures == {}
     again.close()
@@ -374,12 +358,12 @@ def test_a_damaged_collection_stays_as_it_was_where_nothing_can_replace_it(
 
 
 def test_closing_waits_for_what_is_under_way_and_refuses_what_comes(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     made(catalog)
     content = catalog.snapshot("things", "s").path.read_bytes()
     incoming, bad = sent(catalog, "sent", content), sent(catalog, "bad", b"text")
-    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
+    with paused_at(ix.StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         closing = Work(catalog.close)
         while not catalog.closing:
             assert closing.is_under_way
@@ -389,27 +373,27 @@ def test_closing_waits_for_what_is_under_way_and_refuses_what_comes(
             lambda: catalog.snapshot("things"),
             lambda: catalog.restore("more", "s"),
         ):
-            with pytest.raises((CollectionNotFound, CollectionBusy, SnapshotNotFound)):
+            with pytest.raises((ix.CollectionNotFound, ix.CollectionBusy, ix.SnapshotNotFound)):
                 late()
         assert closing.is_under_way
     closing.join()
     assert work.error is None
     for each in (incoming, bad):
-        with pytest.raises(CollectionNotFound):
+        with pytest.raises(ix.CollectionNotFound):
             each.finish(None)
         each.discard()
-    with pytest.raises(CollectionNotFound):
+    with pytest.raises(ix.CollectionNotFound):
         catalog.snapshots.remove("things", "s")
     again = opened_catalog(tmp_path)
     assert [each.name for each in again.snapshots.list("things")] == ["s", "t"]
-    with pytest.raises(CollectionExists):
+    with pytest.raises(ix.CollectionExists):
         again.restore("things", "t")
     again.close()
     assert unfinished(tmp_path) == []
 
 
 def test_closing_ends_a_restore_before_it_replaces_anything(
-    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
+    catalog: ix.Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     stored = made(catalog, count=5)
     expected = held(stored)
@@ -418,10 +402,9 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
         while not catalog.closing:
             assert closing.is_under_way
     closing.join()
-    assert isinstance(work.error, CollectionNotFound)
-    again = opened_catalog(tmp_path)
-    assert held(again.get("things")) == expected != snapshot
-    again.close()
+    assert isinstance(work.error, ix.CollectionNotFound)
+    with opened(tmp_path) as again:
+        assert held(again) == expected != snapshot
 
 
 def test_each_operation_writes_a_file_of_its_own(tmp_path: Path) -> None:

@@ -11,29 +11,10 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index import Policies
+from gcws_search import index as ix
 from gcws_search.index.collection import catalog as catalog_module
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import (
-    CollectionExists,
-    CollectionLoading,
-    DamagedFile,
-    DamagedSnapshot,
-    DirectoryLocked,
-    DiskFull,
-    InvalidParameter,
-    SnapshotExists,
-    SnapshotNotFound,
-)
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    FourierParams,
-    SearchParams,
-)
 from gcws_search.index.storage import data_directory, snapshots
-from gcws_search.index.storage.snapshots import Snapshot, sha256_of
+from gcws_search.index.storage.snapshots import sha256_of
 from tests.support.index.fake_backend import backend_of, lists_of
 from tests.support.index.items import (
     DIM,
@@ -45,10 +26,11 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
+from tests.support.index.saved_graph import Restart, opened
 from tests.support.pausing import Work
 
 
-def answers(stored: StoredCollection) -> list[Any]:
+def answers(stored: ix.StoredCollection) -> list[Any]:
     """Return all that a client can ask of a small collection."""
     queries = stored.space.from_items([vector(float(x)) for x in (1, 7, 30)])
     return [
@@ -57,18 +39,18 @@ def answers(stored: StoredCollection) -> list[Any]:
         [
             [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
             for backend in (None, *(each.name for each in stored.describe().backends))
-            for result in stored.search(queries, SearchParams(limit=5), backend=backend)
+            for result in stored.search(queries, ix.SearchParams(limit=5), backend=backend)
         ],
     ]
 
 
-def names(catalog: Catalog, collection: str = "things") -> list[str]:
+def names(catalog: ix.Catalog, collection: str = "things") -> list[str]:
     return [snapshot.name for snapshot in catalog.snapshots.list(collection)]
 
 
 def received(
-    catalog: Catalog, content: bytes, sha256: str | None = None, name: str = "things"
-) -> Snapshot:
+    catalog: ix.Catalog, content: bytes, sha256: str | None = None, name: str = "things"
+) -> ix.Snapshot:
     incoming = catalog.snapshots.incoming(name, "sent")
     try:
         for start in range(0, len(content), 1000):
@@ -79,12 +61,12 @@ def received(
 
 
 def test_a_snapshot_restored_into_an_empty_directory_answers_the_same(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog)
     stored.delete(["i3", "i8"])
     put(stored, {"i5": 50, "new": 60})
-    stored.attach(FourierParams(kind="nrff", features=8))
+    stored.attach(ix.FourierParams(kind="nrff", features=8))
     snapshot = catalog.snapshot("things")
     expected = answers(stored)
 
@@ -95,13 +77,12 @@ def test_a_snapshot_restored_into_an_empty_directory_answers_the_same(
     assert answers(restored) == expected
     assert put(restored, {"later": 70}).inserted == 1
     other.close()
-    again = opened_catalog(tmp_path / "other")
-    assert set(held(again.get("things"))) == {*held(stored), "later"}
-    again.close()
+    with opened(tmp_path / "other") as again:
+        assert set(held(again)) == {*held(stored), "later"}
 
 
 def test_a_snapshot_is_listed_with_its_checksum_until_it_is_removed(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     made(catalog)
     first, second = catalog.snapshot("things", "first"), catalog.snapshot("things")
@@ -110,19 +91,19 @@ def test_a_snapshot_is_listed_with_its_checksum_until_it_is_removed(
     assert (first.sha256, first.bytes_) == (hashlib.sha256(content).hexdigest(), len(content))
     told = (first.path.parent / f"{first.path.name}.sha256").read_text()
     assert told == f"{first.sha256}  {first.path.name}\n"
-    with pytest.raises(SnapshotExists):
+    with pytest.raises(ix.SnapshotExists):
         catalog.snapshot("things", "first")
     catalog.drop("things")
     assert "first" in names(catalog)  # it outlives its collection
     catalog.snapshots.remove("things", "first")
     assert names(catalog) == [second.name]
     for call in (catalog.snapshots.get, catalog.snapshots.remove, catalog.restore):
-        with pytest.raises(SnapshotNotFound):
+        with pytest.raises(ix.SnapshotNotFound):
             call("things", "first")
     assert list(first.path.parent.glob("first*")) == []
 
 
-def test_a_snapshot_holds_one_moment_while_others_write(catalog: Catalog) -> None:
+def test_a_snapshot_holds_one_moment_while_others_write(catalog: ix.Catalog) -> None:
     stored = made(catalog, count=0)
     put(stored, {"a0": 1, "b0": 1})
     stop = threading.Event()
@@ -148,8 +129,8 @@ def test_a_snapshot_holds_one_moment_while_others_write(catalog: Catalog) -> Non
 
 
 @pytest.mark.usefixtures("linking")
-def test_a_snapshot_has_the_lists_of_rows_that_were_just_put(catalog: Catalog) -> None:
-    stored = catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))[0]
+def test_a_snapshot_has_the_lists_of_rows_that_were_just_put(catalog: ix.Catalog) -> None:
+    stored = catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))[0]
     put(stored, {f"i{n}": n + 1 for n in range(50)})
     before = lists_of(stored)
     catalog.snapshot("things", "s")
@@ -158,31 +139,29 @@ def test_a_snapshot_has_the_lists_of_rows_that_were_just_put(catalog: Catalog) -
     assert lists_of(restored) == before
 
 
-def test_what_exists_is_replaced_only_when_told_so(catalog: Catalog, tmp_path: Path) -> None:
+def test_what_exists_is_replaced_only_when_told_so(restart: Restart, catalog: ix.Catalog) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
     put(stored, {"later": 9})
-    with pytest.raises(CollectionExists):
+    with pytest.raises(ix.CollectionExists):
         catalog.restore("things", "s")
     assert "later" in held(stored)
     restored = catalog.restore("things", "s", replace=True)
     assert held(restored) == holding({"i0": 1, "i1": 2})
     assert catalog.get("things") is restored
-    with pytest.raises(CollectionLoading):
+    with pytest.raises(ix.CollectionLoading):
         put(stored, {"x": 1})
-    catalog.close()
-    again = opened_catalog(tmp_path)
-    assert held(again.get("things")) == holding({"i0": 1, "i1": 2})
-    again.close()
+    with restart() as again:
+        assert held(again) == holding({"i0": 1, "i1": 2})
 
 
-def test_a_snapshot_that_is_not_what_was_written_changes_nothing(catalog: Catalog) -> None:
+def test_a_snapshot_that_is_not_what_was_written_changes_nothing(catalog: ix.Catalog) -> None:
     stored = made(catalog)
     snapshot = catalog.snapshot("things", "s")
     content = bytearray(snapshot.path.read_bytes())
     content[-100] ^= 1
     snapshot.path.write_bytes(content)
-    with pytest.raises(DamagedSnapshot, match="SHA-256"):
+    with pytest.raises(ix.DamagedSnapshot, match="SHA-256"):
         catalog.restore("things", "s", replace=True)
     assert put(stored, {"later": 9}).inserted == 1
     content[-100] ^= 1
@@ -192,30 +171,30 @@ def test_a_snapshot_that_is_not_what_was_written_changes_nothing(catalog: Catalo
 
 @pytest.mark.parametrize("content", [b"", b"no file of a collection" * 1000, None])
 def test_what_is_no_collection_or_was_damaged_on_its_way_is_not_received(
-    catalog: Catalog, tmp_path: Path, content: bytes | None
+    catalog: ix.Catalog, tmp_path: Path, content: bytes | None
 ) -> None:
     made(catalog)
     snapshot = catalog.snapshot("things", "s")
     damaged, expected = snapshot.path.read_bytes()[:-1], snapshot.sha256
-    with pytest.raises(DamagedSnapshot, match="SHA-256" if content is None else None):
+    with pytest.raises(ix.DamagedSnapshot, match="SHA-256" if content is None else None):
         received(catalog, *((damaged, expected) if content is None else (content,)))
     assert names(catalog) == ["s"]
     assert list((tmp_path / "snapshots" / "things").glob(".*")) == []
 
 
-def test_what_was_damaged_before_it_was_sent_is_not_restored(catalog: Catalog) -> None:
+def test_what_was_damaged_before_it_was_sent_is_not_restored(catalog: ix.Catalog) -> None:
     stored = made(catalog)
     content = bytearray(catalog.snapshot("things", "s").path.read_bytes())
     at = content.index(b'{"x":7')
     content[at + 5] ^= 1
     received(catalog, bytes(content))
-    with pytest.raises(DamagedSnapshot, match="not what was written"):
+    with pytest.raises(ix.DamagedSnapshot, match="not what was written"):
         catalog.restore("things", "sent", replace=True)
     assert catalog.get("things") is stored
 
 
 @pytest.mark.parametrize("name", ["..", "../things", "a/b", "", ".creating-x", "a\x00b"])
-def test_names_reach_no_other_file(catalog: Catalog, name: str) -> None:
+def test_names_reach_no_other_file(catalog: ix.Catalog, name: str) -> None:
     made(catalog)
     for call in (
         lambda: catalog.snapshot("things", name),
@@ -227,7 +206,7 @@ def test_names_reach_no_other_file(catalog: Catalog, name: str) -> None:
         lambda: catalog.snapshots.remove("things", name),
         lambda: catalog.restore("things", name),
     ):
-        with pytest.raises(InvalidParameter):
+        with pytest.raises(ix.InvalidParameter):
             call()
 
 
@@ -237,7 +216,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     (folder / ".creating-0123.sqlite").touch()
     (folder / ".creating-0123.sqlite.sha256").touch()
     (folder / "a.sqlite.sha256").touch()  # its file was never renamed
-    catalog = Catalog.open(tmp_path)
+    catalog = ix.Catalog.open(tmp_path)
     assert names(catalog) == []
     assert list(folder.iterdir()) == []
     catalog.close()
@@ -245,12 +224,12 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
 
 def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> None:
     catalog = opened_catalog(tmp_path)
-    catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))
+    catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))
     snapshot = catalog.snapshot("things", "s")
     assert snapshot.sha256 == sha256_of(snapshot.path)
     catalog.close()
-    again = Catalog.open(tmp_path)
-    with pytest.raises(CollectionLoading):
+    again = ix.Catalog.open(tmp_path)
+    with pytest.raises(ix.CollectionLoading):
         again.restore("things", "s", replace=True)
     again.load()
     assert len(again.restore("things", "s", replace=True)) == 0
@@ -273,16 +252,16 @@ def read_meanwhile(path: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("policies", [Policies(busy_seconds=0.1)])
+@pytest.mark.parametrize("policies", [ix.Policies(busy_seconds=0.1)])
 def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
     old = held(stored)
     with read_meanwhile(tmp_path / "things.sqlite"):
         put(stored, {"later": 9})
-        with pytest.raises(DirectoryLocked):
+        with pytest.raises(ix.DirectoryLocked):
             catalog.restore("things", "s", replace=True)
         expected = {**old, **holding({"later": 9})}
         assert held(catalog.get("things")) == expected
@@ -292,7 +271,7 @@ def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
 
 @pytest.mark.parametrize("sound", [True, False])
 def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
-    sound: bool, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sound: bool, catalog: ix.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
@@ -303,7 +282,7 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
             monkeypatch.setattr(catalog_module, "move_log", damaged)
         with monkeypatch.context() as patched:
             patched.setattr(Path, "rename", refused_rename)
-            with pytest.raises(DiskFull):
+            with pytest.raises(ix.DiskFull):
                 catalog.restore("things", "s", replace=True)
         assert set(held(catalog.get("things"))) == {"i0", "i1", "later"}
         assert set(reopened(catalog.get("things"), tmp_path)) == {"i0", "i1", "later"}
@@ -311,11 +290,11 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
 
 
 def damaged(_path: Path, name: str, _busy_seconds: float) -> None:
-    raise DamagedFile(name, "its log cannot be read")
+    raise ix.DamagedFile(name, "its log cannot be read")
 
 
 def test_a_reader_of_the_replaced_file_leaves_the_new_one_its_log(
-    catalog: Catalog, tmp_path: Path
+    catalog: ix.Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
@@ -328,7 +307,7 @@ def test_a_reader_of_the_replaced_file_leaves_the_new_one_its_log(
 
 @pytest.mark.parametrize("restoring", [False, True])
 def test_a_file_is_on_the_disk_before_it_has_its_name(
-    restoring: bool, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    restoring: bool, catalog: ix.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a power cut could leave the name, and behind it nothing."""
     made(catalog)

@@ -16,22 +16,8 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index import POLICIES, Policies
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.check import check_directory
-from gcws_search.index.collection.reclaim import vacuum_directory
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.collection.writer import WriteResult
-from gcws_search.index.contracts.errors import GcwsError
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    GcwsParams,
-    SearchParams,
-)
-from gcws_search.index.contracts.saved_index import text_of
+from gcws_search import index as ix
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
-from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.snapshots import sha256_of
 from gcws_search.service.problems import kind_of
 from tests.support.faults import ALL_FAULTS, ERRNOS, SQLITE, SQLITE_CODES, SYSTEM, Faults, install
@@ -50,48 +36,48 @@ from tests.support.index.items import (
 from tests.support.index.saved_graph import FILE, change_file, copied, opened, some
 
 MAX_CALLS: Final = 300
-CONFIG: Final = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2), transform=SQUARED)
+CONFIG: Final = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2), transform=SQUARED)
 MAPPED: Final = replace(CONFIG, storage="mapped")
 VALUES: Final = {"a": 1.0, "b": 2.0}
-RECORD: Final = BackendRecord("other", "exact", "{}", None)
+RECORD: Final = ix.BackendRecord("other", "exact", "{}", None)
 
 
 @dataclass(frozen=True)
 class Operation:
     """One operation of the catalog."""
 
-    make: Callable[[Catalog], object]
-    before: Callable[[Catalog], object] = lambda _: None
+    make: Callable[[ix.Catalog], object]
+    before: Callable[[ix.Catalog], object] = lambda _: None
     """Makes what the operation needs."""
-    after: Callable[[Catalog], object] = lambda _: None
+    after: Callable[[ix.Catalog], object] = lambda _: None
     """Takes back what it did, so that it can be made anew."""
 
 
-def things(catalog: Catalog) -> StoredCollection:
+def things(catalog: ix.Catalog) -> ix.StoredCollection:
     return catalog.get("things")
 
 
-def made(catalog: Catalog) -> StoredCollection:
+def made(catalog: ix.Catalog) -> ix.StoredCollection:
     stored = catalog.create("things", CONFIG)[0]
     put(stored, VALUES)
     return stored
 
 
-def drop(catalog: Catalog) -> None:
+def drop(catalog: ix.Catalog) -> None:
     catalog.drop("things")
 
 
-def with_snapshot(catalog: Catalog) -> None:
+def with_snapshot(catalog: ix.Catalog) -> None:
     made(catalog)
     catalog.snapshot("things", "s")
 
 
-def with_snapshot_alone(catalog: Catalog) -> None:
+def with_snapshot_alone(catalog: ix.Catalog) -> None:
     with_snapshot(catalog)
     drop(catalog)
 
 
-def uploaded(catalog: Catalog) -> None:
+def uploaded(catalog: ix.Catalog) -> None:
     with open(catalog.snapshots.get("things", "s").path, "rb") as file:
         data = file.read()
     incoming = catalog.snapshots.incoming("things", "t")
@@ -103,23 +89,23 @@ def uploaded(catalog: Catalog) -> None:
         incoming.discard()
 
 
-def sent(catalog: Catalog) -> None:
+def sent(catalog: ix.Catalog) -> None:
     _, file = catalog.snapshots.open("things", "s")
     with file:
         assert file.read()
 
 
-def emptied(catalog: Catalog) -> None:
+def emptied(catalog: ix.Catalog) -> None:
     """Make the collection anew: its mapped file has no room for rows yet."""
     drop(catalog)
     catalog.create("things", MAPPED)
 
 
-def put_more(catalog: Catalog) -> WriteResult:
+def put_more(catalog: ix.Catalog) -> ix.WriteResult:
     return put(things(catalog), {"c": 3.0})
 
 
-def put_many(catalog: Catalog) -> WriteResult:
+def put_many(catalog: ix.Catalog) -> ix.WriteResult:
     return put(things(catalog), {"a": 5.0, **{f"n{n}": n + 1.0 for n in range(20)}})
 
 
@@ -178,7 +164,7 @@ FAILURES: Final = {"disk_full", "out_of_descriptors", "storage_failed", "snapsho
 """The last where a file is said to be missing: it is what that means of a snapshot."""
 
 
-def agreed(catalog: Catalog, folder: Path) -> dict[str, list[str]]:
+def agreed(catalog: ix.Catalog, folder: Path) -> dict[str, list[str]]:
     """Return the ids of each collection's items, the same in memory and in its file."""
     found = {}
     for name in sorted(path.name.removesuffix(".sqlite") for path in folder.glob("*.sqlite")):
@@ -194,18 +180,18 @@ def agreed(catalog: Catalog, folder: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("what", OPERATIONS)
 def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_made_again(
-    what: str, fault: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, fault: str, catalog: ix.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation, faults = OPERATIONS[what], Faults(fault)
     install(faults, tmp_path, monkeypatch)
     operation.before(catalog)
     before = agreed(catalog, tmp_path)
     for turn in range(1, MAX_CALLS):
-        error: GcwsError | None = None
+        error: ix.GcwsError | None = None
         with faults.failing(turn):
             try:
                 operation.make(catalog)
-            except GcwsError as failed:
+            except ix.GcwsError as failed:
                 error = failed
             failed_at = faults.failed
         if error is not None:
@@ -231,13 +217,13 @@ SOUND: Final = {name: x for name, x in some(12).items() if name != "i7"}
 
 def vacuumed(folder: Path) -> str | None:
     """Write the files of a folder anew; return why one could not be."""
-    [line] = vacuum_directory(folder)
+    [line] = ix.vacuum_directory(folder)
     return line.error
 
 
 def repaired(folder: Path) -> str | None:
     """Repair the files of a folder; return why one could not be."""
-    [report] = check_directory(folder, repair=True, threads=1)
+    [report] = ix.check_directory(folder, repair=True, threads=1)
     return None if report.repaired else report.findings[-1]
 
 
@@ -246,7 +232,7 @@ def sound(tmp_path: Path) -> Path:
     """Return a folder with a closed file of `SOUND`, and an item that was deleted."""
     folder = tmp_path / "sound"
     with closing(opened_catalog(folder)) as catalog:
-        config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+        config = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))
         stored = catalog.create("things", config)[0]
         put(stored, some(12))
         stored.delete(["i7"])
@@ -286,7 +272,7 @@ def tried(work: Callable[[Path], str | None], folder: Path) -> str | None:
         return work(folder)
     except OSError as error:  # of the folder itself, which the command names
         return str(error)
-    except GcwsError as error:
+    except ix.GcwsError as error:
         failed = error
     assert kind_of(failed).code in FAILURES - {"snapshot_not_found"}
     return str(failed)
@@ -338,7 +324,7 @@ State = tuple[dict[str, list[str]], list[tuple[str, str]]]
 """Ids of the items by collection; names and checksums of the snapshots of "things"."""
 
 
-def changed_and_snapshot(catalog: Catalog) -> None:
+def changed_and_snapshot(catalog: ix.Catalog) -> None:
     with_snapshot(catalog)
     put_more(catalog)
 
@@ -382,7 +368,7 @@ class Copies(Faults):
         self._is_on = True
 
 
-def state_of(catalog: Catalog) -> State:
+def state_of(catalog: ix.Catalog) -> State:
     items = {line.name: sorted(held(catalog.get(line.name))) for line in catalog.list()}
     snapshots = catalog.snapshots.list("things")
     assert all(sha256_of(each.path) == each.sha256 for each in snapshots)
@@ -423,13 +409,16 @@ each_code = pytest.mark.parametrize("code", SQLITE_CODES if ALL_FAULTS in os.env
 
 
 def collections(
-    faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch, policies: Policies = POLICIES
-) -> Iterator[tuple[int, Catalog, StoredCollection]]:
+    faults: Faults,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policies: ix.Policies = ix.POLICIES,
+) -> Iterator[tuple[int, ix.Catalog, ix.StoredCollection]]:
     """Yield the number of a call and a new collection, until no call has this number."""
     install(faults, folder, monkeypatch)
     for turn in range(1, MAX_CALLS):
         with closing(opened_catalog(folder / str(turn), policies)) as catalog:
-            config = CollectionConfig(dim=DIM, backend=ExactParams())
+            config = ix.CollectionConfig(dim=DIM, backend=ix.ExactParams())
             yield turn, catalog, catalog.create("things", config)[0]
         if faults.failed is None:
             assert turn > 1
@@ -437,11 +426,11 @@ def collections(
     raise AssertionError("it asks without an end")
 
 
-def use(stored: StoredCollection) -> None:
+def use(stored: ix.StoredCollection) -> None:
     """Change a collection, and search it."""
     put(stored, {"used": 0.5, "gone": 0.25})
     assert stored.delete(["gone"]) == 1
-    [result] = stored.search(batch(stored, ["query"], [0.5]).vectors, SearchParams(limit=1))
+    [result] = stored.search(batch(stored, ["query"], [0.5]).vectors, ix.SearchParams(limit=1))
     assert ids_of(result) == ["used"]
 
 
@@ -467,7 +456,7 @@ def test_links_that_could_not_be_written_are_by_the_next_try(
 def test_what_could_not_be_reclaimed_is_without_a_further_delete(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policies = Policies(min_free_pages=0, free_share=1 << 20, reclaim_rest_seconds=0.01)
+    policies = ix.Policies(min_free_pages=0, free_share=1 << 20, reclaim_rest_seconds=0.01)
     faults = Faults(code, "reclaimer")
     values = some(600)
     for turn, _, stored in collections(faults, tmp_path, monkeypatch, policies):
@@ -509,6 +498,6 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
             assert notes(again) != learned
 
 
-def notes(stored: StoredCollection) -> str:
+def notes(stored: ix.StoredCollection) -> str:
     """Return what is known of the attached backend."""
-    return text_of(stored.memory.view.attached[LANDMARKS.kind].notes)
+    return ix.text_of(stored.memory.view.attached[LANDMARKS.kind].notes)

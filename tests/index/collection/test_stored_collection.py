@@ -9,31 +9,8 @@ from unittest import mock
 
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.index.collection import writer
-from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.collection.writer import WriteResult
-from gcws_search.index.contracts.errors import (
-    BackendNotFound,
-    CollectionNotFound,
-    DamagedFile,
-    DirectoryLocked,
-    DiskFull,
-    InvalidId,
-    InvalidParameter,
-    InvalidVector,
-    ItemExists,
-)
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    GcwsParams,
-    SearchParams,
-    Transform,
-)
-from gcws_search.index.hashing.gcws import Signatures
-from gcws_search.index.payload import parse_filter
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
     DIM,
@@ -53,20 +30,20 @@ from tests.support.waiting_writes import together
 # Writing
 
 
-def test_nothing_put_or_deleted_is_no_write(stored: StoredCollection) -> None:
-    assert stored.put(batch(stored, [], [])) == WriteResult(inserted=0, updated=0)
+def test_nothing_put_or_deleted_is_no_write(stored: ix.StoredCollection) -> None:
+    assert stored.put(batch(stored, [], [])) == ix.WriteResult(inserted=0, updated=0)
     assert stored.delete([]) == 0
     assert len(stored) == 0
 
 
 def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
-    stored = make(transform=Transform(power=64.0))
-    with pytest.raises(InvalidId) as bad_id:
+    stored = make(transform=ix.Transform(power=64.0))
+    with pytest.raises(ix.InvalidId) as bad_id:
         put(stored, {"a": 1, "": 2})
     assert bad_id.value.loc == (1, "id")
     vanishing = stored.space.from_items([vector(1), [1e-30, 0, 0, 0]])
-    with pytest.raises(InvalidVector) as bad_vector:
-        stored.put(ItemBatch(["a", "b"], vanishing, [None, None]))
+    with pytest.raises(ix.InvalidVector) as bad_vector:
+        stored.put(ix.ItemBatch(["a", "b"], vanishing, [None, None]))
     assert bad_vector.value.loc == (1,)
     assert len(stored) == 0
 
@@ -76,56 +53,56 @@ def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "٣", "9" * 19, "9" * 5000, " 1"])
 def test_a_cursor_no_page_returned_and_a_page_of_no_items_are_refused(
-    stored: StoredCollection, cursor: str
+    stored: ix.StoredCollection, cursor: str
 ) -> None:
     for asked in ({"cursor": cursor}, {"limit": 0}):
-        with pytest.raises(InvalidParameter) as caught:
+        with pytest.raises(ix.InvalidParameter) as caught:
             stored.page(**asked)
         assert caught.value.loc == (*asked,)
 
 
-def test_a_page_of_ids_has_those_that_pass_the_filter(stored: StoredCollection) -> None:
+def test_a_page_of_ids_has_those_that_pass_the_filter(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1, "b": 2, "c": 3})
-    where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
+    where = ix.parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
     assert [item.id for item in stored.page(where=where, ids=["c", "a", "absent"]).items] == ["c"]
 
 
-@pytest.mark.parametrize(("transform", "gone"), [(Transform(), [1, 2]), (SQUARED, [None, 5])])
+@pytest.mark.parametrize(("transform", "gone"), [(ix.Transform(), [1, 2]), (SQUARED, [None, 5])])
 def test_vectors_of_hits_that_are_gone(
-    make: Make, transform: Transform, gone: list[float | None]
+    make: Make, transform: ix.Transform, gone: list[float | None]
 ) -> None:
     """Where a transform changes vectors, they are as they were sent in the file alone."""
     stored = make(transform=transform)
     put(stored, {"a": 1, "b": 2})
-    [result] = stored.search(stored.space.from_items([vector(1)]), SearchParams(recall=1))
+    [result] = stored.search(stored.space.from_items([vector(1)]), ix.SearchParams(recall=1))
     stored.delete(["a"])
     put(stored, {"b": 5})
     assert stored.vectors(result) == [None if x is None else vector(x) for x in gone]
 
 
-def test_search_methods_are_checked(stored: StoredCollection) -> None:
+def test_search_methods_are_checked(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
     query = stored.space.from_items([vector(1)])
-    assert ids_of(stored.search(query, SearchParams(), backend="exact")[0]) == ["a"]
-    with pytest.raises(BackendNotFound):
-        stored.search(query, SearchParams(), backend="gcws")
-    with pytest.raises(BackendNotFound):
-        stored.search_around("a", SearchParams(), backend="nrff")[0]
+    assert ids_of(stored.search(query, ix.SearchParams(), backend="exact")[0]) == ["a"]
+    with pytest.raises(ix.BackendNotFound):
+        stored.search(query, ix.SearchParams(), backend="gcws")
+    with pytest.raises(ix.BackendNotFound):
+        stored.search_around("a", ix.SearchParams(), backend="nrff")[0]
 
 
-def test_sketches_come_from_collections_that_hash(make: Make, catalog: Catalog) -> None:
+def test_sketches_come_from_collections_that_hash(make: Make, catalog: ix.Catalog) -> None:
     exact = make()
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(ix.InvalidParameter):
         exact.sketch(exact.space.from_items([vector(1)]), "full")
-    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2, band_width=3))
+    config = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2, band_width=3))
     hashing = catalog.create("hashing", config)[0]
     signatures = hashing.sketch(hashing.space.from_items([vector(1), vector(2)]), "full")
-    assert isinstance(signatures, Signatures)
+    assert isinstance(signatures, ix.Signatures)
     assert signatures.slots.shape == signatures.levels.shape == (2, 6)
 
 
 def test_a_collection_describes_itself(make: Make) -> None:
-    stored = make(backend=GcwsParams(bands=2))
+    stored = make(backend=ix.GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
     put(stored, {"a": 3})
     described = stored.describe()
@@ -138,7 +115,7 @@ def test_a_collection_describes_itself(make: Make) -> None:
 
 
 def test_small_payloads_take_little_memory(make: Make) -> None:
-    stored = make(backend=ExactParams())
+    stored = make(backend=ix.ExactParams())
     put(stored, {"first": 1})
     count = 2000
     tracemalloc.start()
@@ -154,20 +131,22 @@ def test_small_payloads_take_little_memory(make: Make) -> None:
 
 
 def test_writes_are_refused_once_memory_may_differ_from_the_file(
-    stored: StoredCollection, tmp_path: Path
+    stored: ix.StoredCollection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1})
     failing = mock.patch.object(stored.memory, "put", side_effect=MemoryError)
     with failing, pytest.raises(MemoryError):
         put(stored, {"b": 2})
     for write in (lambda: put(stored, {"c": 3}), lambda: stored.delete(["a"])):
-        with pytest.raises(DamagedFile, match="opened again"):
+        with pytest.raises(ix.DamagedFile, match="opened again"):
             write()
-    assert ids_of(stored.search(stored.space.from_items([vector(1)]), SearchParams())[0]) == ["a"]
+    assert ids_of(stored.search(stored.space.from_items([vector(1)]), ix.SearchParams())[0]) == [
+        "a"
+    ]
     assert reopened(stored, tmp_path) == holding({"a": 1, "b": 2})
 
 
-def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
+def test_a_closed_collection_is_not_found(make: Make, catalog: ix.Catalog) -> None:
     stored = make(transform=SQUARED)
     put(stored, {"a": 1})
     catalog.drop("things")
@@ -177,7 +156,7 @@ def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
         lambda: stored.get("a"),
         lambda: stored.page(with_vector=True),
     ):
-        with pytest.raises(CollectionNotFound):
+        with pytest.raises(ix.CollectionNotFound):
             call()
 
 
@@ -185,14 +164,14 @@ def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
 
 
 def while_a_commit_is_waited_for(
-    stored: StoredCollection, *calls: Callable[[], object]
+    stored: ix.StoredCollection, *calls: Callable[[], object]
 ) -> tuple[list[object], int]:
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
     with mock.patch.object(stored.store, "write", wraps=stored.store.write) as commit:
         return together(stored.writer, *calls), commit.call_count
 
 
-def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
+def test_writes_that_wait_share_a_commit(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
     results, commits = while_a_commit_is_waited_for(
         stored,
@@ -203,37 +182,37 @@ def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
         lambda: stored.delete(["absent"]),
         lambda: put(stored, {"c": 5}),
     )
-    assert isinstance(results.pop(1), ItemExists)
-    assert results == [WriteResult(1, 1), 1, WriteResult(2, 0), 0, WriteResult(0, 1)]
+    assert isinstance(results.pop(1), ix.ItemExists)
+    assert results == [ix.WriteResult(1, 1), 1, ix.WriteResult(2, 0), 0, ix.WriteResult(0, 1)]
     assert commits == 1
     assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
 
 
-def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollection) -> None:
-    where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
+def test_a_delete_by_filter_sees_all_that_came_before_it(stored: ix.StoredCollection) -> None:
+    where = ix.parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
     results, commits = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"a": 1, "b": 2}),
         lambda: stored.delete_where(where),
         lambda: put(stored, {"c": 3}),
     )
-    assert results == [WriteResult(2, 0), 1, WriteResult(1, 0)]
+    assert results == [ix.WriteResult(2, 0), 1, ix.WriteResult(1, 0)]
     assert commits == 3
     assert held(stored) == holding({"a": 1, "c": 3})
 
 
 def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(
-    stored: StoredCollection,
+    stored: ix.StoredCollection,
 ) -> None:
-    def keep() -> WriteResult:
+    def keep() -> ix.WriteResult:
         vectors = stored.space.from_items([vector(7), vector(8), vector(9)])
-        items = ItemBatch(["a", "b", "c"], vectors, [None, None, None])
+        items = ix.ItemBatch(["a", "b", "c"], vectors, [None, None, None])
         return stored.commit(stored.prepare(items, keeps_payloads=True))
 
     results, _ = while_a_commit_is_waited_for(
         stored, lambda: put(stored, {"a": 1, "b": 2}), keep, lambda: stored.delete(["b"]), keep
     )
-    assert results == [WriteResult(2, 0), WriteResult(1, 2), 1, WriteResult(1, 2)]
+    assert results == [ix.WriteResult(2, 0), ix.WriteResult(1, 2), 1, ix.WriteResult(1, 2)]
     found = {each: stored.get(each) for each in "abc"}
     assert {each: item.payload for each, item in found.items()} == {
         "a": encode_payload({"x": 1}),
@@ -244,7 +223,7 @@ def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(
 
 
 def test_writes_that_wait_for_another_programs_lock_wait_once(
-    stored: StoredCollection, tmp_path: Path
+    stored: ix.StoredCollection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1})
     stored.store.connection.execute("PRAGMA busy_timeout = 0")
@@ -254,13 +233,15 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
         stored, lambda: put(stored, {"b": 2}), lambda: put(stored, {"c": 3})
     )
     other.close()
-    assert [type(result) for result in results] == [DirectoryLocked, DirectoryLocked]
+    assert [type(result) for result in results] == [ix.DirectoryLocked, ix.DirectoryLocked]
     assert commits == 1
-    assert put(stored, {"d": 4}) == WriteResult(1, 0)
+    assert put(stored, {"d": 4}) == ix.WriteResult(1, 0)
     assert held(stored) == holding({"a": 1, "d": 4})
 
 
-def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
+def test_of_writes_too_large_together_those_that_fit_are_stored(
+    stored: ix.StoredCollection,
+) -> None:
     put(stored, {"a": 1})
     pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
     stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
@@ -271,32 +252,32 @@ def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCo
         lambda: put(stored, large),
         lambda: put(stored, {"b": 3}),
     )
-    assert isinstance(results.pop(1), DiskFull)
-    assert results == [WriteResult(1, 0), WriteResult(0, 1)]
+    assert isinstance(results.pop(1), ix.DiskFull)
+    assert results == [ix.WriteResult(1, 0), ix.WriteResult(0, 1)]
     assert held(stored) == holding({"a": 1, "b": 3})
 
 
 @pytest.mark.parametrize(("room", "more"), [(0, 1), (20_000, 1), (50_000, 3000)])
 def test_a_write_without_space_leaves_nothing_and_later_ones_succeed(
-    stored: StoredCollection, tmp_path: Path, room: int, more: int
+    stored: ix.StoredCollection, tmp_path: Path, room: int, more: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     with log_limited(tmp_path, room):
-        with pytest.raises(DiskFull):
+        with pytest.raises(ix.DiskFull):
             put(stored, {"a": 7.0} | {f"c{n}": n + 7.0 for n in range(more)})
         assert held(stored) == holding({"a": 1, "b": 2})
     query = stored.space.from_items([vector(7)])
     assert held(stored) == holding({"a": 1, "b": 2})
-    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
+    assert ids_of(stored.search(query, ix.SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
     described = stored.describe()
     assert (described.items, described.rows) == (2, 2)
-    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
+    assert put(stored, {"a": 3, "c": 4}) == ix.WriteResult(inserted=1, updated=1)
     assert stored.delete(["b"]) == 1
-    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
+    assert ids_of(stored.search(query, ix.SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
     assert reopened(stored, tmp_path) == held(stored) == holding({"a": 3, "c": 4})
 
 
-def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
+def test_puts_that_wait_are_shown_together(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
     version = stored.memory.view.version
     results, _ = while_a_commit_is_waited_for(
@@ -305,7 +286,7 @@ def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
         lambda: put(stored, {"c": 3}, "insert"),
         lambda: put(stored, {"d": 4, "e": 5}),
     )
-    assert results == [WriteResult(1, 1), WriteResult(1, 0), WriteResult(2, 0)]
+    assert results == [ix.WriteResult(1, 1), ix.WriteResult(1, 0), ix.WriteResult(2, 0)]
     assert stored.memory.view.version == version + 1
     assert held(stored) == holding({"a": 2, "b": 2, "c": 3, "d": 4, "e": 5})
     assert stored.get("d").vector == vector(4)
@@ -327,9 +308,9 @@ class _Interrupting:
         self._lock.release()
 
 
-def test_an_interrupted_write_lets_the_others_go_on(stored: StoredCollection) -> None:
+def test_an_interrupted_write_lets_the_others_go_on(stored: ix.StoredCollection) -> None:
     stored.writer.lock = _Interrupting(stored.writer.lock)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         put(stored, {"a": 1})
-    assert put(stored, {"b": 2}) == WriteResult(1, 0)
+    assert put(stored, {"b": 2}) == ix.WriteResult(1, 0)
     assert held(stored) == holding({"a": 1, "b": 2})

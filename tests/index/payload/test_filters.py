@@ -6,15 +6,8 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.contracts.errors import InvalidFilter
-from gcws_search.index.payload import (
-    MAX_COLUMNS,
-    MAX_CONDITIONS,
-    MAX_DEPTH,
-    MAX_MASKS,
-    Columns,
-    parse_filter,
-)
+from gcws_search import index as ix
+from gcws_search.index.payload import MAX_COLUMNS, MAX_CONDITIONS, MAX_DEPTH, MAX_MASKS, Columns
 
 PAYLOADS: list[dict[str, Any] | None] = [
     {"label": 3, "price": 1.5, "tags": ["red", "blue"]},
@@ -35,8 +28,8 @@ def columns_of(payloads: list[dict[str, Any] | None]) -> Columns:
 
 
 def rows_matching(document: dict[str, Any]) -> list[int]:
-    where = parse_filter(document)
-    assert repr(parse_filter(where.to_dict())) == repr(where)
+    where = ix.parse_filter(document)
+    assert repr(ix.parse_filter(where.to_dict())) == repr(where)
     mask = columns_of(PAYLOADS).mask(where, len(PAYLOADS))
     assert mask.dtype == np.uint8
     assert mask.shape == (len(PAYLOADS),)
@@ -101,8 +94,8 @@ def test_a_filter_says_what_it_was_parsed_from(value: object) -> None:
         "must": [match("a", value), {"key": "b", "range": {"gte": 1, "lt": 2**70}}],
         "should": {"must_not": match("c", "x")},
     }
-    where = parse_filter(document)
-    assert repr(parse_filter(json.loads(json.dumps(where.to_dict())))) == repr(where)
+    where = ix.parse_filter(document)
+    assert repr(ix.parse_filter(json.loads(json.dumps(where.to_dict())))) == repr(where)
 
 
 @pytest.mark.parametrize("big", [2**64, -(2**63) - 1, 10**29 + 1, 10**400, -(10**400)])
@@ -111,7 +104,7 @@ def test_integers_of_any_size_are_told_apart(big: int) -> None:
     columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
 
     def rows(condition: dict[str, Any]) -> list[int]:
-        mask = columns.mask(parse_filter({"must": [condition]}), len(numbers))
+        mask = columns.mask(ix.parse_filter({"must": [condition]}), len(numbers))
         return np.flatnonzero(mask).tolist()
 
     assert rows(match("n", big)) == [0]
@@ -181,22 +174,22 @@ def nested(depth: int) -> dict[str, Any]:
 def test_a_malformed_filter_is_refused_where_it_is_wrong(
     document: object, loc: tuple[str | int, ...]
 ) -> None:
-    with pytest.raises(InvalidFilter) as caught:
-        parse_filter(document)
+    with pytest.raises(ix.InvalidFilter) as caught:
+        ix.parse_filter(document)
     assert caught.value.loc == loc
 
 
 def test_depth_and_number_of_conditions_have_limits() -> None:
-    parse_filter(nested(MAX_DEPTH))
-    parse_filter({"must": [match("a", 1)] * MAX_CONDITIONS})
-    with pytest.raises(InvalidFilter, match="at most 256 conditions"):
-        parse_filter({"must": [match("a", 1)] * (MAX_CONDITIONS + 1)})
+    ix.parse_filter(nested(MAX_DEPTH))
+    ix.parse_filter({"must": [match("a", 1)] * MAX_CONDITIONS})
+    with pytest.raises(ix.InvalidFilter, match="at most 256 conditions"):
+        ix.parse_filter({"must": [match("a", 1)] * (MAX_CONDITIONS + 1)})
 
 
 def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not() -> None:
     payloads: list[bytes | None] = [b'{"a":1}', None]
     columns = Columns(payloads)
-    where = parse_filter({"must": [{"key": "a", "range": {"gte": 1}}]})
+    where = ix.parse_filter({"must": [{"key": "a", "range": {"gte": 1}}]})
     assert columns.mask(where, 2).tolist() == [1, 0]
     payloads += [b'{"a":[0,2]}', b'{"a":"x"}']
     assert columns.mask(where, 4).tolist() == [1, 0, 1, 0]
@@ -215,16 +208,16 @@ def test_payloads_are_parsed_once_a_key() -> None:
     payloads = Counted([b'{"a":%d}' % (i % 7) for i in range(5000)])
     columns = Columns(payloads)
     for value in range(7):
-        columns.mask(parse_filter({"must": [match("a", value)]}), 5000)
+        columns.mask(ix.parse_filter({"must": [match("a", value)]}), 5000)
     assert payloads.reads == 2  # two chunks
 
 
 def test_columns_and_masks_kept_are_bounded() -> None:
     columns = columns_of(PAYLOADS)
-    first = parse_filter({"must": [match("label", 3)]})
+    first = ix.parse_filter({"must": [match("label", 3)]})
     expected = columns.mask(first, len(PAYLOADS)).tolist()
     for i in range(2 * MAX_COLUMNS):
-        columns.mask(parse_filter({"must": [match(f"key{i}", 3)]}), len(PAYLOADS))
+        columns.mask(ix.parse_filter({"must": [match(f"key{i}", 3)]}), len(PAYLOADS))
     assert len(columns.growing) == MAX_COLUMNS
     assert len(columns.masks) == MAX_MASKS
     assert columns.mask(first, len(PAYLOADS)).tolist() == expected
@@ -233,7 +226,7 @@ def test_columns_and_masks_kept_are_bounded() -> None:
 def test_filters_that_differ_in_type_only_are_not_mistaken_for_each_other() -> None:
     columns = columns_of(PAYLOADS)
     for value, rows in ((1, [7]), (True, [2]), (1.0, [7]), (True, [2])):
-        mask = columns.mask(parse_filter({"must": [match("label", value)]}), len(PAYLOADS))
+        mask = columns.mask(ix.parse_filter({"must": [match("label", value)]}), len(PAYLOADS))
         assert np.flatnonzero(mask).tolist() == rows
 
 
@@ -254,7 +247,7 @@ def test_numbers_compare_exactly_whatever_their_size(values: list[float], bound:
         ("lt", [value < bound for value in values]),
         ("lte", [value <= bound for value in values]),
     ):
-        where = parse_filter({"must": [{"key": "x", "range": {word: bound}}]})
+        where = ix.parse_filter({"must": [{"key": "x", "range": {word: bound}}]})
         assert columns.mask(where, len(values)).astype(bool).tolist() == expected
-    where = parse_filter({"must": [match("x", bound)]})
+    where = ix.parse_filter({"must": [match("x", bound)]})
     assert columns.mask(where, len(values)).astype(bool).tolist() == [v == bound for v in values]

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from gcws_search.index.contracts.errors import (
-    CollectionNotFound,
-    DamagedFile,
-    DiskFull,
-    IncompatibleFile,
-)
+from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect, transaction
 from gcws_search.index.storage.data_directory import DataDirectory, bytes_of
 from gcws_search.index.storage.schema import (
@@ -75,29 +70,8 @@ def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) 
         ("auto_vacuum", 2),
     ):
         assert store.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
-
-
-def test_durability_normal_waits_less(path: Path) -> None:
-    store = Store(path, "things", durability="normal")
-    assert store.connection.execute("PRAGMA synchronous").fetchone()[0] == 1
-    store.close()
-
-
-def test_the_schema_is_what_it_says(path: Path) -> None:
-    with Database(path) as database:
-        assert database.table("items").columns_dict == {
-            "key": int,
-            "id": str,
-            "vector": bytes,
-            "codes": bytes,
-            "payload": str,
-            "checksum": int,
-            "codes_checksum": int,
-        }
-        assert database.table("items").strict
-        assert database.table("links").columns_dict == {"part": int, "data": bytes}
-        applied = [row["name"] for row in database.table("_sqlite_migrations").rows]
-        assert tuple(applied) == MIGRATIONS
+    with closing(Store(store.path, "things", durability="normal")) as normal:
+        assert normal.connection.execute("PRAGMA synchronous").fetchone()[0] == 1
 
 
 def test_what_was_written_is_read_back_in_order(path: Path, store: Store) -> None:
@@ -149,7 +123,7 @@ def test_a_turn_is_taken_neither_for_the_lock_nor_for_the_commit(path: Path) -> 
 
 def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
     put(store, ["a"])
-    with pytest.raises(DamagedFile, match="UNIQUE"):
+    with pytest.raises(ix.DamagedFile, match="UNIQUE"):
         store.write([Change([], rows(["b"])), Change([], rows(["c", "a"]))])
     assert keys_and_ids(store) == [(1, "a")]
     put(store, ["d"])
@@ -170,7 +144,7 @@ def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
                 connection.execute("INSERT INTO numbers VALUES (1)")
                 raise error
 
-        expected = DamagedFile if isinstance(error, sqlite3.Error) else type(error)
+        expected = ix.DamagedFile if isinstance(error, sqlite3.Error) else type(error)
         with pytest.raises(expected):
             broken_off()
         assert not connection.in_transaction
@@ -201,7 +175,7 @@ def test_parts_of_links_are_read_until_the_store_is_closed(store: Store) -> None
     parts = store.links()
     assert next(parts) == (0, b"a")
     store.close()
-    with pytest.raises(CollectionNotFound):
+    with pytest.raises(ix.CollectionNotFound):
         list(parts)
 
 
@@ -258,7 +232,7 @@ def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Stor
     put(store, ["a"])
     pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
     store.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(DiskFull):
+    with pytest.raises(ix.DiskFull):
         store.write([Change([], rows(["b"], payload=b'"' + b"x" * 100_000 + b'"'))])
     assert not store.connection.in_transaction
     assert keys_and_ids(store) == [(1, "a")]
@@ -270,7 +244,7 @@ def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
     store.close()
     store.close()
     for read in (lambda: store.fetch(["a"]), lambda: store.at([1])):
-        with pytest.raises(CollectionNotFound):
+        with pytest.raises(ix.CollectionNotFound):
             read()
 
 
@@ -279,13 +253,13 @@ def test_another_programs_database_is_damaged_and_left_alone(tmp_path: Path) -> 
     with Database(path) as database:
         database.table("animals").insert({"name": "cat"})
     before = path.read_bytes()
-    with pytest.raises(DamagedFile, match="not a collection's file"):
+    with pytest.raises(ix.DamagedFile, match="not a collection's file"):
         Store(path, "things")
     assert path.read_bytes() == before
 
 
 def test_a_file_that_is_gone_is_damaged_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(DamagedFile):
+    with pytest.raises(ix.DamagedFile):
         Store(tmp_path / "things.sqlite", "things")
     assert list(tmp_path.iterdir()) == []
 
@@ -296,7 +270,7 @@ def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2 // 8192 * 8192)
         file.write(b"\xff" * 8192)
-    with closing(Store(path, "things")) as store, pytest.raises(DamagedFile):
+    with closing(Store(path, "things")) as store, pytest.raises(ix.DamagedFile):
         list(store.chunks())
 
 
@@ -314,14 +288,14 @@ def test_ids_by_which_rows_are_not_found_are_damage(path: Path, new: bytes) -> N
             content[at : at + len(new)] = new
     path.write_bytes(content)
     store = Store(path, "things")
-    with pytest.raises(DamagedFile, match="ids"):
+    with pytest.raises(ix.DamagedFile, match="ids"):
         list(store.chunks())
     store.close()
 
 
 def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
     put(store, ["a"])
-    with pytest.raises(DamagedFile, match="of 2 rows"):
+    with pytest.raises(ix.DamagedFile, match="of 2 rows"):
         put(store, ["b"], gone=[1, 7])
     assert keys_and_ids(store) == [(1, "a")]
 
@@ -329,19 +303,19 @@ def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
 @pytest.mark.parametrize(
     ("sql", "error", "said"),
     [
-        ("DELETE FROM meta WHERE name = 'config'", DamagedFile, None),
-        ("UPDATE meta SET value = '{' WHERE name = 'config'", DamagedFile, None),
-        ("UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'", DamagedFile, None),
-        ("DROP TABLE meta", DamagedFile, None),
+        ("DELETE FROM meta WHERE name = 'config'", ix.DamagedFile, None),
+        ("UPDATE meta SET value = '{' WHERE name = 'config'", ix.DamagedFile, None),
+        ("UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'", ix.DamagedFile, None),
+        ("DROP TABLE meta", ix.DamagedFile, None),
         (
             f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
-            IncompatibleFile, None,
+            ix.IncompatibleFile, None,
         ),
         (
             f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
-            IncompatibleFile, None,
+            ix.IncompatibleFile, None,
         ),
-        ("CREATE VIRTUAL TABLE f USING fts5(x)", DamagedFile, RUNS_BY_ITSELF),
+        ("CREATE VIRTUAL TABLE f USING fts5(x)", ix.DamagedFile, RUNS_BY_ITSELF),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_collection_of_this_version_is_refused(

@@ -1,13 +1,13 @@
 """A collection of a few items to which comparison backends are attached."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.describe import BackendDescription
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import FourierParams, NystroemParams, SearchParams
-from tests.support.index.items import Make, batch, opened_catalog, put
-from tests.support.index.saved_graph import copied
+from tests.support.index.items import Make, batch, put
+from tests.support.index.saved_graph import copied, opened
 
 NRFF = FourierParams(kind="nrff", features=16)
 LANDMARKS = NystroemParams(kind="gmm_nystroem", landmarks=4)
@@ -37,6 +37,6 @@ def assert_all_agree(stored: StoredCollection) -> None:
         assert found(stored, name) == found(stored, "exact"), name
 
 
-def opened_copy(directory: Path) -> Catalog:
+def opened_copy(directory: Path) -> AbstractContextManager[StoredCollection]:
     """Open a copy of the files: what another process would find after a kill."""
-    return opened_catalog(copied(directory, directory / "copy"))
+    return opened(copied(directory, directory / "copy"))

@@ -3,8 +3,8 @@
 import resource
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from gcws_search.index import POLICIES, Policies
@@ -12,6 +12,9 @@ from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
 
 FILE = "things.sqlite"
+
+Restart = Callable[..., AbstractContextManager[StoredCollection]]
+"""Closes the catalog, changes its file by an SQL statement if there is one, opens it again."""
 
 
 def some(count: int, first: int = 0) -> dict[str, float]:
