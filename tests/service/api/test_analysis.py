@@ -52,7 +52,7 @@ def explained(client: Client, a: Json, b: Json, **more: Json) -> Json:
     return answer.json()
 
 
-def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> None:
+def test_an_explanation_adds_up_to_the_score_of_the_query_and_has_names(client: Client) -> None:
     [hit, *_] = client.post(f"{URL}/query", json={"vector": VECTOR}).json()["hits"]
     whole = explained(client, {"id": "a"}, {"id": "c"})
     assert whole["score"] == pytest.approx(gmm([0.1, -2, 0, 3], [0, -2, 0, 2.5]))
@@ -65,9 +65,6 @@ def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> Non
     one = explained(client, {"vector": VECTOR}, {"id": hit["id"]}, limit=1)
     assert one["score"] == hit["score"] == one["shared"] / one["total"]
     assert one["coordinates"][0]["min"] + one["rest"]["min"] == pytest.approx(one["shared"])
-
-
-def test_an_explanation_has_names(client: Client) -> None:
     client.put(f"{URL}/names", json={"names": FOUR})
     vector = {"names": ["bitterness", "colour", "body"], "values": [1, 7, -1]}
     [hit] = client.post(f"{URL}/query", json={"vector": vector, "limit": 1}).json()["hits"]

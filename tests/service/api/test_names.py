@@ -289,7 +289,7 @@ def test_bad_rows_of_names_are_named(serve: Serve) -> None:
     assert_problem(stop, 422, "invalid_vector", "row 0", "'c' twice", "vector.names[1]")
 
 
-def test_samples_may_be_of_names_that_no_item_has(serve: Serve) -> None:
+def test_samples_and_comparison_backends_take_names_that_no_item_had(serve: Serve) -> None:
     client = opened(serve)
     put(client, *WORDS)
     vectors = [{"names": ["acid"]}, {"names": ["new"]}]
@@ -297,11 +297,6 @@ def test_samples_may_be_of_names_that_no_item_has(serve: Serve) -> None:
     assert {*acid} == {2 * named(client)["acid"]}
     assert len({*new}) == 1
     assert new[0] // 2 > max(named(client).values())
-
-
-def test_comparison_backends_see_names_that_come_after_them(serve: Serve) -> None:
-    client = opened(serve)
-    put(client, *WORDS)
     attached = client.post(f"{URL}/backends", json={"kind": "random_binning"})
     assert attached.status_code == 201, attached.text
     put(client, {"id": "d", "vector": {"names": ["oxime", "nitrile"]}})

@@ -118,7 +118,7 @@ def test_a_page_may_load_its_own_files_alone(client: Client, path: str) -> None:
         assert file.headers["x-content-type-options"] == "nosniff"
 
 
-def test_files_are_compressed_for_those_who_take_it(client: Client) -> None:
+def test_files_are_compressed_for_those_who_take_it_and_there_is_no_other(client: Client) -> None:
     [script] = [link for link in addresses(page(client).text) if link.endswith("preact.js")][:1]
     plain = client.get(f"/{script}", headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
@@ -126,9 +126,6 @@ def test_files_are_compressed_for_those_who_take_it(client: Client) -> None:
     assert packed.headers["content-encoding"] == "gzip"
     assert packed.content == plain.content == (VENDOR / "preact.js").read_bytes()
     assert int(packed.headers["content-length"]) < len(plain.content) / 2
-
-
-def test_there_is_no_other_file(client: Client) -> None:
     names = ("none.js", "../assets.py", "vendor/vendored.json", "")
     files = [f"/page/{version_of(read_files())}/{name}" for name in names]
     for path in (*files, "/page/0123456789abcdef/main.js", "/redoc"):
