@@ -281,13 +281,7 @@ class Server(Requester):
     ) -> Collection:
         """Return a collection; it is created where ``dim`` is given and there is none.
 
-        Parameters
-        ----------
-        dim : int or None
-            Number of coordinates; None for an open space of sparse vectors.
-        transform, backend : objects, or dicts as in the API
-        storage : {"memory", "mapped"}
-            Where vectors lie; see `CollectionConfig`.
+        Its parameters are those of `Collection.open`.
 
         Raises
         ------

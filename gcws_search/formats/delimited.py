@@ -30,7 +30,6 @@ from gcws_search.formats.tables import (
     Layout,
     choose,
     describe_table,
-    text_words,
 )
 from gcws_search.index import InputVectors, InvalidPayload
 
@@ -241,7 +240,7 @@ def read_csv(source: Source) -> None:
         word = f"folder of {len(files)} files, {folder.format}"
     else:
         files.append((folder, {}))
-        word = text_words(folder.format.upper(), folder.encoding, folder.encoding_words)
+        word = folder.words(folder.format.upper())
     tables = []
     tallies: dict[str, CellCounts] = {}
     for file, _ in files:

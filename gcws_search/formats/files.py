@@ -140,7 +140,7 @@ class InputFile:
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
         self._copy: BinaryIO | None = None
         self._is_compressed = False
-        self.encoding = self.encoding_words = ""
+        self.encoding = self._encoding_words = ""
         pieces, start = self._decompress(), b""
         while len(start) < HEAD_BYTES and (piece := next(pieces, b"")):
             start += piece
@@ -202,7 +202,7 @@ class InputFile:
         if found is not None and (found[0] != UTF8 or encoding):
             is_binary = b"\x00" in self.head[:4096] and found[1].startswith("a guess")
             if not is_binary:
-                self.encoding, self.encoding_words = found
+                self.encoding, self._encoding_words = found
                 decoder = codecs.getincrementaldecoder(self.encoding)(_ERRORS)
                 text = decoder.decode(self.head, final=self.is_whole_head)
                 self.head = text.encode(UTF8, "surrogatepass")
@@ -254,6 +254,12 @@ class InputFile:
                     f"{self.name}: expected a whole compressed file, got one that ends early "
                     f"({error})"
                 ) from None
+
+    def words(self, format_: str) -> str:
+        """Name a text format, with its encoding unless that is plain UTF-8."""
+        return (
+            f"{format_} in {self.encoding} ({self._encoding_words})" if self.encoding else format_
+        )
 
     def open(self) -> BinaryIO:
         """Return the file from its beginning, decompressed, and text as UTF-8.

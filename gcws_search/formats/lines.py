@@ -23,7 +23,6 @@ from gcws_search.formats.tables import (
     choose,
     describe_table,
     readable_items,
-    text_words,
 )
 from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
@@ -116,7 +115,7 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
         isinstance(value, list | dict) for value in columns[layout.vector[0]]
     )
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
-    word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
+    word = file.words("NDJSON, flat objects")
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
     source.read = lambda: _rows(source, file, layout, skip)

@@ -645,11 +645,6 @@ def describe_table(
         source.guess.append(("text", f"{', '.join(mixed[:_SAID])} among numbers"))
 
 
-def text_words(word: str, encoding: str, how: str) -> str:
-    """Name a text format, with its encoding unless that is plain UTF-8."""
-    return f"{word} in {encoding} ({how})" if encoding else word
-
-
 def readable_items(
     source: Source,
     layout: Layout,

@@ -12,12 +12,11 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,6 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gcws_search import index as ix
-from gcws_search.index import Int64s
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import IdempotencyMismatch
 from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source
@@ -351,15 +349,15 @@ class _Staged:
     """A chunk ready to be committed: ``put`` is None where nothing of it can be stored."""
 
     chunk: ItemRows
-    raw: ix.RawBatch
     rejects: list[Reject]
     mark: Mark
     put: Any = None
 
     def leave_out(self, bad: dict[int, Reject]) -> None:
         """Reject some rows."""
-        good = _others(len(self.chunk), bad)
-        self.chunk, self.raw = self.chunk.part(good), self.raw[good]
+        keep = np.ones(len(self.chunk), np.bool_)
+        keep[[*bad]] = False
+        self.chunk = self.chunk.part(np.flatnonzero(keep))
         self.rejects += bad.values()
 
 
@@ -427,9 +425,8 @@ class Load:
         mark = self.account.mark(whole.end, whole.size)
         chunk = whole.after(self.account.before.mark.rows)
         self._stop_at(chunk.rejects)
-        good, raw, bad = self._check(chunk)
         self.require_room()
-        staged = _Staged(good, raw, [*chunk.rejects, *bad], mark)
+        staged = _Staged(chunk, [*chunk.rejects], mark)
         self._prepare(staged)
         return staged
 
@@ -440,16 +437,17 @@ class Load:
 
         staged.put = None
         while len(staged.chunk):
-            chunk, raw = staged.chunk, staged.raw
+            chunk = staged.chunk
             try:
+                raw = self._check(chunk.vectors)
                 staged.put = self.collection.prepare(
                     ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads),
                     self.mode,
                     keeps_payloads=self.keeps_payloads,
                     progress=None if self.account.key is None else progress,
                 )
-            except ix.InvalidVector as error:  # what only the transform shows
-                staged.leave_out(self._bad_vectors(chunk, error, partial(self._transform, raw)))
+            except ix.InvalidVector as error:
+                staged.leave_out(self._bad_vectors(chunk, error))
             except ix.ItemExists as error:
                 staged.leave_out(self._known_items(chunk, error))
             else:
@@ -469,25 +467,15 @@ class Load:
         account.state = account.with_chunk(staged.mark, staged.rejects, result)
         report(account.committed, account.state.rejected_count)
 
-    def _check(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
-        space, find = self.collection.space, self.collection.names.reserve
-        try:
-            return chunk, chunk.vectors.check(space, find), []
-        except ix.InvalidVector as error:
-            bad = self._bad_vectors(
-                chunk, error, lambda rows: chunk.vectors.part(rows).check(space, find)
-            )
-        good = chunk.part(_others(len(chunk), bad))
-        raw = good.vectors.check(space, find) if len(good) else space.from_items([])
-        return good, raw, [*bad.values()]
+    def _check(self, vectors: ix.InputVectors) -> ix.RawBatch:
+        return vectors.check(self.collection.space, self.collection.names.reserve)
 
-    def _transform(self, raw: ix.RawBatch, rows: slice) -> None:
-        self.collection.space.prepare(raw[rows])
+    def _bad_vectors(self, chunk: ItemRows, error: ix.InvalidVector) -> dict[int, Reject]:
+        """Return what is wrong with each row whose vector cannot be stored."""
 
-    def _bad_vectors(
-        self, chunk: ItemRows, error: ix.InvalidVector, check: Callable[[slice], object]
-    ) -> dict[int, Reject]:
-        """Return what is wrong with each row whose vector does not pass a check."""
+        def check(rows: slice) -> None:  # some vectors only the transform shows to be bad
+            self.collection.space.prepare(self._check(chunk.vectors.part(rows)))
+
         self._stop_at([_vector_reject(chunk, error, int(error.loc[0]) if error.loc else 0)])
         bad = ix.bad_rows(len(chunk), check, ix.InvalidVector)
         if not bad:  # the store knows something the check does not
@@ -512,10 +500,3 @@ def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int) -> Reject
     """Return the reject of a row; the error's location begins with its number in a check."""
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
     return Reject(int(chunk.numbers[row]), bare, "vector")
-
-
-def _others(count: int, rows: Collection[int]) -> Int64s:
-    """Return the rows of range(count) that are not among ``rows``."""
-    keep = np.ones(count, np.bool_)
-    keep[list(rows)] = False
-    return np.flatnonzero(keep)
