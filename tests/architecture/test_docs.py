@@ -324,13 +324,10 @@ def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) 
     assert site.linked(text, source) == expected
 
 
-def test_no_link_of_a_page_leaves_the_site() -> None:
+def test_no_link_of_a_page_leaves_the_site_and_what_becomes_a_page_exists() -> None:
     for page in DOCS.rglob("*.md"):
         name = str(page.relative_to(DOCS))
         found = markdown.links(site.linked(page.read_text(), f"docs/{name}"))
         places = [posixpath.normpath(posixpath.join(posixpath.dirname(name), to)) for to in found]
         assert not [place for place in places if place.startswith("..")], name
-
-
-def test_what_becomes_a_page_exists() -> None:
     assert all((site.REPOSITORY / source).is_file() for source in site.OUTSIDE)

@@ -118,7 +118,9 @@ def replace_file(file: Path, text: str) -> None:
     os.replace(file.with_suffix(".new"), file)
 
 
-def test_a_file_of_keys_is_read_anew_when_it_changes(serve: Serve, tmp_path: Path) -> None:
+def test_a_file_of_keys_is_read_anew_when_it_changes_and_is_there_at_the_start(
+    serve: Serve, tmp_path: Path
+) -> None:
     file = tmp_path / "keys"
     file.write_text("# of May\nold\n\n")
     client = serve(api_key_file=file, read_only_api_key="reader")
@@ -131,18 +133,8 @@ def test_a_file_of_keys_is_read_anew_when_it_changes(serve: Serve, tmp_path: Pat
     assert statuses(client, "old", "new") == [403, 200]
     replace_file(file, "")
     assert statuses(client, "old", "new", "") == [403, 403, 401]
-
-
-def test_a_file_of_keys_that_is_missing_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         create_app(Settings(api_key_file=tmp_path / "none"))
-
-
-def test_loopback_is_what_surely_is() -> None:
-    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
-        assert is_loopback(host), host
-    for host in ("0.0.0.0", "::", "10.0.0.7", "example.org", "", "127.1", "localhost.example.org"):
-        assert not is_loopback(host), host
 
 
 def test_without_a_key_only_loopback_is_listened_on(tmp_path: Path) -> None:
@@ -159,6 +151,10 @@ def test_without_a_key_only_loopback_is_listened_on(tmp_path: Path) -> None:
         Settings(host="0.0.0.0", published_host="127.0.0.1"),
     ):
         require_guard(permitted)
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        assert is_loopback(host), host
+    for host in ("0.0.0.0", "::", "10.0.0.7", "example.org", "", "127.1", "localhost.example.org"):
+        assert not is_loopback(host), host
 
 
 @pytest.mark.parametrize(

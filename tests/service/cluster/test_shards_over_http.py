@@ -66,7 +66,7 @@ def client(shards: Shards, database_url: str, tmp_path: Path) -> Iterator[Client
 
 
 def failures(client: Client, kind: str) -> float:
-    return metric(client, f'gcws_router_failures_total{{kind="{kind}",shard="0"}}')
+    return metric(client, f'gcws_router_failures_total{{kind="{kind}",shard="0"}}', 0)
 
 
 KINDS = {"SILENT": "Late", "NONSENSE": "Malformed", "BROKEN": "OSError", "CUT": "OSError"}

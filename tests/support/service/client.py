@@ -1,6 +1,7 @@
 """An application without a network: its start and end, requests to it, what they must answer."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
@@ -176,10 +177,10 @@ def hits(client: Client, vector: Json, **more: Json) -> Json:
     return answer.json()["hits"]
 
 
-def metric(client: Client, line: str) -> float:
-    """Return the value of one line of the metrics; 0 where there is none."""
+def metric(client: Client, line: str, absent: float = math.nan) -> float:
+    """Return the value of one line of the metrics, or what stands for a line that is absent."""
     lines = (each.rpartition(" ") for each in client.get("/metrics").text.splitlines())
-    return next((float(value) for name, _, value in lines if name == line), 0.0)
+    return next((float(value) for name, _, value in lines if name == line), absent)
 
 
 def gmm(u: list[float], v: list[float]) -> float:

@@ -151,4 +151,4 @@ def router(
 def listed(client: Client, shards: int) -> list[int]:
     """Return how many replicas of each shard a router knows."""
     names = (f'gcws_router_replicas{{shard="{shard}"}}' for shard in range(shards))
-    return [int(metric(client, name)) for name in names]
+    return [int(metric(client, name, 0)) for name in names]
