@@ -123,14 +123,9 @@ def test_metadata_come_back_with_a_snapshot(client: Client) -> None:
 
 
 def test_without_a_graph_the_curve_has_no_points_but_a_reason(client: Client) -> None:
-    assert client.get(f"{URL}/curve").json() == {
-        "limit": 10,
-        "points": [],
-        "rows": 0,
-        "holds": False,
-        "reason": "a graph is built from 2048 items on",
-        "scanned_from": None,
-    }
+    none = {"limit": 10, "points": [], "rows": 0, "holds": False, "scanned_from": None}
+    reason = "a graph is built from 2048 items on"
+    assert client.get(f"{URL}/curve").json() == none | {"reason": reason}
 
 
 @pytest.mark.one_process

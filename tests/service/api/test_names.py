@@ -433,7 +433,9 @@ def test_streams_of_queries_have_names_that_a_fixed_dim_has_not(client: Client) 
     assert_problem(answer, 422, "invalid_vector", "query 1", "non-zero")
 
 
-def test_a_query_of_unknown_names_alone_shares_nothing(client: Client) -> None:
+def test_a_query_of_unknown_names_alone_shares_nothing_and_is_scored_exactly(
+    client: Client,
+) -> None:
     client.put(f"{URL}/names", json={"names": FOUR})
     vector = {"names": ["colour", "smell"]}
     assert hits(client, vector, min_score=0.01) == []
@@ -444,10 +446,6 @@ def test_a_query_of_unknown_names_alone_shares_nothing(client: Client) -> None:
     assert [one["hits"][0]["id"] for one in told] == ["7", "c"]
     bad = client.post(f"{URL}/query", json={"vector": {**vector, "values": [1, 1e39]}})
     assert_problem(bad, 422, "invalid_vector", "finite")
-
-
-def test_unknown_names_are_for_the_exact_similarity(client: Client) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
     client.post(f"{URL}/backends", json={"kind": "rff"})
     body = {"vector": {"names": ["colour", "body"]}}
     answer = client.post(f"{URL}/query", json={**body, "backend": "rff"})

@@ -13,7 +13,7 @@ from gcws_search.index import AnyArray
 from gcws_search.service.api import query
 from gcws_search.service.ingest.npy import read_matrix
 from tests.support.service.bodies import arrow, ndjson, npy, packed
-from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, Serve, assert_problem
+from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -67,13 +67,6 @@ def test_a_vector_of_any_form_is_the_same_wherever_it_is_sent(client: Client, fo
         assert client.get(f"{URL}/items/{item_id}").json()["vector"] == dense
 
 
-def test_open_slot_spaces_refuse_packed_vectors(serve: Serve) -> None:
-    client = serve()
-    client.put(URL, json={"dim": None})
-    answer = client.post(f"{URL}/query", json={"vector": packed([1.0])})
-    assert_problem(answer, 422, "invalid_vector", "no fixed dim")
-
-
 def test_one_query_may_be_a_file_of_numpy_or_an_arrow_stream(client: Client) -> None:
     asked = {"vector": VECTOR, "limit": 2, "offset": 1, "recall": 1, "explain": True}
     expected = client.post(f"{URL}/query", json=asked).json()
@@ -115,6 +108,9 @@ def test_what_is_no_single_query_is_refused_in_words(client: Client) -> None:
     answer = client.post(f"{URL}/query", content=body, headers=ARROW)
     problem = assert_problem(answer, 422, "invalid_vector", "vector: expected a vector, got null")
     assert problem["errors"][0]["loc"] == ["vector"]
+    client.put("/v1/collections/open", json={"dim": None})
+    answer = client.post("/v1/collections/open/query", json={"vector": packed([1.0])})
+    assert_problem(answer, 422, "invalid_vector", "no fixed dim")
 
 
 def test_long_bodies_are_not_read_on_the_event_loop(
