@@ -13,16 +13,16 @@ URL = "/v1/collections/things"
 KIB = 1024
 _FULL = 507
 _ROUNDS = 400
+_LOADED = 500
 
 
-def batch(turn: int) -> dict[str, object]:
-    """Return ten items whose payloads take 2 KiB each."""
+def items_of(turn: int, count: int = 10) -> list[dict[str, object]]:
+    """Return items whose payloads take 2 KiB each."""
     text = {"turn": turn, "text": f"{turn:04}" * 512}
-    items = [
+    return [
         {"id": f"{turn}.{place}", "vector": [turn + 1, place, 1, 0], "payload": text}
-        for place in range(10)
+        for place in range(count)
     ]
-    return {"items": items}
 
 
 def limit_files(server: Running, size: int) -> None:
@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(tmp_path
         limit_files(server, 512 * KIB)
         refused = None
         for turn in range(_ROUNDS):
-            status, answer = asking.ask("PUT", f"{URL}/items", batch(turn))
+            status, answer = asking.ask("PUT", f"{URL}/items", {"items": items_of(turn)})
             if status != 200:
                 refused = status, answer["code"]
                 break
@@ -51,10 +51,10 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(tmp_path
         assert refused == (_FULL, "disk_full")
         assert stored
 
-        lines = "".join(json.dumps(item) + "\n" for item in [*_many(2000)])
+        lines = "".join(json.dumps(item) + "\n" for item in items_of(_LOADED, 2000))
         status, answer = asking.ask("POST", f"{URL}/load", lines.encode())
         assert (status, answer["code"]) == (_FULL, "disk_full")
-        stored |= {f"many-{row}" for row in range(answer["committed"])}
+        stored |= {f"{_LOADED}.{row}" for row in range(answer["committed"])}
 
         assert ids(asking) == stored
         query = {"vector": [1, 0, 1, 0], "limit": 1}
@@ -64,17 +64,10 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(tmp_path
         assert status in (201, _FULL), answer
 
         limit_files(server, resource.RLIM_INFINITY)
-        asking.success("PUT", f"{URL}/items", batch(_ROUNDS))
+        asking.success("PUT", f"{URL}/items", {"items": items_of(_ROUNDS)})
         asking.success("DELETE", f"{URL}/items/0.0")
         stored |= {f"{_ROUNDS}.{place}" for place in range(10)}
         stored -= {"0.0"}
         assert ids(asking) == stored
     with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert ids(asking) == stored
-
-
-def _many(count: int) -> list[dict[str, object]]:
-    return [
-        {"id": f"many-{row}", "vector": [1, 2, row + 1, 3], "payload": {"text": "x" * KIB}}
-        for row in range(count)
-    ]

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,15 +29,6 @@ _OK: Final = 200
 _CREATED: Final = 201
 
 
-@dataclass
-class Counts:
-    """What has been done so far."""
-
-    kills: int = 0
-    at_points: int = 0
-    while_starting: int = 0
-
-
 class Trial:
     """Servers on one directory, one after the other.
 
@@ -52,7 +42,7 @@ class Trial:
         self._old: Any = None
         self._made = False
         self._last_end = "nothing"
-        self.counts = Counts()
+        self.kills = self.at_points = self.while_starting = 0
         self.writers = [Writer(number, seed) for number in range(WRITERS)]
 
     @property
@@ -61,16 +51,20 @@ class Trial:
         return sum(writer.acknowledged for writer in self.writers)
 
     @property
-    def unanswered(self) -> int:
-        """Writes that were under way when a server was killed."""
-        return sum(writer.unanswered for writer in self.writers)
+    def told(self) -> str:
+        """What was done, in words."""
+        unanswered = sum(writer.unanswered for writer in self.writers)
+        return (
+            f"{self.kills} kills ({self.at_points} at points, {self.while_starting} at starts): "
+            f"{self.acknowledged} writes acknowledged, {unanswered} under way at a server's end"
+        )
 
     def kill_at_random(self) -> None:
         """Kill a server some time after its start, or while it is being written to."""
         if self._random.random() < 1 / 6:
             server = self._start()
             server.ended(self._random.uniform(0, _STARTING_SECONDS))
-            self.counts.while_starting += 1
+            self.while_starting += 1
         else:
             server = self._checked()
             self._write(server)
@@ -101,7 +95,7 @@ class Trial:
             pass
         finally:
             self._killed(server, point)
-        self.counts.at_points += 1
+        self.at_points += 1
 
     def stop_after(self, seconds: float) -> None:
         """Order a server to stop while it is written to."""
@@ -121,7 +115,7 @@ class Trial:
     def _killed(self, server: Running, how: str) -> None:
         server.kill()
         self._last_end = how
-        self.counts.kills += 1
+        self.kills += 1
         for writer in self.writers:
             writer.join()
 

@@ -4,8 +4,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
@@ -97,22 +97,12 @@ class Life:
         self._client.stop()
 
 
-@contextmanager
-def life(folder: Path, seed: int, start: Start = one_node) -> Iterator[Life]:
-    """Live in a folder."""
-    lived = Life(folder, seed, start)
-    try:
-        yield lived
-    finally:
-        lived.close()
-
-
 def live(seed: int, operations: int, *, is_cluster: bool = False) -> Counter[str]:
     """Return how often each operation was done, and how often a directory was opened again."""
     with ExitStack() as stack:
         start = over_cluster(stack.enter_context(postgres().database())) if is_cluster else one_node
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lived = stack.enter_context(life(folder, seed, start))
+        lived = stack.enter_context(closing(Life(folder, seed, start)))
         lived.run(operations)
         starts = {"restart": lived.restarts, "start from files left as they were": lived.copies}
         return lived.operations.counts + Counter(starts)

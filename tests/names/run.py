@@ -8,8 +8,8 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +65,7 @@ class Rounds:
         self.restarts = 0
         self._files = [self._made(folder / f"file-{number}", number) for number in range(2)]
         self._catalog = _opened(self._directory)
+        self._interval = sys.getswitchinterval()
         self.state = State()
 
     def _made(self, folder: Path, number: int) -> tuple[bytes, Contents]:
@@ -270,6 +271,7 @@ class Rounds:
 
     def close(self) -> None:
         """Give the directory up."""
+        sys.setswitchinterval(self._interval)
         self._catalog.close()
 
 
@@ -303,22 +305,10 @@ def _opened(directory: Path) -> Catalog:
     return catalog
 
 
-@contextmanager
-def rounds(folder: Path, seed: int, rows: int) -> Iterator[Rounds]:
-    """Do rounds in a folder."""
-    interval = sys.getswitchinterval()
-    made = Rounds(folder, seed, rows)
-    try:
-        yield made
-    finally:
-        sys.setswitchinterval(interval)
-        made.close()
-
-
 def live(seed: int, count: int) -> Counter[str]:
     """Return how often each operation ended how."""
     rows = _LARGE if seed % 3 == 0 else _SMALL
-    with tempfile.TemporaryDirectory() as name, rounds(Path(name), seed, rows) as made:
+    with tempfile.TemporaryDirectory() as name, closing(Rounds(Path(name), seed, rows)) as made:
         try:
             made.run(count)
         except BaseException as error:

@@ -1,10 +1,11 @@
 """A short run of operations that meet on one name; the long one is ``python -m tests.names``."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.names.run import Differs, rounds
+from tests.names.run import Differs, Rounds
 from tests.names.states import Contents, Done, Operation, State, possible
 
 ROUNDS = 40
@@ -14,14 +15,14 @@ ROUNDS = 40
 def test_what_meets_on_one_name_leaves_what_was_acknowledged(
     tmp_path: Path, seed: int, rows: int
 ) -> None:
-    with rounds(tmp_path, seed, rows) as made:
+    with closing(Rounds(tmp_path, seed, rows)) as made:
         made.run(ROUNDS)
         assert made.restarts
         assert made.counts.total() >= ROUNDS
 
 
 def test_what_no_order_explains_is_told(tmp_path: Path) -> None:
-    with rounds(tmp_path, 2, 20) as made:
+    with closing(Rounds(tmp_path, 2, 20)) as made:
         made.state = State(Contents(frozenset([("never", 1.0)])))
         with pytest.raises(Differs, match="never"):
             made.run(ROUNDS)

@@ -4,6 +4,7 @@ The long ones are ``python -m tests.model --cluster`` and those of ``python -m t
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.fuzz.test_fuzz import (  # noqa: F401
     test_inputs_are_taken_as_they_are_or_refused,
     test_requests_made_from_the_page_get_answers_it_declares,
 )
-from tests.model.run import life, over_cluster
+from tests.model.run import Life, over_cluster
 from tests.support.service.client import Client, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
@@ -24,7 +25,7 @@ OPERATIONS = 150
 def test_random_operations_are_answered_as_a_model_says(
     database_url: str, tmp_path: Path, seed: int
 ) -> None:
-    with life(tmp_path, seed, over_cluster(database_url)) as lived:
+    with closing(Life(tmp_path, seed, over_cluster(database_url))) as lived:
         lived.run(OPERATIONS)
         assert lived.restarts + lived.copies
         assert sum(lived.operations.counts.values()) == OPERATIONS
