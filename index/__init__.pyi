@@ -12,6 +12,7 @@ from .collection.describe import (
     Description as Description,
     Summary as Summary,
 )
+from .collection.groups import group_rows as group_rows
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
@@ -38,7 +39,6 @@ from .collection.stored_collection import StoredCollection as StoredCollection
 from .collection.writer import (
     COMMIT_BOUNDS as COMMIT_BOUNDS,
     GroupCommit as GroupCommit,
-    Mode as Mode,
     Put as Put,
     QueuedWrite as QueuedWrite,
     Run as Run,
@@ -53,10 +53,14 @@ from .contracts.analysis import (
     CostCurve as CostCurve,
     CurvePoint as CurvePoint,
     Explained as Explained,
+    Group as Group,
+    GroupMode as GroupMode,
+    GroupParams as GroupParams,
     ItemMap as ItemMap,
     MapParams as MapParams,
     Places as Places,
     Share as Share,
+    SimilarItem as SimilarItem,
 )
 from .contracts.arrays import AnyArray as AnyArray, Int64s as Int64s
 from .contracts.batches import (
@@ -114,21 +118,26 @@ from .contracts.parameters import (
     FourierParams as FourierParams,
     GcwsParams as GcwsParams,
     Guarantee as Guarantee,
+    Mode as Mode,
     Normalize as Normalize,
     NystroemKind as NystroemKind,
     NystroemParams as NystroemParams,
+    PutMode as PutMode,
     RandomBinningParams as RandomBinningParams,
     Rerank as Rerank,
     SearchParams as SearchParams,
     Storage as Storage,
     Transform as Transform,
+    UnlessSimilar as UnlessSimilar,
     Within as Within,
     backend_document as backend_document,
     backend_params as backend_params,
+    put_mode as put_mode,
 )
 from .contracts.saved_index import notes_of as notes_of, text_of as text_of
 from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures
 from .payload import (
+    Columns as Columns,
     Filter as Filter,
     check_metadata as check_metadata,
     parse_filter as parse_filter,

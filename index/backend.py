@@ -159,6 +159,7 @@ class Backend(ABC, Generic[State]):
         recall: float,
         limit: int | None = None,
         stop: threading.Event | None = None,
+        max_pairs: int | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
 
@@ -166,10 +167,18 @@ class Backend(ABC, Generic[State]):
         a limit there are only the most similar pairs, this many. Once ``stop`` is set, the work
         ends soon, with whatever has been found.
 
-        Raises InvalidParameter (without a limit there are more than `PairPolicy.max_pairs`).
+        Raises InvalidParameter (without a limit there are more than ``max_pairs``; of
+            `PairPolicy`, unless given).
         """
         del state, recall
-        return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self.workers)
+        return all_pairs(
+            view,
+            min_score=min_score,
+            limit=limit,
+            stop=stop,
+            workers=self.workers,
+            max_pairs=max_pairs,
+        )
 
     def curve(self, state: State, view: RowView, limit: int) -> CostCurve:
         """Return what recall costs for a limit; the reason where that is not known."""

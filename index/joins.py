@@ -65,7 +65,7 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 class PairSink:
     """The best pairs so far, from several threads, each pair once: ``limit`` of them, or all.
 
-    Once ``stop`` is set, nobody waits for the pairs any more.
+    Once ``stop`` is set, nobody waits for the pairs any more. Of ``max_pairs`` see `Backend.pairs`.
     """
 
     def __init__(
@@ -75,9 +75,11 @@ class PairSink:
         limit: int | None,
         stop: threading.Event | None = None,
         *,
+        max_pairs: int | None = None,
         policy: PairPolicy = PAIR_POLICY,
     ) -> None:
         self.policy = policy
+        self._max_pairs = policy.max_pairs if max_pairs is None else max_pairs
         self._vectors = view.vectors
         self._min_score = min_score
         self.limit = limit
@@ -121,7 +123,7 @@ class PairSink:
             count = len(self._pairs) + len(fresh)
             pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
             merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
-            max_pairs = self.policy.max_pairs
+            max_pairs = self._max_pairs
             if self.limit is not None and len(pairs) > self.limit:
                 best = np.lexsort((pairs, -scores))
                 self.threshold = float(scores[best[self.limit - 1]])
@@ -299,9 +301,10 @@ def all_pairs(
     stop: threading.Event | None,
     workers: Workers,
     inverted: InvertedIndex | None = None,
+    max_pairs: int | None = None,
 ) -> Pairs:
     """Return the pairs of permitted rows with GMM at least ``min_score``, by an exact join."""
-    sink = PairSink(view, min_score, limit, stop)
+    sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs)
     if inverted is None:
         inverted = InvertedIndex()
         if view.vectors.form == "sparse":

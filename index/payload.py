@@ -119,8 +119,8 @@ class Column:
 
 
 class _GrowingColumn:
-    def __init__(self, key: str, payloads: Sequence[bytes | None]) -> None:
-        self._path = key.split(".")
+    def __init__(self, key: str, payloads: Sequence[bytes | None], find: _Find) -> None:
+        self._path, self._find = key.split("."), find
         self._payloads = payloads
         self._lock = threading.Lock()
         self._covered = 0
@@ -159,7 +159,7 @@ class _GrowingColumn:
         rows: list[int] = []
         codes: list[int] = []
         for row, document in enumerate(documents, self._covered):
-            for scalar in _scalars(document, self._path):
+            for scalar in self._find(document, self._path):
                 rows.append(row)
                 codes.append(self._code(scalar))
         used = self._used + len(rows)
@@ -208,6 +208,23 @@ def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  #
         yield from _scalars(document[path[0]], path[1:])
 
 
+def _presence(document: Any, path: list[str]) -> Iterator[str]:  # noqa: ANN401 (JSON)
+    """Yield "exists" where there is something at a path, and "is_null" where it is null."""
+    if not path:
+        yield "exists"
+        if document is None or (isinstance(document, list) and None in document):
+            yield "is_null"
+    elif isinstance(document, list):
+        for element in document:
+            if not isinstance(element, list):
+                yield from _presence(element, path)
+    elif isinstance(document, dict) and path[0] in document:
+        yield from _presence(document[path[0]], path[1:])
+
+
+_Find = Callable[[Any, list[str]], Iterator[bool | float | str]]
+
+
 def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """Return the first scalar under a key of a payload, None where there is none.
 
@@ -233,7 +250,7 @@ class Columns:
     def __init__(self, payloads: Sequence[bytes | None]) -> None:
         self._payloads = payloads
         self._lock = threading.Lock()
-        self.growing: OrderedDict[str, _GrowingColumn] = OrderedDict()
+        self.growing: OrderedDict[tuple[str, _Find], _GrowingColumn] = OrderedDict()
         self.masks: OrderedDict[tuple[Filter, int], UInt8s] = OrderedDict()
 
     @property
@@ -243,15 +260,19 @@ class Columns:
             masks = sum(mask.nbytes for mask in self.masks.values())
             return masks + sum(column.nbytes for column in self.growing.values())
 
-    def column(self, key: str, n: int) -> Column:
-        """Return the column of a key (nested keys joined by dots) for the first n rows."""
+    def column(self, key: str, n: int, find: _Find = _scalars) -> Column:
+        """Return the column of a key (nested keys joined by dots) for the first n rows.
+
+        find: yields what a payload has at a path.
+        """
+        name = key, find
         with self._lock:
-            growing = self.growing.get(key)
+            growing = self.growing.get(name)
             if growing is None:
-                growing = self.growing[key] = _GrowingColumn(key, self._payloads)
+                growing = self.growing[name] = _GrowingColumn(key, self._payloads, find)
                 if len(self.growing) > MAX_COLUMNS:
                     self.growing.popitem(last=False)
-            self.growing.move_to_end(key)
+            self.growing.move_to_end(name)
         return growing.upto(n)
 
     def mask(self, where: Filter, n: int) -> UInt8s:
@@ -285,6 +306,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "lt": operator.lt,
     "lte": operator.le,
 }
+_CONDITIONS: Final = ("match", "range", "exists", "is_null")
 _CLAUSES: Final = ("must", "should", "must_not")
 _SHOWN_CHARACTERS: Final = 40
 """Of what was sent, in an error."""
@@ -314,6 +336,48 @@ class Match:
     def to_dict(self) -> dict[str, Any]:
         """Return the document that it is parsed from."""
         return {"key": self.key, "match": {"any": [*map(untag, self.values)]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The key holds a text that begins so, or a list with one."""
+
+    key: str
+    prefix: str
+
+    def mask(self, columns: Columns, n: int) -> UInt8s:
+        """Return (n,) ones where the condition holds."""
+        column = columns.column(self.key, n)
+        values = column.values[: len(column.numbers)]
+        begins = [isinstance(each, str) and each.startswith(self.prefix) for each in values]
+        return column.rows_where(np.array(begins, np.bool_), n)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that it is parsed from."""
+        return {"key": self.key, "match": {"prefix": self.prefix}}
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Whether the key is there at all, or is there and null; a list with a null is null, too.
+
+    word: "exists" or "is_null".
+    """
+
+    key: str
+    word: str
+    wanted: bool
+
+    def mask(self, columns: Columns, n: int) -> UInt8s:
+        """Return (n,) ones where the condition holds."""
+        column = columns.column(self.key, n, _presence)
+        words = column.values[: len(column.numbers)]
+        holds = np.array([each == self.word for each in words], np.bool_)
+        return column.rows_where(holds, n) ^ np.uint8(not self.wanted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that it is parsed from."""
+        return {"key": self.key, self.word: self.wanted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +453,7 @@ class Filter:
         return {name: [each.to_dict() for each in clause] for name, clause in clauses if clause}
 
 
-Condition = Match | Range | Filter
+Condition = Match | Prefix | Presence | Range | Filter
 
 
 def parse_filter(
@@ -402,8 +466,9 @@ def parse_filter(
     """Return the filter a JSON document describes.
 
     document: any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
-        condition is ``{"key", "match": {"value"} | {"any": [...]}}``,
-        ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, or a filter.
+        condition is ``{"key", "match": {"value"} | {"any": [...]} | {"prefix"}}``,
+        ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, ``{"key", "exists": bool}``,
+        ``{"key", "is_null": bool}``, or a filter.
     max_depth, max_conditions, max_values: filters within filters; conditions in all; values of
         these in all.
     Raises InvalidFilter (with the place in the document).
@@ -452,7 +517,7 @@ class _Parser:
                     expected="a condition with a 'key', or a filter", got="neither", loc=loc
                 )
             return self.filter(document, loc, depth + 1)
-        fields = _fields(document, ("key", "match", "range"), loc)
+        fields = _fields(document, ("key", *_CONDITIONS), loc)
         key = fields["key"]
         if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_LENGTH:
             raise InvalidFilter(
@@ -462,27 +527,41 @@ class _Parser:
             raise InvalidFilter(
                 expected=f"at most {MAX_KEY_PARTS} parts", got=_word(key), loc=(*loc, "key")
             )
-        if (fields.get("match") is None) == (fields.get("range") is None):
-            got = "neither" if fields.get("match") is None else "both"
-            raise InvalidFilter(expected="either 'match' or 'range'", got=got, loc=loc)
-        if fields.get("match") is not None:
-            return Match(key, self._match(fields["match"], (*loc, "match")))
-        return Range(key, _bounds(fields["range"], (*loc, "range")))
+        given = [word for word in _CONDITIONS if fields.get(word) is not None]
+        if len(given) != 1:
+            expected = f"one of {', '.join(map(repr, _CONDITIONS))}"
+            got = " and ".join(map(repr, given)) or "none"
+            raise InvalidFilter(expected=expected, got=got, loc=loc)
+        [word] = given
+        value, place = fields[word], (*loc, word)
+        if word == "match":
+            return self._match(key, value, place)
+        if word == "range":
+            return Range(key, _bounds(value, place))
+        if not isinstance(value, bool):
+            raise InvalidFilter(expected="true or false", got=_word(value), loc=place)
+        return Presence(key, word, value)
 
-    def _match(self, document: object, loc: Loc) -> tuple[Hashable, ...]:
-        fields = _fields(document, ("value", "any"), loc)
+    def _match(self, key: str, document: object, loc: Loc) -> Match | Prefix:
+        fields = _fields(document, ("value", "any", "prefix"), loc)
         if len(fields) != 1:
-            got = "both" if fields else "neither"
-            raise InvalidFilter(expected="either 'value' or 'any'", got=got, loc=loc)
+            got = " and ".join(map(repr, fields)) or "none"
+            raise InvalidFilter(expected="one of 'value', 'any', 'prefix'", got=got, loc=loc)
         if "value" in fields:
-            return (_scalar(fields["value"], (*loc, "value")),)
+            return Match(key, (_scalar(fields["value"], (*loc, "value")),))
+        if "prefix" in fields:
+            if not isinstance(fields["prefix"], str):
+                got = _word(fields["prefix"])
+                raise InvalidFilter(expected="a string", got=got, loc=(*loc, "prefix"))
+            return Prefix(key, fields["prefix"])
         values = fields["any"]
         if not isinstance(values, list):
             raise InvalidFilter(expected="a list", got=_word(values), loc=(*loc, "any"))
         self._values += len(values)
         if self._values > self._max_values:
             raise InvalidFilter(expected=f"at most {self._max_values} values", got="more")
-        return tuple(_scalar(value, (*loc, "any", place)) for place, value in enumerate(values))
+        scalars = [_scalar(value, (*loc, "any", place)) for place, value in enumerate(values)]
+        return Match(key, tuple(scalars))
 
 
 def _fields(document: object, known: tuple[str, ...], loc: Loc) -> dict[str, Any]:

@@ -217,6 +217,11 @@ class CollectionProtocol(Protocol):
     ) -> list[tuple[str, str, float]]:
         """Return near-duplicate pairs; soon, once ``stop`` is set."""
 
+    def groups(
+        self, params: ix.GroupParams, where: ix.Filter | None, stop: threading.Event
+    ) -> list[ix.Group]:
+        """Return groups of near-duplicates; soon, once ``stop`` is set."""
+
     def map_items(
         self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
     ) -> ix.ItemMap:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
@@ -205,10 +205,7 @@ class AwaitedPuts:
         self._is_notifying = False
 
     async def put(
-        self,
-        collection: CollectionProtocol,
-        read: Callable[[], ix.ItemBatch],
-        mode: Literal["upsert", "insert"],
+        self, collection: CollectionProtocol, read: Callable[[], ix.ItemBatch], mode: ix.Mode
     ) -> ix.WriteResult:
         """Put items; on return they are on the disk and found by new searches.
 

@@ -38,31 +38,49 @@ for pair in articles.pairs(min_score=0.5):
 #
 # ## One of each group
 #
-# Pairs are the edges of a graph. Its connected parts are the groups of duplicates; the first of each stays:
+# `groups` joins items by their pairs. A group names the item to keep, and all members with exact scores to it:
 
 # %%
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
-ids = [item.id for item in articles]
-place = {item_id: row for row, item_id in enumerate(ids)}
-found = articles.pairs(min_score=0.8, recall=1)
-edges = [place[pair.a] for pair in found], [place[pair.b] for pair in found]
-graph = coo_matrix(([1] * len(found), edges), (len(ids), len(ids)))
-_, group = connected_components(graph, directed=False)
-seen = set()
-surplus = [i for i, g in zip(ids, group) if g in seen or seen.add(g)]
-surplus, articles.delete(surplus)
+for group in articles.groups(min_score=0.55, recall=1):
+    print(
+        group.representative,
+        [(id, round(score, 2)) for id, score in group.members],
+        round(group.weakest, 2),
+    )
+
+# %% [markdown]
+# By `components` whatever a chain of pairs joins is one group: `b` is here for its likeness to `a`, and is 0.53 like `d`. By `leaders` every member is at least `min_score` like the one that is kept. `keep="longest"` takes the longest text of each, and `keep="stars"` the one whose payload has the greatest `stars`.
+
+# %%
+[group] = articles.groups(min_score=0.8, recall=1, mode="leaders", keep="longest")
+group.representative, articles.delete([id for id, _ in group.members[1:]])
 
 # %%
 articles.close()
 
 # %% [markdown]
+# From the command line, with a server:
+#
+# ```console
+# $ gcws-search groups articles --min-score 0.8 -o groups.parquet
+# $ gcws-search groups articles --min-score 0.8 --keep longest --delete-others --dry-run
+# ```
+#
 # ## Before an item is stored
+#
+# With the mode `unless_similar` an item that is like one that is stored, or like one before it, is not stored. The question and the write are one step: of copies that several clients send at once one is stored.
 
 # %%
-with gcws_search.Collection.open(":memory:", dim=None) as known:
-    for name, text in texts.items():
-        vector = triples(text)
-        if not len(known) or not known.query(vector, limit=1, min_score=0.8):
-            known.add([vector], ids=[name])
-    [item.id for item in known]
+known = gcws_search.Collection.open(":memory:", dim=None)
+vectors = [triples(text) for text in texts.values()]
+added = known.add(vectors, ids=[*texts], mode="unless_similar", min_score=0.8)
+added
+
+# %%
+added.similar[0].id, added.similar[0].to, round(added.similar[0].score, 2)
+
+# %%
+known.close()
+
+# %% [markdown]
+# `gcws-search load new.jsonl --into articles --mode unless_similar --min-score 0.8` does it with files.

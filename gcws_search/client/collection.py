@@ -45,14 +45,16 @@ from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pa
 from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.vectors import is_id, rows_of
-from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
+from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     GcwsParams,
+    PutMode,
     Storage,
     Transform,
+    put_mode,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Mode = Literal["upsert", "insert"]
 OnError = Literal["stop", "skip"]
 Guarantee = Literal["measured", "proven"]
 Progress = Callable[[int], None]
@@ -210,10 +211,12 @@ class Collection:
         *,
         ids: Any = None,
         payloads: Any = None,
-        mode: Mode = "upsert",
+        mode: PutMode = "upsert",
         on_error: OnError = "stop",
         id_start: int | None = None,
         keep_payloads: bool = False,
+        min_score: float | None = None,
+        recall: float | None = None,
         progress: Progress | None = None,
     ) -> Added:
         """Store items, a batch at a time; what was stored before an error stays.
@@ -229,14 +232,19 @@ class Collection:
             without ids are given the next numbers not taken, from 0 on: see ``ids`` of the result.
         payloads : dict of columns, sequence of dicts, names of columns, or None
             ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
-        mode : {"upsert", "insert"}
-            "upsert" replaces items that exist; "insert" refuses them.
+        mode : {"upsert", "insert", "unless_similar"}
+            "upsert" replaces items that exist; "insert" refuses them; "unless_similar" stores no
+            item that scores ``min_score`` or more with one that is stored, or with one before it
+            in ``data``: see ``similar`` of the result.
         on_error : {"stop", "skip"}
             "skip" leaves out rows that cannot be stored, and names them in the result.
         id_start : int or None
             Number rows without ids from here on instead: items of these numbers are replaced.
         keep_payloads : bool
             Whether an item that exists keeps its payload where it comes without one; takes ids.
+        min_score, recall : float, optional
+            With "unless_similar": the least score that keeps an item out, and the expected share
+            of such items found among those stored before, 0.9 unless given; 1 finds all.
         progress : callable or None
             Called with the number of rows handed over since the last call.
 
@@ -256,8 +264,13 @@ class Collection:
         params: dict[str, str] = {"mode": mode, "on_error": on_error}
         if keep_payloads:
             params["payloads"] = "keep"
+        more = present(min_score=min_score, recall=recall)
+        params |= {word: str(value) for word, value in more.items()}
+        index_mode = put_mode(mode, min_score, recall)
         return self._do(
-            lambda local: local.add(read(), mode, on_error, progress, keep_payloads=keep_payloads),
+            lambda local: local.add(
+                read(), index_mode, on_error, progress, keep_payloads=keep_payloads
+            ),
             lambda remote: remote.add(read, params, progress),
         )
 
@@ -373,6 +386,42 @@ class Collection:
         asked = {"min_score": min_score, "limit": limit, "recall": recall}
         return self._do(
             lambda local: local.pairs(min_score, limit, recall), lambda remote: remote.pairs(asked)
+        )
+
+    def groups(
+        self,
+        *,
+        min_score: float,
+        recall: float = 0.9,
+        mode: GroupMode = "components",
+        keep: str = "first",
+        where: Mapping[str, Any] | None = None,
+    ) -> list[Group]:
+        """Return groups of near-duplicates, the largest first.
+
+        Parameters
+        ----------
+        min_score : float
+            Least exact score of a pair that joins two items.
+        recall : float
+            Expected share of these pairs found; equal items always are, and all pairs by 1.
+        mode : {"components", "leaders"}
+            Whatever a chain of pairs joins; or groups whose members are all paired with the
+            representative.
+        keep : str
+            Which item represents a group: the "first" that was put; the "longest", whose numbers
+            have the greatest sum; or the one of the greatest value under this key of payloads.
+        where : dict, optional
+            A filter, as of `query`.
+
+        Raises
+        ------
+        InvalidParameter, InvalidFilter
+        """
+        asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
+        return self._do(
+            lambda local: local.groups(asked, where),
+            lambda remote: remote.groups(asked | present(filter=filter_of(where))),
         )
 
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
@@ -680,6 +729,7 @@ class AsyncCollection:
     get = _awaiting(Collection.get)
     delete = _awaiting(Collection.delete)
     pairs = _awaiting(Collection.pairs)
+    groups = _awaiting(Collection.groups)
     explain = _awaiting(Collection.explain)
     map = _awaiting(Collection.map)
     profile = _awaiting(Collection.profile)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -31,7 +31,7 @@ from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import is_id, row_of, rows_of
 from gcws_search.index import InputVectors, bad_rows, taken_rows
-from gcws_search.index.contracts.analysis import ItemMap
+from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
@@ -191,7 +191,7 @@ class EmbeddedCollection:
     def add(
         self,
         items: Items,
-        mode: Literal["upsert", "insert"],
+        mode: ix.Mode,
         on_error: str,
         progress: Callable[[int], None] | None,
         *,
@@ -204,7 +204,9 @@ class EmbeddedCollection:
             put = index.prepare(self._item_batch(batch), mode, keeps_payloads=keep_payloads)
             result = index.commit(put)
             given = None if result.ids is None else GivenIds(*result.ids)
-            return Added(result.inserted, result.updated, ids=given)
+            similar = [each._replace(row=first + each.row) for each in result.similar]
+            counts = result.inserted, result.updated
+            return Added(*counts, ids=given, similar=similar, similar_count=len(similar))
 
         done = Added(0, 0)
         first = 0
@@ -382,6 +384,10 @@ class EmbeddedCollection:
                 raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
         found = self.index.pairs(min_score=min_score, limit=limit, recall=recall)
         return [Pair(*each) for each in found]
+
+    def groups(self, asked: Mapping[str, Any], where: Mapping[str, Any] | None) -> list[Group]:
+        """Return groups of near-duplicates."""
+        return self.index.groups(GroupParams(**asked), _filter(where))
 
     def map(
         self,

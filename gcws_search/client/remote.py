@@ -31,10 +31,12 @@ from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
     BackendComparison,
     Explained,
+    Group,
     ItemMap,
     Places,
     Rest,
     Share,
+    SimilarItem,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 
@@ -167,7 +169,11 @@ class RemoteCollection:
             Rejected(each["row"], each["code"], each["detail"]) for each in found["rejected"]
         ]
         counts = found["inserted"], found["updated"]
-        return Added(*counts, rejected, found["rejected_count"], ids, before)
+        similar = [SimilarItem(**each) for each in found.get("similar", ())]
+        similar_count = found.get("similar_count", 0)
+        return Added(
+            *counts, rejected, found["rejected_count"], ids, before, similar, similar_count
+        )
 
     async def query_many(
         self,
@@ -212,6 +218,19 @@ class RemoteCollection:
         """Return pairs; an answer has one a line."""
         reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
+
+    async def groups(self, document: Mapping[str, Any]) -> list[Group]:
+        """Return groups; an answer has one a line, and a last line about all."""
+        reply = await self.ask("POST", "groups", orjson.dumps(document), JSON_HEADERS)
+        found = [orjson.loads(line) for line in reply.content.splitlines()[:-1]]
+        return [
+            Group(
+                each["representative"],
+                [(member["id"], member["score"]) for member in each["members"]],
+                each["weakest"],
+            )
+            for each in found
+        ]
 
     async def page(
         self, cursor: str | None, limit: int, with_vector: bool

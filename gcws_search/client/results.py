@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index.contracts.analysis import BackendComparison
+from gcws_search.index.contracts.analysis import BackendComparison, SimilarItem
 
 _SHOWN: Final = 5
 
@@ -181,6 +181,11 @@ class Added:
         What rows without ids were given.
     loaded_before : dict or None
         What had been loaded under the same key before, where anything had: it is counted here, too.
+    similar : list of SimilarItem
+        Of the mode "unless_similar": rows that were not stored, the items that they are like, and
+        the scores; a server lists the first thousand.
+    similar_count : int
+        All of them.
     """
 
     inserted: int
@@ -189,11 +194,15 @@ class Added:
     rejected_count: int = 0
     ids: GivenIds | None = None
     loaded_before: Mapping[str, Any] | None = None
+    similar: list[SimilarItem] = field(default_factory=list)
+    similar_count: int = 0
 
     def __repr__(self) -> str:
         """Return the counts in one line, and ids that were given."""
         counts = f"inserted={self.inserted}, updated={self.updated}"
         given = "" if self.ids is None else f", ids={self.ids}"
+        if self.similar_count:
+            given += f", similar_count={self.similar_count}"
         return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
     def __add__(self, other: Added) -> Added:
@@ -206,6 +215,8 @@ class Added:
             GivenIds(self.ids.first, other.ids.last)
             if self.ids and other.ids
             else self.ids or other.ids,
+            similar=self.similar + other.similar,
+            similar_count=self.similar_count + other.similar_count,
         )
 
 

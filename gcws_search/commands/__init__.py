@@ -4,6 +4,7 @@
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
 - `query`: ``query``, ``explain`` and ``compare``
+- `groups`: groups of near-duplicates
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``
 - `demo`: a server with three collections

@@ -27,6 +27,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
     "explain": ("commands.query", _SEARCH, "Say why two items are similar."),
+    "groups": (
+        "commands.groups",
+        _SEARCH,
+        "Find groups of near-duplicates, and delete all but one.",
+    ),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
     "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),

@@ -48,7 +48,7 @@ _SHOWN: Final = 20
 _OPEN: Final = "open"
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
-_TOTALS: Final = ("inserted", "updated", "rejected", "dropped")
+_TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar")
 
 
 @cli.command(
@@ -108,8 +108,20 @@ def load(
         typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
     ] = None,
     mode: Annotated[
-        Literal["upsert", "insert"], typer.Option(help="What happens to ids that exist.")
+        Literal["upsert", "insert", "unless_similar"],
+        typer.Option(
+            help="Replace items of ids that exist, or refuse them; or store no item that is like "
+            "another: --min-score says how much."
+        ),
     ] = "upsert",
+    min_score: Annotated[
+        float | None,
+        typer.Option(help="With unless_similar: the least score that keeps an item out."),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(help="With unless_similar: expected share of such items found, 0.9."),
+    ] = None,
     payloads: Annotated[
         Literal["replace", "keep"],
         typer.Option(help="Payloads of items that exist, where a row has none."),
@@ -150,6 +162,8 @@ def load(
     """
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
+    if (mode == "unless_similar") != (min_score is not None):
+        usage("--min-score and --mode unless_similar: expected both, or neither")
     if files.count("-") > 1:
         usage("expected standard input once, got - twice")
     choices = Choices(
@@ -198,7 +212,9 @@ def load(
                 backend=export.get("backend"),
                 storage=storage or export.get("storage", "memory"),
             )
-        params = {"mode": mode, "on_error": on_error, "payloads": payloads}
+        params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
+        for name, number in (("min_score", min_score), ("recall", recall)):
+            params |= {} if number is None else {name: str(number)}
         done = _Load(collection, params, load_key, again)
         with _drop_if_empty(found, collection, is_new):
             names = export.get("names")  # of a fixed dim
@@ -303,6 +319,7 @@ class _Load:
             "updated": updated,
             "rejected": added.rejected_count,
             "dropped": len(source.dropped),
+            "similar": 0 if before["complete"] else added.similar_count,
         }
         if added.ids is not None:
             told["ids"] = added.ids._asdict()
@@ -320,6 +337,7 @@ class _Load:
         told = [
             self.collection.name, str(file.path.resolve()), file.size_bytes, file.modified_ns,
             params["mode"], params["payloads"], params["on_error"], repr(source.choices),
+            *(params[word] for word in ("min_score", "recall") if word in params),
             source.guess, program_version(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
@@ -426,11 +444,12 @@ class _Load:
         ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
         into = self.collection.name
         counts: list[int] = [sum(each[word] for each in self.files) for word in _TOTALS]
-        inserted, updated, rejected, dropped = counts
+        inserted, updated, rejected, dropped, similar = counts
         told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
         words = f"{into}: {inserted} inserted, {updated} updated"
         words += f", {rejected} rejected" if rejected else ""
         words += f", {dropped} left out for missing numbers" if dropped else ""
+        words += f", {similar} not stored, for they are like others" if similar else ""
         words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected

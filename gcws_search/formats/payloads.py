@@ -157,11 +157,19 @@ def _require_count(values: Sequence[Any], count: int, name: str) -> None:
         )
 
 
+_PRESENCE: Final = ("exists", "is_null")
+_OPERATORS: Final = {
+    **{">": "gt", ">=": "gte", "<": "lt", "<=": "lte"},
+    **{f"${word}": word for word in sorted(_BOUNDS)},
+}
+
+
 def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a filter as the API takes it, from one or from values by key.
 
     ``{"label": 3}`` is equality, ``{"label": [3, 5]}`` one of several, ``{"price": {"gte": 5,
-    "lt": 9}}`` a range.
+    "lt": 9}}`` a range, ``{"label": {"prefix": "ab"}}`` a text that begins so, ``{"label": None}``
+    null, ``{"label": {"exists": False}}`` no such key.
     """
     if where is None:
         return None
@@ -179,5 +187,16 @@ def _condition(key: str, value: Any) -> dict[str, Any]:
         return {"key": key, "match": {"any": [*value]}}
     if isinstance(value, Mapping) and value and set(value) <= _BOUNDS:
         return {"key": key, "range": dict(value)}
+    if value is None:
+        return {"key": key, "is_null": True}
+    if isinstance(value, Mapping):
+        word = next(iter(value), "")
+        if len(value) == 1 and word in _PRESENCE:
+            return {"key": key, **value}
+        if len(value) == 1 and word == "prefix":
+            return {"key": key, "match": dict(value)}
+        known = ", ".join(map(repr, [*sorted(_BOUNDS), "prefix", *_PRESENCE]))
+        meant = [f"; {each!r} is {_OPERATORS[each]!r}" for each in value if each in _OPERATORS]
+        raise InvalidFilter(expected=known + "".join(meant), got=f"{value!r:.60}", loc=(key,))
     plain = value.item() if hasattr(value, "item") else value
     return {"key": key, "match": {"value": plain}}

@@ -69,11 +69,18 @@ class ExactBackend(Backend[InvertedIndex]):
         recall: float,
         limit: int | None = None,
         stop: threading.Event | None = None,
+        max_pairs: int | None = None,
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
         return all_pairs(
-            view, min_score=min_score, limit=limit, stop=stop, workers=self.workers, inverted=state
+            view,
+            min_score=min_score,
+            limit=limit,
+            stop=stop,
+            workers=self.workers,
+            inverted=state,
+            max_pairs=max_pairs,
         )
 
     def nbytes(self, state: InvertedIndex) -> int:

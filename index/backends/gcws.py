@@ -552,6 +552,7 @@ class GcwsBackend(Backend[GcwsState]):
         recall: float,
         limit: int | None = None,
         stop: threading.Event | None = None,
+        max_pairs: int | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
         state = self.complete(state, view.vectors, self.workers)
@@ -562,7 +563,7 @@ class GcwsBackend(Backend[GcwsState]):
             return self.band_keys.widen(state.tables, view.vectors, bands, self.workers)
 
         policy = self._policies.pairs
-        sink = PairSink(view, min_score, limit, stop, policy=policy)
+        sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs, policy=policy)
         links = None if state.graph is None else state.graph.links.array
         join = PairJoin(
             view, state.tables, self.plan, widen, links, state.inverted, self.workers, policy

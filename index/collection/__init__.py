@@ -17,6 +17,7 @@
 - `reclaim`: free space given back
 - `compare`: what each backend finds and costs
 - `explain`: a similarity by its coordinates
+- `groups`: near-duplicates joined by pairs, and which of them is kept
 - `item_map`: places in a plane for a sample and others, with their neighbours
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
 - `name_scan`: the exact scan of a query with names that the space lacks

@@ -42,8 +42,16 @@ from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.profile import PROFILE_SAMPLE, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
-from gcws_search.index.collection.writer import Delete, Mode, Put, Run, Write, Writer, WriteResult
-from gcws_search.index.contracts.analysis import SHARES, CostCurve, Explained, ItemMap, MapParams
+from gcws_search.index.collection.writer import Delete, Put, Run, Write, Writer, WriteResult
+from gcws_search.index.contracts.analysis import (
+    SHARES,
+    CostCurve,
+    Explained,
+    Group,
+    GroupParams,
+    ItemMap,
+    MapParams,
+)
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import (
@@ -58,6 +66,7 @@ from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     Encoding,
+    Mode,
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
@@ -569,16 +578,33 @@ class StoredCollection:
         min_score: float,
         recall: float = 0.9,
         limit: int | None = None,
+        where: Filter | None = None,
         stop: threading.Event | None = None,
     ) -> list[tuple[str, str, float]]:
         """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
+        where: of both items.
+
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
         view = self.memory.view
-        found = self.memory.pairs(view, min_score=min_score, recall=recall, limit=limit, stop=stop)
+        found = self.memory.pairs(
+            view, min_score=min_score, recall=recall, limit=limit, where=where, stop=stop
+        )
         self.optimizer.start()  # tables that were of use are kept
         return view.rank(found)[:limit]
+
+    def groups(
+        self, params: GroupParams, where: Filter | None = None, stop: threading.Event | None = None
+    ) -> list[Group]:
+        """Return groups of items that pass a filter, the largest first.
+
+        stop: as of `pairs`.
+        Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
+        """
+        found = self.memory.groups(params, where, stop)
+        self.optimizer.start()  # tables that were of use are kept
+        return found
 
     def map_items(
         self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()

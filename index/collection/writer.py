@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from gcws_search.index.collection.items import (
     number_items,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.similar import Near, NewRows, choose, nearest_stored
+from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -43,12 +45,11 @@ from gcws_search.index.contracts.errors import (
     OutOfDescriptors,
     StorageFailed,
 )
+from gcws_search.index.contracts.parameters import Mode, UnlessSimilar
 from gcws_search.index.payload import Filter
 from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.schema import Change, LoadRecord, RowBatch
 from gcws_search.index.storage.store import Store
-
-Mode = Literal["upsert", "insert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,13 @@ class WriteResult:
     """How many items a write put: new ones, and ones that were there before.
 
     ``ids`` are the first and the last number that items without ids were given, None where all had
-    one.
+    one. ``similar`` are items that were not stored.
     """
 
     inserted: int
     updated: int
     ids: tuple[str, str] | None = None
+    similar: Sequence[SimilarItem] = ()
 
 
 class SequenceNumbers:
@@ -73,6 +75,7 @@ class SequenceNumbers:
         self.next_id = collection.next_id
         self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
         self.named: set[int] = set()  # coordinates whose names the changes store
+        self.new_rows = NewRows()
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there will be no such item."""
@@ -110,6 +113,7 @@ class Put(Change):
     given: the ids that came with the items, where some have none; else empty.
     numbers: what the others were given.
     beyond: the number that follows those among the ids that came.
+    similar: items that the plan left out.
     """
 
     items: EncodedBatch
@@ -120,6 +124,7 @@ class Put(Change):
     given: Sequence[str | None] = ()
     numbers: range = range(0)
     beyond: int = 0
+    similar: Sequence[SimilarItem] = ()
 
     @classmethod
     def of(
@@ -164,6 +169,9 @@ class Put(Change):
 
     def plan(self, numbers: SequenceNumbers) -> None:
         """Give ids and sequence numbers, find the rows to be removed; ItemExists by the mode."""
+        left_out: Sequence[tuple[int, str | None, Near]] = ()
+        if isinstance(self.mode, UnlessSimilar):
+            left_out = self._leave_out_similar(self.mode, numbers)
         next_id = max(numbers.next_id, self.beyond)
         if self.given:
             next_id = self._number_items(next_id, numbers)
@@ -178,10 +186,47 @@ class Put(Change):
         self.removed = removed
         self.items.sequences = numbers.put(ids, self.rows.sequences)
         numbers.next_id = next_id
+        numbers.new_rows.add(ids, self.items.sequences, self.items.vectors)
+        self.similar = [
+            SimilarItem(row, own, ids[to] if isinstance(to, int) else to, score)
+            for row, own, (to, score) in left_out
+        ]
         if numbers.collection.space.dim is None:
             self.names = numbers.collection.names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
             self.load = self.progress(self.result)
+
+    def _leave_out_similar(
+        self, unless: UnlessSimilar, numbers: SequenceNumbers
+    ) -> list[tuple[int, str | None, Near]]:
+        """Leave out items like others; return their places and ids, and what they are like."""
+        collection, vectors = numbers.collection, self.items.vectors
+        stored = nearest_stored(collection, vectors, unless, numbers.planned)
+        new = numbers.new_rows.nearest(collection, vectors, unless, numbers.planned)
+        best = [
+            max(filter(None, both), key=lambda near: near.score, default=None)
+            for both in zip(stored, new, strict=True)
+        ]
+        near = choose(collection, vectors, best, unless)
+        kept = [row for row, found in enumerate(near) if found is None]
+        place_of = {row: place for place, row in enumerate(kept)}
+        given = self.given or self.items.ids
+        left_out = [
+            (
+                self.places[row],
+                given[row],
+                found._replace(to=place_of[found.to]) if isinstance(found.to, int) else found,
+            )
+            for row, found in enumerate(near)
+            if found is not None
+        ]
+        if left_out:
+            self.items, self.rows = self.items.take(kept), self.rows.take(kept)
+            self.places = [self.places[row] for row in kept]
+            if self.given:
+                self.given = [self.given[row] for row in kept]
+            self.beyond = number_beyond(self.given or self.items.ids)
+        return left_out
 
     def _number_items(self, first: int, numbers: SequenceNumbers) -> int:
         """Give the items without ids the next numbers; return the one that follows."""
@@ -205,7 +250,9 @@ class Put(Change):
     def result(self) -> WriteResult:
         """What to tell the caller."""
         ids = (str(self.numbers[0]), str(self.numbers[-1])) if self.numbers else None
-        return WriteResult(len(self.items) - len(self.removed), len(self.removed), ids)
+        return WriteResult(
+            len(self.items) - len(self.removed), len(self.removed), ids, self.similar
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.parameters import Seed, Within, require_fields
@@ -71,6 +71,66 @@ class Rest(NamedTuple):
     coordinates: int
     min: float
     max: float
+
+
+GroupMode = Literal["components", "leaders"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupParams:
+    """How near-duplicates are grouped.
+
+    Parameters
+    ----------
+    min_score : float
+        Least score of a pair that joins two items.
+    recall : float
+        Expected share of these pairs found. Equal items are always found.
+    mode : {"components", "leaders"}
+        ``components``: whatever a chain of pairs joins. ``leaders``: every member is paired with
+        the representative itself; items lead in the order of ``keep``.
+    keep : str
+        Which item represents its group: the ``first`` that was put; the ``longest``, whose numbers
+        have the greatest sum; or the one of the greatest value under this key of payloads, numbers
+        before texts.
+    """
+
+    min_score: Annotated[float, Within(0, 1, is_open=True)]
+    recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
+    mode: GroupMode = "components"
+    keep: str = "first"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        require_fields(self)
+
+
+class Group(NamedTuple):
+    """Items that are near-duplicates of each other.
+
+    representative: the id of the member to keep.
+    members: ids and exact scores to the representative, itself first, then by falling score.
+    weakest: the least score of a pair that joins the group.
+    """
+
+    representative: str
+    members: list[tuple[str, float]]
+    weakest: float
+
+
+class SimilarItem(NamedTuple):
+    """An item that was not stored.
+
+    row: its place in the request.
+    id: None where it came without one.
+    to: the id of the most similar item stored before; where none is alike, of the most similar that
+        the same request stores.
+    """
+
+    row: int
+    id: str | None
+    to: str
+    score: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -130,6 +130,44 @@ Gamma = Annotated[float, Within(0, MAX_GAMMA, is_open=True)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UnlessSimilar:
+    """Store an item unless there is one like it.
+
+    Parameters
+    ----------
+    min_score : float
+        Least score of an item that keeps another from being stored.
+    recall : float
+        Expected share of such items found among those stored before; 1 finds all.
+    """
+
+    min_score: Annotated[float, Within(0, 1, is_open=True)]
+    recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        require_fields(self)
+
+
+PutMode = Literal["upsert", "insert", "unless_similar"]
+Mode = Literal["upsert", "insert"] | UnlessSimilar
+"""Replace an item of the same id; refuse it; or store none that is like another."""
+
+
+def put_mode(mode: PutMode, min_score: float | None = None, recall: float | None = None) -> Mode:
+    """Return what is done with items; InvalidParameter for a score without its mode."""
+    if mode == "unless_similar":
+        if min_score is None:
+            expected = "a min_score for the mode 'unless_similar'"
+            raise InvalidParameter(expected=expected, got="none", loc=("min_score",))
+        return UnlessSimilar(min_score=min_score, recall=0.9 if recall is None else recall)
+    for name, value in (("min_score", min_score), ("recall", recall)):
+        expected = "the mode 'unless_similar' beside it"
+        require(value is None, name=name, expected=expected, got=mode)
+    return mode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GcwsParams:
     """Hash tables over GCWS samples: GMM.
 

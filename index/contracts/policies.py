@@ -44,6 +44,7 @@ class PairPolicy:
     """How near-duplicate pairs are looked for.
 
     max_pairs: more pairs than this are not listed at once.
+    max_edges: more pairs than this are not held to make groups of them: 32 bytes each.
     capacity: pairs that a thread lists before they are offered.
     max_unscored: pairs offered before they are scored.
     sampled, max_sampled: rows all of whose partners are found by comparing them with all rows. More
@@ -57,6 +58,7 @@ class PairPolicy:
     """
 
     max_pairs: int = 2_000_000
+    max_edges: int = 20_000_000
     capacity: int = 1 << 18
     max_unscored: int = 1 << 20
     sampled: int = 256

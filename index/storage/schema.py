@@ -76,6 +76,16 @@ class RowBatch:
         """Return the number of rows."""
         return len(self.ids)
 
+    def take(self, places: Sequence[int]) -> RowBatch:
+        """Return some of the rows."""
+        return RowBatch(
+            [self.ids[place] for place in places],
+            [self.vectors[place] for place in places],
+            [self.codes[place] for place in places],
+            [self.payloads[place] for place in places],
+            [self.sequences[place] for place in places if self.sequences],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:

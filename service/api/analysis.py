@@ -1,6 +1,7 @@
 """What items and vectors are to each other: similarity explained, pairs, map, profile, hashes."""
 
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
@@ -88,6 +89,32 @@ class PairsBody(Body):
         default=0.9,
         description="Expected share of the pairs found, in (0, 1].",
         json_schema_extra=SHARE,
+    )
+
+
+if TYPE_CHECKING:
+    _GroupOptions = Any
+else:
+    _GroupOptions = body_of(
+        ix.GroupParams, "GroupOptions", keep=Annotated[str, Field(min_length=1, max_length=1024)]
+    )
+
+
+class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index takes
+    """Which groups of items are wanted."""
+
+    model_config = examples(
+        {"min_score": 0.8},
+        {
+            "min_score": 0.5,
+            "mode": "leaders",
+            "keep": "length",
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+        },
+    )
+
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items that pass are grouped."
     )
 
 
@@ -276,6 +303,51 @@ def _check(body: PairsBody) -> None:
             raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
     if body.limit is not None:
         require_at_least(body.limit, 1, "limit")
+
+
+@router.post(
+    "/groups",
+    response_class=Response,
+    responses={200: {"content": {NDJSON: {"schema": {}}}}},  # `schemas.json` has it
+)
+async def groups(
+    request: Request, service: ServiceOf, collection: CollectionOf, body: GroupsBody
+) -> Response:
+    """Group near-duplicates, the largest group first; a line each, and a last one with sums.
+
+    A score is exact, and that of the member and the representative.
+    """
+    service.startup.require_kernels()
+    params = ix.GroupParams(
+        **{each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
+    )
+    where = requests.condition(body.filter, service.settings)
+    stop, began = threading.Event(), time.monotonic()
+
+    def work() -> list[ix.Group]:
+        return collection.groups(params, where, stop)
+
+    found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    seconds = time.monotonic() - began
+    return StreamingResponse(_group_lines(found, seconds), media_type=NDJSON)
+
+
+async def _group_lines(found: list[ix.Group], seconds: float) -> AsyncIterator[bytes]:
+    items = 0
+    for group in found:
+        items += len(group.members)
+        yield (
+            json_bytes(
+                {
+                    "representative": group.representative,
+                    "size": len(group.members),
+                    "members": [{"id": member, "score": score} for member, score in group.members],
+                    "weakest": group.weakest,
+                }
+            )
+            + b"\n"
+        )
+    yield json_bytes({"groups": len(found), "items": items, "seconds": seconds}) + b"\n"
 
 
 async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:

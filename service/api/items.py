@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
+from gcws_search.service.api.query import SHARE
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
@@ -64,15 +65,28 @@ class PutItemsBody(Body):
             ]
         },
         {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
+        {
+            "items": [{"id": "c", "vector": [1, 0, 0, 1.1]}],
+            "mode": "unless_similar",
+            "min_score": 0.8,
+        },
     )
 
     items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
         description="The items; of an id given twice the last one counts, where `mode` permits it."
     )
-    mode: ix.Mode = Field(
-        default="upsert",
-        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
-        "refuses it.",
+    mode: ix.PutMode = Field(default="upsert", description=requests.PUT_MODE)
+    min_score: float | None = Field(
+        default=None,
+        description="With `unless_similar`: least score of an item that keeps another from being "
+        "stored, in (0, 1].",
+        json_schema_extra=SHARE,
+    )
+    recall: float | None = Field(
+        default=None,
+        description="With `unless_similar`: expected share of such items found among those stored "
+        "before, in (0, 1]; 1 finds all, null is 0.9.",
+        json_schema_extra=SHARE,
     )
 
 
@@ -129,14 +143,17 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     def read() -> ix.ItemBatch:
         return read_items(body.items, collection, service.settings)
 
+    mode = ix.put_mode(body.mode, body.min_score, body.recall)
     if not body.items:
         return JsonResponse({"inserted": 0, "updated": 0})
+    if isinstance(mode, ix.UnlessSimilar):
+        service.startup.require_kernels()
     service.room.require()
     try:
         if len(body.items) <= _MAX_GROUPED:
-            result = await service.puts.put(collection, read, body.mode)
+            result = await service.puts.put(collection, read, mode)
         else:
-            result = await service.workers.writes.run(lambda: collection.put(read(), body.mode))
+            result = await service.workers.writes.run(lambda: collection.put(read(), mode))
     except ix.InvalidVector as error:
         if error.loc[:1] == ("items",):
             raise
@@ -144,6 +161,8 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
     if result.ids is not None:
         told["ids"] = ids_json(result.ids)
+    if isinstance(mode, ix.UnlessSimilar):
+        told["similar"] = [each._asdict() for each in result.similar]
     return JsonResponse(told)
 
 

@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
 from gcws_search.service import problems
+from gcws_search.service.api.query import SHARE
+from gcws_search.service.api.requests import PUT_MODE
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, unsupported
 from gcws_search.service.http import (
@@ -90,10 +92,17 @@ class LoadParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: ix.Mode = Field(
-        default="upsert",
-        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
-        "refuses it.",
+    mode: ix.PutMode = Field(default="upsert", description=PUT_MODE)
+    min_score: float | None = Field(
+        default=None,
+        description="With `unless_similar`: as of a PUT of items. The answer lists what was not "
+        "stored as `similar`, the first `max_rejected` of it.",
+        json_schema_extra=SHARE,
+    )
+    recall: float | None = Field(
+        default=None,
+        description="With `unless_similar`: as of a PUT of items.",
+        json_schema_extra=SHARE,
     )
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
@@ -229,10 +238,14 @@ async def load(
     max_listed = params.max_rejected
     if max_listed is None:
         max_listed = service.settings.max_rejected_listed
+    mode = ix.put_mode(params.mode, params.min_score, params.recall)
+    tells_similar = isinstance(mode, ix.UnlessSimilar)
+    if tells_similar:
+        service.startup.require_kernels()
     work = Load(
         collection,
-        Account(key, max_listed, _announced_bytes(request)),
-        params.mode,
+        Account(key, max_listed, _announced_bytes(request), tells_similar=tells_similar),
+        mode,
         params.on_error,
         service.room.require,
         keeps_payloads=params.payloads == "keep",

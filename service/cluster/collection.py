@@ -41,6 +41,7 @@ _BUILD_SECONDS: Final = 0.1  # how often shards are asked whether a backend is r
 _MAX_CALLS: Final = 2
 PART_ROWS: Final = 256  # queries of one request that are sent together
 _LEARNING: Final = "learning"
+_LENT_AT_ONCE: Final = 10_000  # ids of items asked for together
 _SMALL_WRITE: Final = 16  # writes of more concern all shards
 
 
@@ -141,11 +142,30 @@ class ClusterCollection:
         self, count: int, seed: int, where: ix.Filter | None
     ) -> Iterator[ix.StoredCollection]:
         """Lend a collection in memory that has some of the items."""
-        items = self.sample(count, seed, where)
+        with self._lend(self.sample(count, seed, where)) as sample:
+            yield sample
+
+    @contextmanager
+    def lend_items(self, ids: Sequence[str]) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory that has the items of these ids, in the order of keys."""
+        keys, parts = list[int](), list[ix.ItemBatch]()
+        for first in range(0, len(ids), _LENT_AT_ONCE):
+            some = ids[first : first + _LENT_AT_ONCE]
+            for answer in self.ask("rows", ids=some, with_vector=True):
+                found, items = operations.decode_items(answer)
+                keys += found
+                parts.append(items)
+        order = np.argsort(np.array(keys, np.int64)).tolist()
+        with self._lend(ix.ItemBatch.concatenate(parts).take(order) if keys else None) as lent:
+            yield lent
+
+    @contextmanager
+    def _lend(self, items: ix.ItemBatch | None) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory of these items."""
         sample = self._in_memory(self.router.settings.threads)
         try:
             sample.names.load(self.empty.names.listed())
-            if len(items):
+            if items is not None and len(items):
                 sample.put(items)
             yield sample
         finally:
@@ -300,6 +320,12 @@ class ClusterCollection:
     ) -> PreparedPut:
         """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists."""
         ix.check_ids(items.ids)
+        if isinstance(mode, ix.UnlessSimilar):
+            raise ix.InvalidParameter(
+                expected="'upsert' or 'insert': a cluster does not look for similar items first",
+                got="'unless_similar'",
+                loc=("mode",),
+            )
         places = ix.last_places(items.ids, mode)
         if len(places) < len(items):
             items = items.take(places)
@@ -636,6 +662,12 @@ class ClusterCollection:
         return operations.merge_comparisons(answers, params.limit)
 
     pairs = operations.find_pairs
+
+    def groups(
+        self, params: ix.GroupParams, where: ix.Filter | None, stop: threading.Event
+    ) -> list[ix.Group]:
+        """Return groups of near-duplicates; soon, once ``stop`` is set."""
+        return operations.find_groups(self, params, where, stop)
 
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Row, buckets_of, decode_filter
+from gcws_search.service.cluster.contract import Row, buckets_of, decode_filter, encode_filter
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
@@ -380,7 +380,11 @@ def _answer_pairs(
 ) -> Message:
     head = asked.head
     found = collection.pairs(
-        min_score=head["min_score"], recall=head["recall"], limit=head.get("limit"), stop=stop
+        min_score=head["min_score"],
+        recall=head["recall"],
+        limit=head.get("limit"),
+        where=decode_filter(head.get("filter")),
+        stop=stop,
     )
     first, second = encode_names([a for a, _, _ in found]), encode_names([b for _, b, _ in found])
     scores = np.array([score for _, _, score in found], np.float64)
@@ -394,6 +398,7 @@ def find_pairs(
     recall: float,
     limit: int | None,
     stop: threading.Event,
+    where: ix.Filter | None = None,
 ) -> list[Pair]:
     """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
@@ -404,7 +409,7 @@ def find_pairs(
     best = _BestPairs(min_score, limit, collection.router.max_pairs)
     wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
     try:
-        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted)
+        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted, filter=encode_filter(where))
         count = len(answers)
         while answers:
             blobs = answers.pop().blobs
@@ -417,11 +422,42 @@ def find_pairs(
                 # In chunks, without a transaction between them: an item that stays comes once.
                 while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
                     behind = range(shard + 1, count)
-                    _add_pairs_across(collection, best, rows, behind, recall, stop)
+                    _add_pairs_across(
+                        collection, best, rows, behind, recall=recall, where=where, stop=stop
+                    )
                     after = rows[-1].id
     except CancelledError:
         return []
     return best.rank()
+
+
+def find_groups(
+    collection: ClusterCollection,
+    params: ix.GroupParams,
+    where: ix.Filter | None,
+    stop: threading.Event,
+) -> list[ix.Group]:
+    """Return groups of near-duplicates: of what `find_pairs` finds; the router holds their items.
+
+    InvalidParameter where there are more pairs than one collection would list.
+    """
+    pairs = find_pairs(
+        collection,
+        min_score=params.min_score,
+        recall=params.recall,
+        limit=None,
+        stop=stop,
+        where=where,
+    )
+    with collection.lend_items(sorted({each for pair in pairs for each in pair[:2]})) as items:
+        view = items.memory.view
+        row_of = {name: row for row, name in enumerate(view.ids[: len(view)])}
+        # those deleted since are gone
+        there = [(row_of[a], row_of[b], s) for a, b, s in pairs if a in row_of and b in row_of]
+        ends = np.array([pair[:2] for pair in there], np.int64).reshape(-1, 2)
+        scores = np.array([score for _, _, score in there], np.float64)
+        found = ends.min(1), ends.max(1), scores
+        return ix.group_rows(view, view.alive, lambda _: found, params)
 
 
 class _BestPairs:
@@ -458,11 +494,19 @@ def _add_pairs_across(
     best: _BestPairs,
     rows: Sequence[Row],  # of a shard
     behind: range,  # the shards after that one
+    *,
     recall: float,
+    where: ix.Filter | None,
     stop: threading.Event,
 ) -> None:
     """Search the shards ``behind``, all at once; again for items with more partners."""
+    if where is not None:
+        passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
+        rows = [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
+        if not rows:
+            return
     shards, vectors = collection.shards, collection.space.from_blobs([row.vector for row in rows])
+    text = encode_filter(where)
 
     def search(other: int) -> None:
         left, limit = np.arange(len(rows)), min(_FIRST_LIMIT, best.wanted)
@@ -472,7 +516,9 @@ def _add_pairs_across(
                 if stop.is_set():
                     raise CancelledError
                 params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
-                message = search_message(collection.head("search"), vectors[part], params)
+                message = search_message(
+                    collection.head("search"), vectors[part], params, filter=text
+                )
                 answer = shards.ask(other, behind.stop, message, LONG_SECONDS)
                 hits = ShardHits.decode(shards.wait(answer, stop))
                 is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)

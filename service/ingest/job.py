@@ -49,6 +49,7 @@ class Mark(NamedTuple):
 
 
 _START: Final = Mark(0, 0, 0)
+_NO_NUMBERS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class LoadState:
 
     ``parameters`` of the request, but for what becomes of bad rows; ``mark`` behind the last row
     that is stored or rejected, the body's end where ``is_complete``; ``started`` in seconds since
-    1970; ``ids``: the first and the last that rows without ids were given.
+    1970; ``ids``: the first and the last that rows without ids were given; ``similar`` rows were
+    not stored, for they are like others.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -72,6 +74,8 @@ class LoadState:
     started: float = 0.0
     is_complete: bool = False
     ids: tuple[str, str] | None = None
+    similar: tuple[dict[str, Any], ...] | None = None
+    similar_count: int | None = None
 
     def counts(self) -> dict[str, Any]:
         """Return what was stored, as the API shows it; ``ids`` where rows came without."""
@@ -85,7 +89,7 @@ class LoadState:
         return told
 
     def text(self) -> str:
-        """Return what `read` reads; older programs can read it where there are no ``ids``."""
+        """Return what `read` reads; older programs can read it without ``ids`` and ``similar``."""
         return _STATES.dump_json(self, exclude_none=True).decode()
 
     @staticmethod
@@ -109,7 +113,15 @@ class Account:
     loads too; ``before`` is what those had.
     """
 
-    def __init__(self, key: str | None, max_listed: int, total_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        key: str | None,
+        max_listed: int,
+        total_bytes: int | None = None,
+        *,
+        tells_similar: bool = False,
+    ) -> None:
+        self.tells_similar = tells_similar
         self.key = key
         self.max_listed = max_listed
         self.total_bytes = total_bytes
@@ -169,6 +181,8 @@ class Account:
             "rejected": state.rejected,
             "seconds": round(self._all_seconds(), 6),
         }
+        if self.tells_similar:
+            told |= {"similar": state.similar or (), "similar_count": state.similar_count or 0}
         if before.is_complete or before.mark.rows:
             told["loaded_before"] = {
                 **replace(before, ids=None).counts(),
@@ -178,12 +192,23 @@ class Account:
         return told
 
     def with_chunk(
-        self, mark: Mark, rejects: Sequence[Reject], result: ix.WriteResult
+        self,
+        mark: Mark,
+        rejects: Sequence[Reject],
+        result: ix.WriteResult,
+        numbers: ix.Int64s = _NO_NUMBERS,
     ) -> LoadState:
-        """Return the state after a chunk that ends at a mark."""
+        """Return the state after a chunk that ends at a mark; ``numbers`` are of its rows."""
         state, ids = self.state, result.ids
         rejected = sorted(rejects, key=lambda reject: reject.number)
         room = max(0, self.max_listed - len(state.rejected))
+        told: dict[str, Any] = {}
+        if self.tells_similar:
+            listed = state.similar or ()
+            similar = result.similar[: max(0, self.max_listed - len(listed))]
+            rows = (each._replace(row=int(numbers[each.row]))._asdict() for each in similar)
+            count = (state.similar_count or 0) + len(result.similar)
+            told = {"similar": (*listed, *rows), "similar_count": count}
         return replace(
             state,
             mark=mark,
@@ -193,6 +218,7 @@ class Account:
             rejected_count=state.rejected_count + len(rejected),
             seconds=self._all_seconds(),
             ids=state.ids if ids is None else ((state.ids or ids)[0], ids[1]),
+            **told,
         )
 
     def _all_seconds(self) -> float:
@@ -432,7 +458,8 @@ class Load:
 
     def _prepare(self, staged: _Staged) -> None:
         def progress(result: ix.WriteResult) -> ix.LoadRecord:
-            state = self.account.with_chunk(staged.mark, staged.rejects, result)
+            numbers = staged.chunk.numbers
+            state = self.account.with_chunk(staged.mark, staged.rejects, result, numbers)
             return self.account.record(state)
 
         staged.put = None
@@ -464,7 +491,8 @@ class Load:
                 staged.leave_out(self._known_items(staged.chunk, error))
                 self._prepare(staged)
         account = self.account
-        account.state = account.with_chunk(staged.mark, staged.rejects, result)
+        numbers = staged.chunk.numbers
+        account.state = account.with_chunk(staged.mark, staged.rejects, result, numbers)
         report(account.committed, account.state.rejected_count)
 
     def _check(self, vectors: ix.InputVectors) -> ix.RawBatch:

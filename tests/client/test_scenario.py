@@ -81,6 +81,37 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
+    items = opened(2)
+    asked = {"mode": "unless_similar", "min_score": 0.9, "recall": 1}
+    added = items.add([[1, 2], [1, 2.01], [-5, 1]], ids=["a", "b", "c"], **asked)
+    assert (added.inserted, added.similar_count) == (2, 1)
+    [left_out] = added.similar
+    assert left_out[:3] == (1, "b", "a")
+    assert left_out.score == pytest.approx(3 / 3.01)
+    assert "similar_count=1" in repr(added)
+    assert items.add([[1, 2]], **asked).similar_count == 1
+    with pytest.raises(InvalidParameter, match="min_score"):
+        items.add([[1, 2]], mode="unless_similar")
+    with pytest.raises(InvalidParameter, match="recall"):
+        items.add([[1, 2]], recall=1)
+
+
+def test_near_duplicates_are_grouped(opened: Open) -> None:
+    items = opened(4)
+    payloads = {"roast": ROASTS, "place": range(4)}
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads=payloads)
+    [pair] = items.pairs(min_score=0.3)
+    [group] = items.groups(min_score=0.3, recall=1, keep="place")
+    assert group.representative == "sidamo"
+    assert group.members == [("sidamo", 1.0), ("kenya", pair.score)]
+    assert group.weakest == pair.score
+    assert items.groups(min_score=0.3, where={"roast": "dark"}) == []
+    for wrong in ({"min_score": 2}, {"min_score": 0.5, "mode": "stars"}):
+        with pytest.raises(InvalidParameter, match="expected"):
+            items.groups(**wrong)
+
+
 def test_a_map_shows_a_sample_and_others(opened: Open) -> None:
     items = opened(4)
     vectors = np.array([*COFFEES.values()])

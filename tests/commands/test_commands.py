@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.extra import numpy as hn
@@ -45,6 +48,41 @@ def coffees(server: gcws_search.Server, call: Call) -> Iterator[gcws_search.Coll
     yield items
     for each in json.loads(call("snapshot", "list", "coffees", "--json").stdout)["snapshots"]:
         call("snapshot", "delete", "coffees", each["name"])
+
+
+def test_groups_are_listed_written_and_thinned_out(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    items = server.collection("plants", dim=2)
+    rows = [[1, 2], [1, 2], [-3, 1], [-3, 1.1], [9, 0], [1, 2]]
+    items.add(rows, ids=list("abcdef"), payloads={"mass": [1, 5, 1, 2, 3, 2]})
+    words = ("groups", "plants", "--min-score", "0.8", "--keep", "mass")
+    shown = json.loads(call(*words, "--json").stdout)
+    assert [each["representative"] for each in shown["groups"]] == ["b", "d"]
+    assert (shown["items"], shown["others"], shown["deleted"]) == (5, 3, 0)
+    assert "2 groups of 5 items" in call(*words).stdout
+    expected = [(each, 0, "b", 1.0) for each in "baf"] + [("d", 1, "d", 1.0)]
+    readers = {
+        "csv": pyarrow.csv.read_csv,
+        "ndjson": pyarrow.json.read_json,
+        "parquet": pyarrow.parquet.read_table,
+    }
+    for kind, read in readers.items():
+        path = tmp_path / f"groups.{kind}"
+        done = call(*words, "-o", str(path))
+        assert done.exit_code == 0, done.output
+        table = read(path)
+        assert table.column_names == ["id", "group", "representative", "score"]
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        assert rows[:4] == expected
+        assert len(rows) == 5
+    assert call(*words, "-o", "groups.txt").exit_code == 2
+    assert "3 would be deleted" in call(*words, "--delete-others", "--dry-run").stdout
+    assert call(*words, "--delete-others", input=b"n\n").exit_code == 1
+    assert len(items) == 6
+    assert "3 deleted" in call(*words, "--delete-others", input=b"y\n").stdout
+    assert sorted(item.id for item in items) == ["b", "d", "e"]
+    assert "0 groups of 0 items" in call(*words, "--delete-others", "--yes").stdout
 
 
 @contextmanager

@@ -20,6 +20,7 @@ PAYLOADS: list[dict[str, Any] | None] = [
     {"label": 1, "price": -2, "parts": [{"size": 1}, {"size": 7}, 3]},
     {"label": False, "price": 2**60 + 1},
     {"label": 0, "seller": "nobody", "tags": [["red"]]},
+    {"nulls": [1, None]},
 ]
 
 
@@ -71,6 +72,19 @@ def match(key: str, value: object) -> dict[str, Any]:
         ({"key": "price", "range": {"gte": 2**60 + 1, "lte": 2**60 + 1}}, [8]),
         ({"key": "label", "range": {"gte": 0}}, [0, 1, 7, 9]),
         ({"key": "parts.size", "range": {"gte": 7}}, [7]),
+        ({"key": "seller", "match": {"prefix": "no"}}, [9]),
+        ({"key": "label", "match": {"prefix": ""}}, [3]),
+        ({"key": "tags", "match": {"prefix": "bl"}}, [0]),
+        ({"key": "price", "match": {"prefix": "9"}}, []),
+        ({"key": "label", "exists": True}, [0, 1, 2, 3, 6, 7, 8, 9]),
+        ({"key": "label", "exists": False}, [4, 5, 10]),
+        ({"key": "label", "is_null": True}, [6]),
+        ({"key": "label", "is_null": False}, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]),
+        ({"key": "tags", "exists": True}, [0, 2, 6, 9]),
+        ({"key": "tags", "is_null": True}, []),
+        ({"key": "seller.city", "exists": True}, [1, 3]),
+        ({"key": "parts.size", "exists": True}, [7]),
+        ({"key": "nulls", "is_null": True}, [10]),
     ],
 )
 def test_a_condition_holds_for_the_rows_it_should(

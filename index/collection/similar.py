@@ -1,0 +1,149 @@
+"""Items that are stored unless one like them is: what is there is asked before a write is planned.
+
+The writer asks, so that no other write comes between the question and the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.batches import VectorBatch, concatenate
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import SearchParams, UnlessSimilar
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.joins import all_pairs
+from gcws_search.index.vectors.equal_rows import equal_groups
+
+
+class Near(NamedTuple):
+    """The most similar of the items that are there: its id, or its place among the new ones."""
+
+    to: str | int
+    score: float
+
+
+class NewRows:
+    """Rows that the changes planned so far put."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._sequences: list[int] = []
+        self._vectors: list[VectorBatch] = []
+
+    def add(self, ids: Sequence[str], sequences: Sequence[int], vectors: VectorBatch) -> None:
+        """Take in planned rows."""
+        self._ids += ids
+        self._sequences += sequences
+        self._vectors.append(vectors)
+
+    def nearest(
+        self,
+        collection: MemoryCollection,
+        vectors: VectorBatch,
+        unless: UnlessSimilar,
+        planned: dict[str, int | None],
+    ) -> list[Near | None]:
+        """Return of each vector the most similar row that later changes have left."""
+        pairs = zip(self._ids, self._sequences, strict=True)
+        live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
+        if not live.any():
+            return [None] * len(vectors)
+        self._vectors = [concatenate(self._vectors)]
+        view = RowView(self._vectors[0], live, int(np.count_nonzero(live)))
+        return _best(collection, view, vectors, unless, self._ids)
+
+
+def _best(
+    collection: MemoryCollection,
+    view: RowView,
+    vectors: VectorBatch,
+    unless: UnlessSimilar,
+    ids: Sequence[str],
+) -> list[Near | None]:
+    """Return of each vector the most similar row by a scan."""
+    workers, inverted = collection.backend.workers, InvertedIndex()
+    if view.vectors.form == "sparse":
+        inverted = inverted.cover(view.vectors, workers)
+    params = SearchParams(limit=1, recall=1.0, min_score=unless.min_score)
+    skip = np.full(len(vectors), -1, np.int64)
+    found = scan(
+        view, vectors, params, skip=skip, inverted=inverted, workers=workers, with_ties=False
+    )
+    rows, scores = found.rows[:, 0].tolist(), found.scores[:, 0].tolist()
+    return [
+        Near(ids[row], score) if size else None
+        for row, score, size in zip(rows, scores, found.sizes.tolist(), strict=True)
+    ]
+
+
+def nearest_stored(
+    collection: MemoryCollection, vectors: VectorBatch, unless: UnlessSimilar, gone: Collection[str]
+) -> list[Near | None]:
+    """Return of each vector the most similar stored item, those of the ids ``gone`` left out."""
+    view = collection.view
+    permitted = view.alive
+    if gone:
+        rows = collection.rows_of(gone)
+        if len(rows):
+            permitted = permitted.copy()
+            permitted[rows] = 0
+    params = SearchParams(limit=1, recall=unless.recall, min_score=unless.min_score)
+    collection.searches.announce()
+    found = collection.search_rows(view, permitted, vectors, params, skip=None)
+    near: list[Near | None] = []
+    for number in range(len(vectors)):
+        hit_rows, scores = found.hits(number)
+        tied = hit_rows[scores == scores[0]].tolist() if len(hit_rows) else []
+        near.append(Near(min(view.ids[row] for row in tied), float(scores[0])) if tied else None)
+    return near
+
+
+def choose(
+    collection: MemoryCollection,
+    vectors: VectorBatch,
+    near: Sequence[Near | None],
+    unless: UnlessSimilar,
+) -> list[Near | None]:
+    """Return of each vector what keeps it from being stored: what is near, or an earlier vector.
+
+    near: what is stored already.
+    """
+    found = [*near]
+    if len(found) == 1:
+        return found
+    copy_of = np.arange(len(found))
+    for group in equal_groups(
+        vectors, np.arange(len(found)), np.zeros((len(found), 1), np.uint64), more_than=1
+    ):
+        copy_of[group] = group[0]
+    single: Int64s = np.flatnonzero(copy_of == np.arange(len(found)))
+    free = single[[found[row] is None for row in single.tolist()]]
+    ones = np.ones(len(free), np.uint8)
+    a, b, scores = all_pairs(
+        RowView(vectors[free], ones, len(free)),
+        min_score=unless.min_score,
+        limit=None,
+        stop=None,
+        workers=collection.backend.workers,
+        max_pairs=len(free) ** 2,
+    )
+    earlier: dict[int, list[tuple[float, int]]] = {}
+    for first, second, score in zip(
+        free[a].tolist(), free[b].tolist(), scores.tolist(), strict=True
+    ):
+        earlier.setdefault(second, []).append((-score, first))
+    for row, first in enumerate(copy_of.tolist()):
+        if first != row:
+            found[row] = Near(first, 1.0) if found[first] is None else found[first]
+        elif found[row] is None:
+            kept = [pair for pair in earlier.get(row, ()) if found[pair[1]] is None]
+            if kept:
+                least, nearest = min(kept)
+                found[row] = Near(nearest, -least)
+    return found
