@@ -28,7 +28,7 @@ def of_a_cluster(kinds: Sequence[str], seed: int) -> None:
         for number, kind in enumerate(kinds, 1):
             start = time.monotonic()
             trial.kill(kind)
-            tell(f"{number}. {trial.clients.killed}: {clock(start)}")
+            tell(f"{number}. {trial.killed}: {clock(start)}")
             if number % 20 == 0:
                 tell(f"{trial.told} ({clock(began)})")
     finally:

@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-import httpx
-import orjson
-
-from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow, Replica
+from gcws_search.service.cluster.contract import Replica
 from tests.crashes.checking import expect
-from tests.crashes.cluster_clients import BASE, DIM, NAME, OK, URL, Clients, item_of, vector_of
 from tests.crashes.cluster_points import POINTS, Needs, Trap
+from tests.service.cluster.partitions.clients import Load, Things
+from tests.support.service.network import HERE
 from tests.support.service.postgres_pair import PostgresPair, kill_server
 from tests.support.service.programs import Program
 from tests.support.service.ray_cluster import RayCluster, kill_all, process_of
@@ -38,8 +35,27 @@ SISTERS: Final = frozenset({"replica", "replica at a point", "head", "node"})
 """Kills of these fail no request: another replica answers."""
 LOST_DATABASES: Final = frozenset({"database", "promotion"})
 """Kills of these fail no search, but for one that is to find what no replica had read before."""
-SEARCHED: Final = SISTERS | LOST_DATABASES | {"standby"}
-"""Kills of these fail no other search."""
+RESTARTED: Final = frozenset({"router", "router at a point", "zombie", "all"})
+"""Kills of these end a router: whatever is asked of it may fail."""
+_STORED: Final = ("put 503", "delete 503", "strict 503")
+_FOUND: Final = ("session 503", "base 503")
+_GONE: Final = tuple(
+    f"{kind} {error}"
+    for kind in ("put", "delete", "strict", "session", "base")
+    for error in ("ConnectError", "ReadError", "RemoteProtocolError", "WriteError")
+)
+
+
+def may_fail(killed: str) -> set[tuple[int, str]]:
+    """Return which answers of which router may come of a kill."""
+    told = {
+        **dict.fromkeys(RESTARTED, _STORED + _FOUND + _GONE),
+        **dict.fromkeys(LOST_DATABASES, _STORED + _FOUND),
+        "standby": _STORED,
+    }
+    return {(router, each) for router in (0, 1) for each in told.get(killed, ())}
+
+
 _DATABASE: Final = "crashes"
 _NODES: Final = 3
 _REFUSED: Final = 4
@@ -49,24 +65,27 @@ _REFUSED: Final = 4
 class ClusterTrial:
     """A cluster that things are killed of.
 
-    ``kills``: by kind. ``seconds``: how long it took until something worked again, by what.
-    ``servers``: the databases. Others may use the ``cluster``, and collections of their own.
+    ``kills``: by kind. ``killed``: the last. ``answers``: of requests, by what was killed.
+    ``seconds``: how long it took until something worked again, by what. ``servers``: the databases.
     """
 
     def __init__(self, seed: int) -> None:
         self.kills: Counter[str] = Counter()
+        self.killed = "nothing"
+        self.answers: Counter[tuple[str, str]] = Counter()
         self.seconds: dict[str, list[float]] = {}
         self._random = random.Random(seed)
         self.servers = PostgresPair(autovacuum="on")
-        self._routers: list[Program] = []
+        self.routers: list[Program] = []
+        self.client = HERE
         self._closing: list[Callable[[], None]] = [self.servers.remove]
         try:
-            self._start(seed)
+            self._start()
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, seed: int) -> None:
+    def _start(self) -> None:
         self.servers.start(_DATABASE)
         self.servers.add_standby()
         cluster = self.cluster = RayCluster(self.servers.url(_DATABASE))
@@ -78,17 +97,12 @@ class ClusterTrial:
         cluster.up()
         for number in range(2):
             name = f"router-{number}"
-            self._routers.append(Program(name, ["serve"], cluster.folder, cluster.variables))
-            self._closing.append(self._routers[-1].kill)
-        self.clients = Clients(self._routers, seed)
-        self._closing.append(self.clients.close)
-        for router in self._routers:
+            self.routers.append(Program(name, ["serve"], cluster.folder, cluster.variables))
+            self._closing.append(self.routers[-1].kill)
+        for router in self.routers:
             router.wait_until_ready()
-        address = f"{self._routers[0].url}{URL}"
-        expect(httpx.put(address, json={"dim": DIM}).status_code == 201)
-        items = [item_of(str(each), 0, kind="base") for each in range(BASE)]
-        expect(httpx.put(f"{address}/items", json={"items": items}).status_code == OK)
-        time.sleep(2)  # the other router lists collections each second
+        self.database, self.wait_until_whole = cluster.database, cluster.wait_until_whole
+        self.things = Things(self)
 
     def stop(self) -> None:
         """End all processes."""
@@ -103,57 +117,50 @@ class ClusterTrial:
             f"{what} {statistics.median(found):.1f} s (at most {max(found):.1f})"
             for what, found in self.seconds.items()
         ]
+        answers = [f"{of}: {count} {what}" for (of, what), count in sorted(self.answers.items())]
         return (
-            f"{self.kills.total()} kills: {kinds}. {self.clients.told}. Until it works again, the"
-            f" median and the worst: {', '.join(times) or 'nothing'}"
+            f"{self.kills.total()} kills: {kinds}. Answers by what was killed: {', '.join(answers)}"
+            f". Until it works again, the median and the worst: {', '.join(times) or 'nothing'}"
         )
+
+    def said(self) -> str:
+        """Return the end of what all have said."""
+        return self.cluster.logs()
 
     def kill(self, kind: str) -> None:
         """Kill something while clients ask, have it come back, and compare all."""
-        try:
-            self._kill(kind)
-            self._expect_failures_of(self.clients.killed)
-            self.check()
-        except BaseException as error:
-            error.add_note(self.cluster.logs())
-            raise
-        self.kills[kind] += 1
-
-    def _kill(self, kind: str) -> None:
-        self.cluster.wait_until_whole()
-        clients = self.clients
-        clients.killed = kind
-        with clients.running():
+        with self.running(kind) as load:
             time.sleep(self._random.uniform(0.2, 1.5))
             lost = getattr(self, f"_kill_{kind}")() or []
             self.cluster.wait_until_whole(but=lost)
             # Writes of one collection have one order: none of before is under way after that.
-            clients.wait_for_write(time.monotonic())
-            clients.wait_for_searches(4)
-            time.sleep(self._random.uniform(0.0, 0.5))
+            load.wait_for_write(time.monotonic())
+        self.kills[kind] += 1
 
     @contextmanager
-    def undisturbed(self, what: str) -> Iterator[Clients]:
-        """Have clients ask until the block ends and a while after it: no request fails by it."""
-        clients = self.clients
-        clients.killed = what
-        with clients.running():
-            yield clients
-            clients.wait_for_write(time.monotonic())
-            clients.wait_for_searches(20)
-        expect(not any(of == what for of, _, _ in clients.failures), clients.told)
-        self.check()
+    def running(self, killed: str) -> Iterator[Load]:
+        """Have clients ask until the block ends and a while after it, and compare all.
 
-    def _expect_failures_of(self, killed: str) -> None:
-        """Raise Lost where requests failed that should not have when something was killed."""
-        failed = self.clients.failed(killed, "search")
-        if killed in LOST_DATABASES:
-            failed.pop("shard_unavailable", None)
-        if killed in SEARCHED:
-            expect(not failed, f"searches failed when a {killed} was killed", failed)
-        if killed in SISTERS:
-            failed = self.clients.failed(killed, "write")
-            expect(not failed, f"writes failed when a {killed} was killed", failed)
+        No request fails but those that something killed explains.
+        """
+        self.cluster.wait_until_whole()
+        self.killed, refused = killed, set[tuple[int, str]]()
+        load = self.load = Load(self.things, self._random.randrange(1 << 30))
+        load.cut_off = {0, 1}
+        try:
+            with load.running(refused):
+                yield load
+                load.go_on(times=10)
+                refused |= may_fail(self.killed)
+        except BaseException as error:
+            error.add_note(self.cluster.logs())
+            raise
+        history = load.history
+        if self.killed in LOST_DATABASES:
+            searches = [each for each in history.refusals if each.split()[1] in ("session", "base")]
+            expect(all("shard_unavailable" in each for each in searches), *searches)
+        for (_, what), count in history.answers.items():
+            self.answers[self.killed, what] += count
 
     def _pause(self) -> None:
         time.sleep(self._random.uniform(0.0, 2.0))
@@ -171,7 +178,7 @@ class ClusterTrial:
         self._note("a replica is listed after its kill", time.monotonic() - began)
 
     def _kill_router(self) -> None:
-        self._restart(self._random.choice(self._routers))
+        self._restart(self._random.choice(self.routers))
 
     def _restart(self, *routers: Program) -> None:
         for router in routers:
@@ -183,7 +190,7 @@ class ClusterTrial:
     def _kill_point(self) -> list[str]:
         name = [*POINTS][self.kills["point"] % len(POINTS)]
         point = POINTS[name]
-        self.clients.killed = f"{point.part} at a point"
+        self.killed = f"{point.part} at a point"
         there = self.cluster.wait_until_whole()
         listed = {process_of(each): each for each in there}
         self._trap.arm(name, self._random.randint(1, point.max_times))
@@ -194,7 +201,7 @@ class ClusterTrial:
             self._trap.disarm()
         if victim in listed:
             lost.append(listed[victim].address)
-        self._restart(*(each for each in self._routers if victim == each.process.pid))
+        self._restart(*(each for each in self.routers if victim == each.process.pid))
         return lost
 
     def _lead_to_point(self, needs: Needs, there: Sequence[Replica]) -> list[str]:
@@ -209,7 +216,7 @@ class ClusterTrial:
         if needs == "database":
             servers = self.servers
             kill_server(servers.standby, signal.SIGQUIT)
-            self.clients.wait_for_searches(10)  # meanwhile commits wait for the standby
+            self.load.go_on("base")  # meanwhile commits wait for the standby
             self._kill_and_start_database()
             servers.standby.start()
         return []
@@ -238,25 +245,21 @@ class ClusterTrial:
 
     def _note_writes(self, what: str, began: float, *, gone: float) -> None:
         """Note how long it took until a write was acknowledged that was asked for after a loss."""
-        acknowledged = self.clients.wait_for_write(gone)
+        acknowledged = self.load.wait_for_write(gone)
         self._note(f"a write is acknowledged after {what}", acknowledged - began)
 
     def _kill_standby(self) -> None:
-        servers, clients = self.servers, self.clients
+        servers = self.servers
         kill_server(servers.standby, self._how())
         gone = time.monotonic()
-        clients.wait_for_searches(10)
-        self._expect_none_acknowledged(gone)
+        self.load.go_on("base")
         if self.kills["standby"] % _REFUSED == 0:
-            clients.wait_for_write(gone, successfully=False)
-            self._expect_none_acknowledged(gone)
+            self.load.fail("put", 0)
+        alone = self.load.acknowledged_since(gone)
+        expect(not alone, "acknowledged on one machine alone", alone)
         began = time.monotonic()
         servers.standby.start()
         self._note_writes("the standby's return", began, gone=gone)
-
-    def _expect_none_acknowledged(self, gone: float) -> None:
-        alone = self.clients.answered_since(gone, successfully=True)
-        expect(not alone, "acknowledged on one machine alone", alone)
 
     def _kill_promotion(self) -> None:
         servers = self.servers
@@ -273,7 +276,7 @@ class ClusterTrial:
         kill_server(servers.primary, self._how())
         gone = time.monotonic()
         servers.promote_standby()
-        self.clients.wait_for_write(gone)
+        self.load.wait_for_write(gone)
         former = servers.standby
         former.start()
         if self._random.random() < 2 / 3:  # else its commits wait for the promoted one
@@ -285,12 +288,11 @@ class ClusterTrial:
         self._pause()
         if is_alone:
             servers.primary.start()
-        for router in self._routers:
+        for router in self.routers:
             router.wait_until_ready()
         began = time.monotonic()
         self._note_writes("a former primary came back", began, gone=began)
-        for number in range(len(self._routers)):
-            self.clients.read_probe(number)
+        self.load.go_on("strict")
         kill_server(former, self._how())
         servers.add_standby()
         return there
@@ -298,7 +300,7 @@ class ClusterTrial:
     def _restart_all(self) -> list[str]:
         """Kill replicas and routers in some order; return the addresses that are lost."""
         there = self.cluster.listed()
-        victims: list[Replica | Program] = [*there, *self._routers]
+        victims: list[Replica | Program] = [*there, *self.routers]
         self._random.shuffle(victims)
         for victim in victims:
             if isinstance(victim, Program):
@@ -335,7 +337,7 @@ class ClusterTrial:
         running = [number for number, each in enumerate(cluster.nodes) if each.poll() is None]
         servers = self._random.sample((self.servers.primary, self.servers.standby), 2)
         kill_server(servers[0], self._how())
-        for router in self._routers:
+        for router in self.routers:
             router.kill()
         for node in [*(cluster.nodes[each] for each in running), cluster.head]:
             if node is not None:
@@ -346,23 +348,18 @@ class ClusterTrial:
         cluster.start_head()
         for number in running:
             cluster.restart_node(number)
-        self._restart(*self._routers)
+        self._restart(*self.routers)
         return [each.address for each in there]
 
     # Comparing
 
-    @property
-    def _collection(self) -> CollectionRow:
-        there = self.cluster.database.collections()
-        return next(each for each in there if each.name == NAME)
-
     @contextmanager
     def changed(self, statement: str) -> Iterator[None]:
         """Change the items of the database behind everybody's back, until the block ends."""
-        table = f"items_{self._collection.number}"
+        table = f"items_{self.things.number}"
         with self.cluster.database.connections.use() as connection:
             connection.execute(f"CREATE TABLE before AS TABLE {table}".encode())
-            connection.execute(statement.format(self._collection.number).encode())
+            connection.execute(statement.format(self.things.number).encode())
             try:
                 yield
             finally:
@@ -370,16 +367,8 @@ class ClusterTrial:
                     connection.execute(undo.encode())
                 connection.execute(b"DROP TABLE before")
 
-    def check(self) -> None:
-        """Compare what was acknowledged, what the database has, and what each replica has."""
-        database, collection = self.cluster.database, self._collection
-        rows = database.page(collection.number, after=0, limit=1 << 20, with_vector=True)
-        space = ix.VectorSpace.of(ix.CollectionConfig.from_dict(collection.config))
-        versions = {row.id: orjson.loads(row.payload or b"{}")["version"] for row in rows}
-        self.clients.are_as_acknowledged(versions)
-        for row in rows:
-            expected = space.to_blobs(space.from_items([vector_of(row.id, versions[row.id])]))
-            expect([row.vector] == expected, "another vector", row.id)
-        there, key = self.cluster.wait_until_whole(), self.cluster.variables["GCWS_CLUSTER_KEY"]
-        others = differing(database, there, collection.number, key)
+    def check_replicas(self, number: int) -> None:
+        """Compare all replicas with what the database has of a collection."""
+        key, there = self.cluster.variables["GCWS_CLUSTER_KEY"], self.cluster.wait_until_whole()
+        others = differing(self.database, there, number, key)
         expect(not others, "a replica differs", others)

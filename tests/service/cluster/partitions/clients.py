@@ -1,4 +1,7 @@
-"""Clients of two routers: writers of the same items, and readers; all that they were answered."""
+"""Clients of two routers: writers of the same items, and readers; all that they were answered.
+
+They ask a `MachineCluster`, or a `ClusterTrial` of `tests.crashes`.
+"""
 
 import random
 import threading
@@ -12,9 +15,11 @@ from typing import Any, Final
 import httpx
 import orjson
 
+from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.database import Database
 from tests.service.cluster.partitions.history import NONE, History, Noted, Read, Write
-from tests.support.service.machines import SECONDS, MachineCluster, reached
+from tests.support.service.machines import SECONDS
 from tests.support.service.programs import Program
 from tests.support.waiting import wait_until
 
@@ -29,6 +34,8 @@ _TEXT: Final = 1500
 _PAUSE: Final = 0.1
 """Seconds between two requests of a client: waits are long, and more load shows no more."""
 _SOME: Final = 5
+_BATCH: Final = 20
+"""Items of one request, at most."""
 _REFUSALS: Final = (503, 507)
 _VERSIONS: Final = count(1)
 _NOTE: Final = """
@@ -40,17 +47,24 @@ END $$;
 CREATE TRIGGER note AFTER INSERT ON gcws.items_{number}
     FOR EACH ROW EXECUTE FUNCTION gcws.note();
 """
+_FORGET: Final = """
+DELETE FROM gcws.noted WHERE key NOT IN (SELECT key FROM gcws.items_{number})
+"""
+"""What has been checked, but for the items that there are."""
 NOTED: Final = """
 SELECT id, key, payload FROM gcws.noted
 UNION ALL SELECT id, key, NULL FROM gcws.gone WHERE collection = {number}
 """
 
 
+def vector_of(version: int) -> list[float]:
+    return [1.0 + (version * prime) % 7 for prime in (3, 5, 7, 11, 13, 17)]
+
+
 def item(item_id: str, version: int, kind: str) -> dict[str, Any]:
-    vector = [1.0 + (version * prime) % 7 for prime in (3, 5, 7, 11, 13, 17)]
     text = "x" * _TEXT if kind == "base" else ""
     payload = {"kind": kind, "version": version, "text": text}
-    return {"id": item_id, "vector": vector, "payload": payload}
+    return {"id": item_id, "vector": vector_of(version), "payload": payload}
 
 
 def query(kind: str, **more: object) -> dict[str, Any]:
@@ -71,13 +85,14 @@ def noted_of(rows: Iterable[Sequence[Any]]) -> list[Noted]:
 class Things:
     """The collection of a cluster, whose database notes what is put; filled at the start."""
 
-    def __init__(self, cluster: MachineCluster) -> None:
+    def __init__(self, cluster: Any) -> None:  # noqa: ANN401  # see the module
         self.cluster = cluster
         with cluster.client.entered():
             url = f"{cluster.routers[0].url}{URL}"
             assert httpx.put(url, json={"dim": DIM}, timeout=SECONDS).status_code == 201
             [row] = cluster.database.collections()
             self.number = row.number
+            self._space = ix.VectorSpace.of(ix.CollectionConfig.from_dict(row.config))
             self._execute(_NOTE)
             items = [item(each, NONE, "base") for each in sorted(BASE)]
             answer = httpx.put(f"{url}/items", json={"items": items}, timeout=SECONDS)
@@ -98,8 +113,8 @@ class Things:
     def wait_until_followed(self) -> None:
         """Return once all replicas have what the database has now."""
         head = self.cluster.database.last_moment(self.number).key
-        replicas = [each for shard in self.cluster.replicas for each in shard]
-        wait_until(lambda: all(reached(each) >= head for each in replicas))
+        whole = self.cluster.wait_until_whole
+        wait_until(lambda: all(each.positions[self.number] >= head for each in whole()))
 
     def noted(self) -> list[Noted]:
         """Return what the database has noted of the shared items."""
@@ -107,7 +122,8 @@ class Things:
 
     def rows(self) -> list[Row]:
         """Return all items as the database has them."""
-        return self.cluster.database.page(self.number, after=0, limit=1 << 20, with_vector=False)
+        database: Database = self.cluster.database
+        return database.page(self.number, after=0, limit=1 << 20, with_vector=True)
 
     def check(self, history: History) -> None:
         """Compare what clients were answered, what was noted, what is stored, and all replicas."""
@@ -117,9 +133,14 @@ class Things:
         last = {each.id: each for each in sorted(noted, key=lambda each: each.key)}
         rows = self.rows()
         stored = {row.id: row.key for row in rows if row.id in IDS}
-        assert stored == {each.id: each.key for each in last.values() if each.version != NONE}
-        assert {row.id for row in rows} - {*IDS} == BASE
+        there = {each.id: each.key for each in last.values() if each.version != NONE}
+        assert stored == there, "not as it was noted"
+        assert {row.id for row in rows} - {*IDS} == BASE, "not the items that nobody changes"
+        for row in rows:
+            vector = vector_of(orjson.loads(row.payload or b"{}")["version"])
+            assert [row.vector] == self._space.to_blobs(self._space.from_items([vector]))
         self.cluster.check_replicas(self.number)
+        self._execute(_FORGET)
 
 
 def asked(router: Program, body: dict[str, Any]) -> httpx.Response:
@@ -147,7 +168,7 @@ class Load:
     def running(self, may_fail: Collection[tuple[int, str]] = ()) -> Iterator[History]:
         """Write and read until the block ends; then compare all.
 
-        ``may_fail``: routers, and what they may answer beside success.
+        ``may_fail``: routers, and what they may answer beside success; as it is at the end.
         """
         routers = self._things.cluster.routers
         kinds = (self._write, partial(self._read_shared, consistency="strict"), self._read)
@@ -156,6 +177,8 @@ class Load:
             for router in range(len(routers))
             for work in kinds
         ]
+        things = self._things
+        self.history.since = things.cluster.database.last_moment(things.number).key
         for thread in threads:
             thread.start()
         try:
@@ -191,13 +214,24 @@ class Load:
             for router in routers
             for kind in kinds or ("put", "strict", "session", "base")
         }
+        succeeded = self.history.succeeded
+        self._wait_until(lambda: all(succeeded(*each) >= n for each, n in wanted.items()), wanted)
+
+    def _wait_until(self, holds: Callable[[], object], wanted: object) -> None:
         wait_until(
-            lambda: (
-                self._errors
-                or all(self.history.succeeded(*each) >= least for each, least in wanted.items())
-            ),
+            lambda: self._errors or holds(),
             lambda: f"{wanted} {self.history.answers}\n{self._things.cluster.said()}",
         )
+
+    def acknowledged_since(self, moment: float) -> list[float]:
+        """Return when puts were acknowledged that began after a moment."""
+        puts = [each for each in self.history.writes if each.version != NONE]
+        return [each.ended for each in puts if each.begun > moment and each.is_acknowledged]
+
+    def wait_for_write(self, moment: float) -> float:
+        """Return when the first write that began after a moment was acknowledged."""
+        self._wait_until(lambda: self.acknowledged_since(moment), "a write")
+        return min(self.acknowledged_since(moment), default=moment)
 
     @contextmanager
     def without_writes(self) -> Iterator[None]:
@@ -216,7 +250,7 @@ class Load:
         """Return once a request of this kind is refused by a router."""
         what = f"{kind} 503"
         before = self.history.answers[router, what]
-        wait_until(lambda: self._errors or self.history.answers[router, what] > before)
+        self._wait_until(lambda: self.history.answers[router, what] > before, what)
 
     def _ask(
         self, http: httpx.Client, router: int, kind: str, method: str, path: str, body: object
@@ -236,6 +270,10 @@ class Load:
             self.history.refusals.append(f"{time.monotonic():.1f} {kind} {answer.text}")
         return answer
 
+    def _process(self, router: int) -> int:
+        """Return the process of a router: one that is started again has promised nothing yet."""
+        return int(self._things.cluster.routers[router].process.pid)
+
     def _write(self, router: int, http: httpx.Client) -> None:
         with self._writing[router]:
             if self._may_write.is_set():
@@ -243,14 +281,15 @@ class Load:
 
     def _put_or_delete(self, router: int, http: httpx.Client) -> None:
         draw = random.Random(f"{self._seed} {router} {next(_VERSIONS)}")
-        ids = draw.sample(IDS, draw.randint(1, 4))
-        if draw.random() < 0.2:
-            self._ask(http, router, "delete", "POST", "/items/delete", {"ids": ids})
-            return
-        write = Write(router, ids, next(_VERSIONS))
+        ids = draw.sample(IDS, draw.randint(1, _BATCH))
+        version = NONE if draw.random() < 0.2 else next(_VERSIONS)
+        write = Write(self._process(router), ids, version)
         self.history.writes.append(write)
-        items = [item(each, write.version, "shared") for each in ids]
-        answer = self._ask(http, router, "put", "PUT", "/items", {"items": items})
+        if version == NONE:
+            answer = self._ask(http, router, "delete", "POST", "/items/delete", {"ids": ids})
+        else:
+            items = [item(each, version, "shared") for each in ids]
+            answer = self._ask(http, router, "put", "PUT", "/items", {"items": items})
         if answer is None or "may be stored" in answer.text:
             return
         write.is_refused = answer.status_code != 200
@@ -264,10 +303,11 @@ class Load:
             assert found == BASE, f"a silent partial answer: {len(found)} hits"
 
     def _read_shared(self, router: int, http: httpx.Client, consistency: str) -> None:
+        process = self._process(router)
         begun, body = time.monotonic(), query("shared", consistency=consistency)
         answer = self._ask(http, router, consistency, "POST", "/query", body)
         if answer is not None and answer.status_code == 200:
             hits = answer.json()["hits"]
             versions = {hit["id"]: hit["payload"]["version"] for hit in hits}
             is_strict = consistency == "strict"
-            self.history.reads.append(Read(router, versions, begun, time.monotonic(), is_strict))
+            self.history.reads.append(Read(process, versions, begun, time.monotonic(), is_strict))

@@ -23,10 +23,11 @@ class Broken(AssertionError):  # a test fails by it
 
 @dataclass(slots=True)
 class Write:
-    """A request that puts some items, all of one version.
+    """A request that puts some items, all of one version, or deletes them.
 
-    ``version``: of this write alone. ``begun``, ``ended``: never ended: nobody knows whether it was
-    made. ``is_refused``: whether it was answered that nothing was stored.
+    ``router``: its process. ``version``: of this write alone; `NONE`: a delete. ``begun``,
+    ``ended``: never ended: nobody knows whether it was made. ``is_refused``: it was answered that
+    nothing was stored.
     """
 
     router: int
@@ -66,11 +67,12 @@ class Noted(NamedTuple):
 class History:
     """Requests of all clients; any thread adds to it.
 
-    ``answers``: how often each router answered in which way. ``refusals``: what was said by answers
-    that refused a request.
+    ``since``: the key of the last change before the first of them. ``answers``: how often each
+    router answered in which way. ``refusals``: what was said by answers that refused a request.
     """
 
     def __init__(self) -> None:
+        self.since = _NEVER
         self.writes: list[Write] = []
         self.reads: list[Read] = []
         self.answers: Counter[tuple[int, str]] = Counter()
@@ -110,6 +112,9 @@ class History:
         for item_id, order in orders.items():
             writes = [each for each in self.writes if item_id in each.ids]
             _Order(item_id, order, writes).check(self.reads)
+            deletes = [each for each in writes if each.version == NONE and not each.is_refused]
+            if sum(each.version == NONE and each.key > self.since for each in order) > len(deletes):
+                raise Broken("a refused delete is made", item_id, order, deletes)
 
     def _check_stored(self, orders: Mapping[str, Sequence[Noted]]) -> None:
         """A write is whole or not there: it is there if acknowledged, and not if refused."""
@@ -117,7 +122,7 @@ class History:
         for item_id, order in orders.items():
             for each in order:
                 there[each.version].add(item_id)
-        for write in self.writes:
+        for write in (each for each in self.writes if each.version != NONE):
             found = there.get(write.version, set())
             if write.is_acknowledged and found != {*write.ids}:
                 raise Broken("an acknowledged write is lost", write, found)
@@ -133,6 +138,7 @@ class _Order:
     def __init__(self, item_id: str, order: Sequence[Noted], writes: Sequence[Write]) -> None:
         self._id = item_id
         self._versions = [NONE, *(each.version for each in order)]
+        self._deletes = [each for each in writes if each.version == NONE and each.is_acknowledged]
         places = {version: place for place, version in enumerate(self._versions) if version}
         self._writes = {places[each.version]: each for each in writes if each.version in places}
         self._acknowledged = sorted(
@@ -166,6 +172,10 @@ class _Order:
         for place, write in self._writes.items():
             if acknowledged.until(write.begun) > place:
                 raise Broken("an earlier write has won", self._id, write)
+        gone = max(place for place, version in enumerate(self._versions) if version == NONE)
+        for delete in self._deletes:
+            if acknowledged.until(delete.begun) > gone:
+                raise Broken("an acknowledged delete is lost", self._id, delete)
 
     def _acknowledged_before(self, read: Read) -> int:
         """Return the last place that a read had to find."""

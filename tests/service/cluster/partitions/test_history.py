@@ -1,5 +1,7 @@
 """The check of histories: each thing that must not happen is told, and what may happen is not."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.service.cluster.partitions.history import Broken, History, Noted, Read, Write
@@ -46,6 +48,25 @@ def test_what_may_happen_is_not_told(read: Read) -> None:
 def test_writes_that_went_wrong_are_told(noted: list[Noted], said: str) -> None:
     with pytest.raises(Broken, match=said):
         history(WRITES, []).check(noted)
+
+
+@pytest.mark.parametrize(
+    ("noted", "is_refused", "said"),
+    [
+        ([*NOTED, Noted("a", 4, 0)], False, None),
+        (NOTED, True, None),
+        (NOTED, False, "an acknowledged delete is lost"),
+        ([*NOTED, Noted("a", 4, 0)], True, "a refused delete is made"),
+    ],
+)
+def test_a_delete_is_made_if_it_was_acknowledged_and_not_if_it_was_refused(
+    noted: list[Noted], is_refused: bool, said: str | None
+) -> None:
+    delete = Write(0, ["a", "c"], 0, begun=4, ended=5, is_refused=is_refused)
+    found = history([*WRITES, delete], [])
+    found.since = 3
+    with nullcontext() if said is None else pytest.raises(Broken, match=said):
+        found.check(noted)
 
 
 def test_half_of_a_write_that_nobody_knows_of_is_told() -> None:

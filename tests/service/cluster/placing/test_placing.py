@@ -11,6 +11,7 @@ import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from tests.crashes.cluster import ClusterTrial
+from tests.service.cluster.partitions.clients import asked, query
 from tests.support.service.ray_cluster import SECONDS, RayCluster, kill_all, process_of
 from tests.support.waiting import wait_until
 
@@ -44,7 +45,7 @@ def test_up_places_each_replica_of_a_shard_on_a_node_of_its_own(cluster: RayClus
 
 def test_up_may_be_called_again(cluster: RayCluster, trial: ClusterTrial) -> None:
     before = processes(cluster)
-    with trial.undisturbed("up"):
+    with trial.running("up"):
         said = cluster.up()
     assert "4 of 4 replicas are filled" in said
     assert "started" not in said
@@ -56,7 +57,7 @@ def test_a_killed_replica_answers_again_from_its_file(
 ) -> None:
     victim = cluster.wait_until_whole()[0]
     node, files = nodes_of(cluster, [victim]), inodes(cluster)
-    with trial.undisturbed("kill"):
+    with trial.running("kill"):
         os.kill(process_of(victim), signal.SIGKILL)
         found = cluster.wait_until_whole(but=[victim.address])
     [same] = [each for each in found if each[1:3] == victim[1:3]]
@@ -69,7 +70,7 @@ def test_a_move_fails_no_request(cluster: RayCluster, trial: ClusterTrial) -> No
     before = [each for each in cluster.wait_until_whole() if each.shard == 1]
     former, sister = before
     node = nodes_of(cluster, [former])
-    with trial.undisturbed("move"):
+    with trial.running("move"):
         cluster.run("move", f"1/{former.replica}", f"--seconds={SECONDS}")
         found = cluster.wait_until_whole(but=[former.address])
     found = [each for each in found if each.shard == 1]
@@ -85,7 +86,7 @@ def test_the_replicas_of_a_lost_node_come_up_elsewhere(
     before = cluster.wait_until_whole()
     victim = cluster.node_of(process_of(before[0]))
     lost = [each.address for each in before if nodes_of(cluster, [each]) == {victim.pid}]
-    with trial.undisturbed("loss"):
+    with trial.running("loss"):
         kill_all(victim)
         found = cluster.wait_until_whole(but=lost)
     for shard in range(2):
@@ -98,12 +99,12 @@ def test_reads_and_writes_go_on_without_the_head_and_it_knows_all_when_it_is_bac
 ) -> None:
     before = processes(cluster)
     assert cluster.head is not None
-    with trial.undisturbed("no head") as clients:
+    with trial.running("no head") as load:
         kill_all(cluster.head)
         shown = cluster.run("status")
         assert "Ray cannot be joined" in shown.stderr
         assert shown.stdout.count("filled") == 4
-        clients.wait_for_searches(20)
+        load.go_on("base", times=10)
         cluster.start_head()
         assert "started" not in cluster.up()
     assert processes(cluster) == before
@@ -114,7 +115,7 @@ def test_another_number_of_shards_fails_no_request(
     cluster: RayCluster, trial: ClusterTrial
 ) -> None:
     cluster.wait_until_whole()
-    with trial.undisturbed("shards"):
+    with trial.running("shards"):
         assert "routers ask 3 shards from now on" in cluster.up(3)
         assert len(cluster.wait_until_whole()) == 6
     found = cluster.database.replicas("main")
@@ -149,11 +150,10 @@ def test_down_ends_all_replicas_and_leaves_the_items(
     cluster.run("down")
     assert not [each for each in cluster.database.replicas("main") if each.seen < 5]
     assert "filled" not in cluster.run("status", code=1).stdout
-    trial.clients.killed = "all replicas"
-    assert trial.clients.search(0) == 503
-    assert {*trial.clients.failed("all replicas", "search")} == {"shard_unavailable"}
+    refused = asked(trial.routers[0], query("base"))
+    assert (refused.status_code, refused.json()["code"]) == (503, "shard_unavailable")
     cluster.up()
     # Each router reads the list every second.
-    wait_until(lambda: all(trial.clients.search(router) == 200 for router in (0, 1)))
-    with trial.undisturbed("down"):
+    wait_until(lambda: all(asked(each, query("base")).is_success for each in trial.routers))
+    with trial.running("down"):
         pass
