@@ -17,7 +17,6 @@ from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST, free_port
 
 START_SECONDS: Final = 600.0
-_OK: Final = 200
 _LINES: Final = {"Content-Type": "application/x-ndjson"}
 # Not a time-out: a server that does not answer is a failure.
 _ENDED: Final = httpx.NetworkError, httpx.RemoteProtocolError
@@ -58,7 +57,7 @@ class Asking:
         kinds = _LINES | {"Accept": "application/x-ndjson"}
         try:
             with self.http.stream("POST", path, content=body, headers=kinds) as answer:
-                if answer.status_code != _OK:
+                if answer.is_error:
                     raise AssertionError(answer.read())
                 yield from map(json.loads, answer.iter_lines())
         except (*_ENDED, json.JSONDecodeError) as error:  # half a line

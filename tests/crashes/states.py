@@ -23,7 +23,6 @@ _IDS: Final = 60
 _VALUES: Final = (-2.0, -1.5, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.5, 2.0)
 _ITEMS: Final = "/v1/collections/{}/items"
 _MAX_AT_ONCE: Final = 20
-_CONFLICT: Final = 409
 
 Item = tuple[tuple[float, ...], Any]
 """A vector and a payload."""
@@ -141,7 +140,7 @@ class Changes:
         request = self._put(state, collection, ids, "insert")
         if state.items[collection].keys().isdisjoint(ids):
             return request
-        return replace(request, after=[state], status=_CONFLICT)
+        return replace(request, after=[state], status=409)
 
     def _without(self, state: State, collection: str, gone: set[str]) -> list[State]:
         items = state.items[collection].items()

@@ -10,7 +10,6 @@ from pathlib import Path
 from tests.crashes.servers import Asking, Running, serving
 
 URL = "/v1/collections/things"
-KIB = 1024
 _FULL = 507
 _ROUNDS = 400
 _LOADED = 500
@@ -40,7 +39,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(tmp_path
     stored: set[str] = set()
     with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 4})
-        limit_files(server, 512 * KIB)
+        limit_files(server, 512 * 1024)
         refused = None
         for turn in range(_ROUNDS):
             status, answer = asking.ask("PUT", f"{URL}/items", {"items": items_of(turn)})

@@ -14,7 +14,6 @@ WRITERS: Final = 4
 OLD: Final = "old"
 """A collection whose file is of the first format, put there before some starts."""
 
-_FIXTURE: Final = OLD_FORMATS / "format_1.sqlite"
 _OF_OLD_FILES: Final = ("during a migration", "while codes are replaced")
 """Points that only a file of the first format leads to."""
 _SETTINGS: Final = {
@@ -25,8 +24,6 @@ _SETTINGS: Final = {
 _STARTING_SECONDS: Final = 0.4
 _WRITING_SECONDS: Final = 1.0
 _POINT_SECONDS: Final = 60.0
-_OK: Final = 200
-_CREATED: Final = 201
 
 
 class Trial:
@@ -77,7 +74,7 @@ class Trial:
             times = 1  # more would need more old files
             for log in self._data_dir.glob(f"{OLD}.sqlite-*"):  # of an earlier one, killed
                 log.unlink()
-            shutil.copy(_FIXTURE, self._data_dir / f"{OLD}.sqlite")
+            shutil.copy(OLD_FORMATS / "format_1.sqlite", self._data_dir / f"{OLD}.sqlite")
         server = self._start(f"{point}:{times}")
         try:
             if server.ready():
@@ -145,7 +142,7 @@ class Trial:
     def _make_shared(self, server: Running) -> None:
         with Asking(server.port) as asking:
             status, answer = asking.ask("PUT", f"/v1/collections/{SHARED}", config_of(0))
-        if status != (_OK if self._made else _CREATED):
+        if status != (200 if self._made else 201):
             raise Lost(status, answer)
         self._made = True
 
