@@ -24,7 +24,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.comparison.features import FourierMap, NystroemMap, draw_landmarks
+from gcws_search.index.comparison.features import (
+    FeatureMap,
+    FourierMap,
+    NystroemMap,
+    draw_landmarks,
+    map_rows,
+)
 from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
 from gcws_search.index.contracts.batches import RawBatch, VectorBatch, row_width
@@ -102,6 +108,11 @@ def _nonzero_rows(X: Any, rows: slice) -> Int64s:
         nonzero = some.data.astype(np.float32) != 0
         return np.asarray(np.unique(entries[nonzero]) + rows.start)
     return np.asarray(np.flatnonzero((some.astype(np.float32) != 0).any(axis=1)) + rows.start)
+
+
+def _mapping(own_map: FeatureMap) -> tuple[_Map, int]:
+    """Return a map to features, and how many these are."""
+    return lambda batch: map_rows(own_map, batch)[:, : own_map.width], own_map.width
 
 
 def _threads(n_jobs: Any) -> int:
@@ -254,8 +265,7 @@ class RffFeatures(_Transformer):
         params = FourierParams(
             kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
         )
-        found = FourierMap(params, dense_width)
-        return found.transform, found.width
+        return _mapping(FourierMap(params, dense_width))
 
 
 class NrffFeatures(RffFeatures):
@@ -307,8 +317,7 @@ class GmmNystroem(_Transformer):
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         del dense_width
-        found = NystroemMap(self._params(), self.landmarks_)
-        return found.transform, found.width
+        return _mapping(NystroemMap(self._params(), self.landmarks_))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -65,10 +65,11 @@ from .contracts.analysis import (
 from .contracts.arrays import AnyArray as AnyArray, Int64s as Int64s
 from .contracts.batches import (
     JsonVector as JsonVector,
-    NamedVector as NamedVector,
     RawBatch as RawBatch,
     SparseVector as SparseVector,
     concatenate as concatenate,
+    named_vector as named_vector,
+    names_of as names_of,
 )
 from .contracts.errors import (
     BackendExists as BackendExists,

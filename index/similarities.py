@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from types import UnionType
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from gcws_search.index.contracts.parameters import (
     MAX_DENSE_DIM,
     MAX_GAMMA,
     MAX_SCALE,
+    MAX_SHAPE,
     Distribution,
     Form,
     RandomBinningParams,
@@ -259,8 +259,7 @@ def polya_along(distribution: Distribution, shape: float | None = None, scale: f
     default, or the distribution has none. Raises InvalidParameter when one is outside its range.
     """
     if shape is not None:
-        _require_kind("shape", shape, int | float, "null or a number")
-    _require_kind("distribution", distribution, str, "the name of a distribution")
+        _require_number("shape", shape, MAX_SHAPE)
     _require_number("scale", scale, MAX_SCALE)
     params = RandomBinningParams(distribution=distribution, shape=shape, scale=scale)
     law = pitches(params.distribution, params.shape)
@@ -275,11 +274,6 @@ def polya_along(distribution: Distribution, shape: float | None = None, scale: f
         return law.kernel(np.minimum(raw, _INFINITE_DISTANCE))
 
     return along
-
-
-def _require_kind(name: str, value: object, kind: type | UnionType, expected: str) -> None:
-    good = isinstance(value, kind) and not isinstance(value, bool)
-    require(good, name=name, expected=expected, got=value)
 
 
 Vector = Sequence[float] | Float32s | SparseVector

@@ -295,7 +295,7 @@ def vector_of(body: VectorBody) -> ix.OneVector:
     if isinstance(body, SparseBody):
         return ix.SparseVector(body.indices, body.weights)
     if isinstance(body, NamedBody):
-        return ix.NamedVector(body.names, body.weights)
+        return ix.named_vector(body.names, body.weights)
     return body.weights if isinstance(body, PackedBody) else body
 
 

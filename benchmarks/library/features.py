@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks.harness.bandwidth import BYTES, reading
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import in_threads, interleaved
-from gcws_search.index.comparison.features import FourierMap, best_products
-from gcws_search.index.contracts.arrays import large
-from gcws_search.index.contracts.batches import VectorBatch, padded_width
+from gcws_search.index.comparison.features import FourierMap, best_products, map_rows
+from gcws_search.index.contracts.arrays import large, round_up
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, FourierKind, FourierParams
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
@@ -62,9 +62,9 @@ def add_map(table: Table, dim: int, features: int, threads: int) -> None:
             [
                 lambda: rows @ projection,
                 lambda: time.sleep(SETTLE_SECONDS),
-                lambda: nrff.transform(batch),
-                lambda: rff.transform(batch),
-                lambda: folded.transform(batch),
+                lambda: map_rows(nrff, batch),
+                lambda: map_rows(rff, batch),
+                lambda: map_rows(folded, batch),
             ],
             repeats=REPEATS,
         )
@@ -76,7 +76,7 @@ def add_map(table: Table, dim: int, features: int, threads: int) -> None:
 
 def add_scan(table: Table, features: int, threads: int) -> None:
     """Measure a scan for the best rows: one query a thread, and a batch."""
-    width = padded_width(features)
+    width = round_up(features)
     n = BYTES // (4 * width)
     rng = np.random.default_rng(1)
     rows = large((n, width), np.float32)

@@ -12,7 +12,7 @@ from benchmarks.harness.report import Table
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, batch_of
 from benchmarks.papers.laws import normalised_variance
-from gcws_search.index.comparison.features import NystroemMap
+from gcws_search.index.comparison.features import NystroemMap, map_rows
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.parameters import NystroemKind
 from gcws_search.index.similarities import GMM, rbf_kernel
@@ -41,7 +41,7 @@ def errors(
             found = landmarks(kind, k, 0)
             if found is None:
                 return []
-            features = found.transform(batch)
+            features = map_rows(found, batch)
             return [float(np.linalg.norm((features @ features.T)[different] - values))]
 
         key: Key = (data.name, data.preparation, "error", kind, gamma, k)

@@ -16,8 +16,7 @@ from benchmarks.papers.labelled import Labelled, batch_of, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from gcws_search.index.comparison.random_binning import RandomBinning
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s
-from gcws_search.index.contracts.batches import padded_width
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s, round_up
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
 from gcws_search.index.polya import pitches
 from gcws_search.index.similarities import polya_kernel
@@ -83,7 +82,7 @@ class Family:
         params = RandomBinningParams(
             distribution=self.distribution, shape=self.shape, scale=self.scale, seed=seed
         )
-        family = RandomBinning(params, samples=k, dense_width=padded_width(rows.shape[1]))
+        family = RandomBinning(params, samples=k, dense_width=round_up(rows.shape[1]))
         return family.sketch(batch_of(rows))[:, :k]
 
     def cosines(self, rows: Float32s, k: int, seed: int) -> Float32s:

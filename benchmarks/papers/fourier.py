@@ -14,9 +14,9 @@ from benchmarks.papers import laws
 from benchmarks.papers.correlation_theory import gmm_limit
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.comparison.features import FourierMap
-from gcws_search.index.contracts.arrays import Float32s, Float64s
-from gcws_search.index.contracts.batches import VectorBatch, padded_width
+from gcws_search.index.comparison.features import FourierMap, map_rows
+from gcws_search.index.contracts.arrays import Float32s, Float64s, round_up
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.similarities import gmm
@@ -59,7 +59,7 @@ def products(features: Float32s) -> Float64s:
 def fourier_errors(repeats: int) -> Errors:
     """Return the errors of RFF and NRFF, each estimate from a map of its own."""
     batch = pairs_of(RHOS)
-    width = padded_width(2)
+    width = round_up(2)
     kinds: tuple[FourierKind, ...] = ("rff", "nrff")
     errors: Errors = {}
     for kind in kinds:
@@ -71,7 +71,7 @@ def fourier_errors(repeats: int) -> Errors:
                     for seed in range(repeats)
                 ]
                 found = np.array(
-                    [products(FourierMap(each, width).transform(batch)) for each in params]
+                    [products(map_rows(FourierMap(each, width), batch)) for each in params]
                 )
                 for i, error in enumerate(k * np.mean((found - exact) ** 2, axis=0)):
                     errors[kind, gamma, RHOS[i], k] = float(error)

@@ -20,8 +20,7 @@ from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.comparison.features import FourierMap, NystroemMap
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.comparison.features import FeatureMap, FourierMap, NystroemMap, map_rows
 from gcws_search.index.contracts.parameters import FourierParams, NystroemKind, NystroemParams
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Gcws
 
@@ -99,7 +98,7 @@ class Features:
 
     def _fourier(self, k: int, seed: int) -> tuple[Rows, Rows]:
         params = FourierParams(kind="nrff", features=k, gamma=self.gamma, seed=seed)
-        return self._mapped(FourierMap(params, self._width).transform)
+        return self._mapped(FourierMap(params, self._width))
 
     def landmarks(self, kind: NystroemKind, k: int, seed: int) -> NystroemMap | None:
         """Return Nyström's map with k training rows for landmarks; None where there can be none."""
@@ -112,10 +111,10 @@ class Features:
 
     def _nystroem(self, kind: NystroemKind, k: int, seed: int) -> tuple[Rows, Rows] | None:
         found = self.landmarks(kind, k, seed)
-        return None if found is None else self._mapped(found.transform)
+        return None if found is None else self._mapped(found)
 
-    def _mapped(self, transform: Callable[[VectorBatch], Rows]) -> tuple[Rows, Rows]:
-        train, test = (np.ascontiguousarray(transform(batch)) for batch in self._batches)
+    def _mapped(self, own_map: FeatureMap) -> tuple[Rows, Rows]:
+        train, test = (map_rows(own_map, batch) for batch in self._batches)
         return train, test
 
 

@@ -10,11 +10,11 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import widen
 from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
-from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch, row_padded
+from gcws_search.index.contracts.batches import SparseVector, VectorBatch, names_of, row_padded
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.index.similarities import gmm
 
-Explainable = str | Sequence[float] | AnyArray | SparseVector | NamedVector
+Explainable = str | Sequence[float] | AnyArray | SparseVector
 """The id of an item, or a vector."""
 
 
@@ -56,7 +56,7 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
 
 def _coordinates(memory: MemoryCollection, given: dict[str, Explainable]) -> dict[str, int]:
     """Return the coordinates of all names of the vectors; two that share a name share it."""
-    words = {word: each.names for word, each in given.items() if isinstance(each, NamedVector)}
+    words = {word: names_of(each) or () for word, each in given.items()}
     together = [*dict.fromkeys(name for names in words.values() for name in names)]
     try:
         found, _ = memory.names.find(together, beyond_dim=True)
@@ -79,7 +79,7 @@ def _row(
         return view.vectors[row : row + 1]
     space = memory.space
     try:
-        if isinstance(given, NamedVector):
+        if isinstance(given, SparseVector) and given.names is not None:
             given = SparseVector([coordinates[name] for name in given.names], given.values)
             if space.dim is not None and max(given.indices, default=0) >= space.dim:
                 return widen(space, given)

@@ -23,8 +23,8 @@ from gcws_search.index.contracts.analysis import (
     MapParams,
     Places,
 )
-from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
-from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -33,6 +33,7 @@ from gcws_search.index.exact.scan import scan
 from gcws_search.index.payload import Filter, first_scalar
 from gcws_search.index.similarities import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.inputs import OneVector
 
 MAX_ALSO: Final = 1_000
 MAX_READ: Final = 1 << 36
@@ -136,14 +137,12 @@ def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View
 
 
 def _vector(
-    memory: MemoryCollection,
-    given: Sequence[float] | AnyArray | SparseVector | NamedVector,
-    number: int,
+    memory: MemoryCollection, given: Sequence[float] | OneVector, number: int
 ) -> tuple[VectorBatch, float]:
     """Return a vector, transformed, and the magnitude of those of its names that are unknown."""
     space = memory.space
     try:
-        if isinstance(given, NamedVector):
+        if isinstance(given, SparseVector) and given.names is not None:
             try:
                 coordinates, unknown = memory.names.find(given.names, beyond_dim=True)
             except InvalidVector as error:

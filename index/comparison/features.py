@@ -15,8 +15,8 @@ import base64
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -31,9 +31,10 @@ from gcws_search.index.contracts.arrays import (
     UInt8s,
     UInt64s,
     large,
+    round_up,
     with_room,
 )
-from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
+from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     MAX_DIM,
@@ -94,7 +95,7 @@ class FourierMap:
         self._workers = workers or Workers(1)
         self._is_normalised = params.kind == "nrff"
         self._scale = math.sqrt(params.gamma) / (2 * math.pi)
-        padded = padded_width(self.width)
+        padded = round_up(self.width)
         self._phases, self._amplitudes = np.zeros(padded, np.float32), np.zeros(padded, np.float32)
         if params.kind != "folded_rff":
             fill_phases(self._seed, self._phases)
@@ -109,14 +110,8 @@ class FourierMap:
         matrix = 0 if self._projection is None else self._projection.nbytes
         return matrix + self._phases.nbytes + self._amplitudes.nbytes
 
-    def transform(self, batch: VectorBatch) -> Float32s:
-        """Return the (n, k) features of n vectors: to the bit the same alone and in a batch."""
-        out = large((len(batch), padded_width(self.width)), np.float32)
-        self.fill(batch, out)
-        return out[:, : self.width]
-
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them, to an (n, padded_width(k)) array."""
+        """Write features, and zeros after them, to an (n, round_up(k)) array."""
         if batch.form == "dense" and self._dense_width is not None:
             self._fill_dense(batch.dense, out)
         else:
@@ -206,16 +201,9 @@ class NystroemMap:
         arrays = (batch.dense, batch.indptr, batch.slots, batch.values, batch.norms)
         return sum(array.nbytes for array in arrays) + self._weights.nbytes
 
-    def transform(self, batch: VectorBatch) -> Float32s:
-        """Return the (n, k) features of n vectors."""
-        out = large((len(batch), padded_width(self.width)), np.float32)
-        self.fill(batch, out)
-        return out[:, : self.width]
-
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them, to an (n, padded_width(k)) array."""
+        """Write features, and zeros after them, to an (n, round_up(k)) array."""
         out[:, self.width :] = 0
-
         self._split(
             batch, out[:, : self.width], lambda some: self._kernel_values(some) @ self._weights
         )
@@ -319,6 +307,15 @@ def _array(text: object, kind: str) -> AnyArray:
 
 
 FeatureMap = FourierMap | NystroemMap
+
+
+def map_rows(own_map: FeatureMap, batch: VectorBatch) -> Float32s:
+    """Return the (n, padded k) features of n vectors, to the bit the same alone and in a batch."""
+    features: Float32s = large((len(batch), round_up(own_map.width)), np.float32)
+    own_map.fill(batch, features)
+    return features
+
+
 GROWTH: Final = 4
 """Landmarks are drawn again once the rows have grown by this factor."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
@@ -372,7 +369,10 @@ class FeatureBackend(Backend[FeatureState]):
 
     def encoder(self, state: FeatureState) -> Callable[[VectorBatch], UInt64s]:
         """Return what makes (n, padded k / 2) words of rows, two features a word, by their map."""
-        return self.encode if state.map is None else partial(_encode, state.map)
+        own_map = state.map
+        if own_map is None:
+            return self.encode
+        return lambda batch: map_rows(own_map, batch).view(np.uint64)
 
     def empty(self) -> FeatureState:
         """Return the features of no rows."""
@@ -422,7 +422,7 @@ class FeatureBackend(Backend[FeatureState]):
         if stop.is_set() or len(live) == 0:
             return None
         learned = NystroemMap(self._params, rows[draw_landmarks(self._params, live)], self._behind)
-        features = large((len(rows), padded_width(learned.width)), np.float32)
+        features = large((len(rows), round_up(learned.width)), np.float32)
         for first in range(0, len(rows), self.chunk_rows):
             if stop.is_set():
                 return None
@@ -447,22 +447,17 @@ class FeatureBackend(Backend[FeatureState]):
         return SavedIndex(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
 
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
-        """Return the features of all rows."""
+        """Return the features of all rows, by the saved landmarks where there are any."""
         del codes
-        return self.extend(self._state_of(saved.notes) or self.empty(), rows, _NO_CODES)
-
-    def _state_of(self, notes: dict[str, Any]) -> FeatureState | None:
-        """Return an empty state with the saved landmarks; None without any."""
-        if isinstance(self._params, FourierParams):
-            return None
-        try:
-            drawn_from = count_of(notes["drawn_from"], 1, _MAX_ROWS)
-            learned = NystroemMap.from_notes(
-                self._params, notes["map"], self._dim, self._form, self.workers
-            )
-            return _empty_state(learned, drawn_from)
-        except (KeyError, ValueError):  # the owner of the notes reports it
-            return None
+        state, notes = self.empty(), saved.notes
+        if isinstance(self._params, NystroemParams):
+            with suppress(KeyError, ValueError):  # the owner of the notes reports it
+                drawn_from = count_of(notes["drawn_from"], 1, _MAX_ROWS)
+                learned = NystroemMap.from_notes(
+                    self._params, notes["map"], self._dim, self._form, self.workers
+                )
+                state = _empty_state(learned, drawn_from)
+        return self.extend(state, rows, _NO_CODES)
 
     def search(
         self,
@@ -526,7 +521,7 @@ class FeatureBackend(Backend[FeatureState]):
             "features": width,
             "feature_bytes": state.features.nbytes,
             "map_bytes": 0 if state.map is None else state.map.nbytes,
-            "bytes_per_item": None if width is None else 4 * padded_width(width),
+            "bytes_per_item": None if width is None else 4 * round_up(width),
         }
 
 
@@ -612,15 +607,8 @@ def _first_of(parts: list[Ranked], pool: int) -> Ranked:
 
 
 def _empty_state(learned: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
-    width = 0 if learned is None else padded_width(learned.width)
+    width = 0 if learned is None else round_up(learned.width)
     return FeatureState(0, np.empty((0, width), np.float32), learned, drawn_from)
-
-
-def _encode(own_map: FeatureMap, batch: VectorBatch) -> UInt64s:
-    """Return the (n, padded k / 2) features of new rows."""
-    features = large((len(batch), padded_width(own_map.width)), np.float32)
-    own_map.fill(batch, features)
-    return features.view(np.uint64)
 
 
 def _own_kernel(params: FourierParams | NystroemParams) -> Kernel:

@@ -8,7 +8,15 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backend import Backend
-from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import (
+    LANES,
+    Float32s,
+    Float64s,
+    Int64s,
+    UInt32s,
+    UInt64s,
+    round_up,
+)
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
@@ -20,7 +28,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.exact.scan import Ranked, refuse_proof, rerank, scan_by
 from gcws_search.index.hashing.banding import BandPlan
-from gcws_search.index.hashing.gcws import Signatures, compress_rows, round_up
+from gcws_search.index.hashing.gcws import Signatures, compress_rows
 from gcws_search.index.kernels.hashing.binning import (
     CELLS,
     OCTAVES,

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from gcws_search.index.contracts.arrays import (
-    LANES,
     AnyArray,
     Float32s,
     Float64s,
@@ -17,6 +16,7 @@ from gcws_search.index.contracts.arrays import (
     Int64s,
     UInt8s,
     UInt32s,
+    round_up,
 )
 from gcws_search.index.contracts.parameters import Form
 
@@ -37,18 +37,24 @@ JsonVector = list[float] | dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
-    """One vector by its non-zero coordinates: 0-based, in any order, none twice."""
+    """One vector by its non-zero coordinates, or by their names: in any order, none twice.
+
+    indices: 0-based; none where the coordinates have names.
+    """
 
     indices: Sequence[int] | AnyArray
     values: Sequence[float] | AnyArray
+    names: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedVector:
-    """One vector by the names of its non-zero coordinates: in any order, none twice."""
+def named_vector(names: Sequence[str], values: Sequence[float] | AnyArray) -> SparseVector:
+    """Return one vector by the names of its coordinates."""
+    return SparseVector((), values, names)
 
-    names: Sequence[str]
-    values: Sequence[float] | AnyArray
+
+def names_of(vector: object) -> Sequence[str] | None:
+    """Return the names of a vector's coordinates, None where it is given otherwise."""
+    return vector.names if isinstance(vector, SparseVector) else None
 
 
 @dataclass(slots=True, init=False, eq=False)
@@ -202,14 +208,9 @@ class VectorBatch:
 Batch = TypeVar("Batch", RawBatch, VectorBatch)
 
 
-def padded_width(dim: int) -> int:
-    """Return the length of a dense row in memory: ``dim`` rounded up to whole registers."""
-    return -(-dim // LANES) * LANES
-
-
 def row_width(form: Form, dim: int | None) -> int | None:
     """Return the length of a dense row in memory, None where rows are sparse."""
-    return padded_width(dim) if form == "dense" and dim is not None else None
+    return round_up(dim) if form == "dense" and dim is not None else None
 
 
 def row_padded(rows: VectorBatch, width: int) -> VectorBatch:

@@ -97,7 +97,7 @@ def scan(
         for i in left[first:last]:
             query = queries[i : i + 1]
             near = scanner.collect(query, int(skip[i]), float(out.bounds[i]))
-            found, exact = rescore(vectors, query, near, params)
+            found, exact = rank_rows(near, exact_scores(vectors, query, near), params)
             out.sizes[i] = count = min(places, len(found))
             out.rows[i, :count], out.scores[i, :count] = found[:count], exact[:count]
             if with_ties and len(found) > places:
@@ -136,13 +136,6 @@ def scan_work(
     work = Scanner(view, inverted, 0.0).work(queries, skip, places)
     indptr = view.vectors.indptr
     return work + float(indptr[-1] - indptr[inverted.covered])
-
-
-def rescore(
-    vectors: VectorBatch, query: VectorBatch, rows: Int64s, params: SearchParams
-) -> tuple[Int64s, Float64s]:
-    """Return rows with their float64 scores, best first, cut after the limit's ties."""
-    return rank_rows(rows, exact_scores(vectors, query, rows), params)
 
 
 def rank_rows(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int64s, Float64s]:
@@ -275,7 +268,7 @@ def rerank(
     if params.rerank == "none":
         return rank_rows(rows, estimates, params)
     if params.rerank == "gmm" or kernel is GMM:
-        return rescore(vectors, query, rows, params)
+        return rank_rows(rows, exact_scores(vectors, query, rows), params)
     return rank_rows(rows, kernel.scores(query, vectors[rows])[0], params)
 
 

@@ -17,6 +17,7 @@ from gcws_search.index.contracts.arrays import (
     UInt16s,
     UInt32s,
     large,
+    round_up,
 )
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.kernels.hashing.band_keys import cut_samples
@@ -28,11 +29,6 @@ ALGORITHM_VERSION: Final = 2
 
 _TABLE_BYTES: Final = 1 << 28
 """Parameter tables above this size are not kept; the generator is asked each time."""
-
-
-def round_up(samples: int) -> int:
-    """Return the number of samples that are drawn for ``samples`` wanted ones."""
-    return -(-samples // LANES) * LANES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
 from gcws_search.index.contracts.batches import (
     JsonVector,
-    NamedVector,
     RawBatch,
     SparseVector,
+    named_vector,
     take_rows,
 )
 from gcws_search.index.contracts.errors import InvalidInput, InvalidVector
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=InvalidInput)
 
-OneVector = AnyArray | SparseVector | NamedVector
+OneVector = AnyArray | SparseVector
 Find = Callable[[Sequence[str]], Sequence[int]]
 """Returns the coordinates of different names; raises InvalidVector at ``(place,)``."""
 
@@ -91,13 +91,12 @@ class InputVectors:
             return space.from_sparse(self.indptr, self.coordinates(find), self.values)
         rows: list[AnyArray | SparseVector] = []
         for row, vector in enumerate(self.mixed):
-            if isinstance(vector, NamedVector):
-                try:
-                    rows.append(with_coordinates(vector, find))
-                except InvalidVector as error:
-                    raise error.at(row) from None
-            else:
+            try:
+                if isinstance(vector, SparseVector):
+                    vector = with_coordinates(vector, find)  # noqa: PLW2901
                 rows.append(vector)
+            except InvalidVector as error:
+                raise error.at(row) from None
         return space.from_items(rows)
 
     def coordinates(self, find: Find) -> AnyArray:
@@ -184,11 +183,13 @@ class InputVectors:
         indices, values = self.indices[entries], self.values[entries]
         if self.names is None:
             return SparseVector(indices, values)
-        return NamedVector([self.names[code] for code in indices.tolist()], values)
+        return named_vector([self.names[code] for code in indices.tolist()], values)
 
 
-def with_coordinates(vector: NamedVector, find: Find) -> SparseVector:
-    """Return a vector by its coordinates; raise InvalidVector at ``("names", place)`` or ``()``."""
+def with_coordinates(vector: SparseVector, find: Find) -> SparseVector:
+    """Return a vector without names; raise InvalidVector at ``("names", place)`` or ``()``."""
+    if vector.names is None:
+        return vector
     require_different_names(vector)
     try:
         return SparseVector(find(vector.names), vector.values)
@@ -196,8 +197,10 @@ def with_coordinates(vector: NamedVector, find: Find) -> SparseVector:
         raise error.at("names") from None
 
 
-def require_different_names(vector: NamedVector) -> None:
-    """Raise InvalidVector unless a vector has a name for each value, none twice."""
+def require_different_names(vector: OneVector) -> None:
+    """Raise InvalidVector unless a vector with names has one for each value, none twice."""
+    if not isinstance(vector, SparseVector) or vector.names is None:
+        return
     names, count = vector.names, len(vector.values)
     if len(names) != count:
         raise InvalidVector(

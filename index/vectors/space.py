@@ -9,14 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s
-from gcws_search.index.contracts.batches import (
-    RawBatch,
-    SparseVector,
-    VectorBatch,
-    concatenate,
-    padded_width,
-)
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s, round_up
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidVector, Loc
 from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Form, Transform
 from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms, transform_rows
@@ -314,7 +308,7 @@ class VectorSpace:
                 )
         single = norms.astype(np.float32)
         if raw.form == "dense":
-            width = padded_width(values.shape[1])
+            width = round_up(values.shape[1])
             if width > values.shape[1]:  # zeros at the end up to whole vector registers
                 padded = np.zeros((len(values), width), np.float32)
                 padded[:, : values.shape[1]] = values

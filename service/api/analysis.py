@@ -465,9 +465,8 @@ def _point_to_explain(body: ExplainedBody, limits: Settings, word: str) -> Point
 def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
     vector = vector_of(raw)
-    if isinstance(vector, ix.NamedVector):
-        with requests.place_errors(*loc):
-            ix.require_different_names(vector)
+    with requests.place_errors(*loc):
+        ix.require_different_names(vector)
     return vector
 
 
@@ -477,14 +476,14 @@ def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector
     found: list[ix.AnyArray | ix.SparseVector] = []
     both = vector_of(a), vector_of(b)
     for row, vector in enumerate(both):
-        if isinstance(vector, ix.NamedVector):
-            if not isinstance(both[1 - row], ix.NamedVector):
+        if (names := ix.names_of(vector)) is not None:
+            if ix.names_of(both[1 - row]) is None:
                 raise ix.InvalidVector(
                     expected="names in both vectors, or in none", got="them in one", loc=(row,)
                 )
             with requests.place_errors(row):
                 ix.require_different_names(vector)
-            indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in names]
             found.append(ix.SparseVector(indices, vector.values))
         else:
             found.append(vector)

@@ -136,7 +136,7 @@ def with_unknown(
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
     with place_errors(*loc):
-        vector = ix.NamedVector(body.names, body.weights)
+        vector = ix.named_vector(body.names, body.weights)
         found = ix.with_coordinates(vector, finder(collection, unknown))
     return found if unknown else None
 

@@ -209,7 +209,7 @@ def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
         mixed=[
             ix.SparseVector(indices[a:b], values[c:d])
             if names is None
-            else ix.NamedVector([names[code] for code in indices[a:b]], values[c:d])
+            else ix.named_vector([names[code] for code in indices[a:b]], values[c:d])
             for (a, b), (c, d) in borders
         ]
     )

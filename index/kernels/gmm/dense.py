@@ -2,7 +2,7 @@
 
 With S = ‖u‖₁ + ‖v‖₁ and D = ‖u − v‖₁, GMM = (S − D)/(S + D) on signed vectors as they are: no
 splitting into parts. Fast scores are float32; exact ones are sums in float64 of the float32 values.
-Rows are padded with zeros to whole registers (`padded_width`).
+Rows are padded with zeros to whole registers (`round_up`).
 
 Source: [GMM] eq. 4-6; min + max = sum and max − min = |difference| give the short form.
 """

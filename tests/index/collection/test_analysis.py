@@ -195,7 +195,7 @@ def test_nothing_is_shown_of_no_items() -> None:
 def test_unknown_names_count(rng: np.random.Generator, dim: int, transform: ix.Transform) -> None:
     collection = filled(signed(rng, 30), ix.CollectionConfig(dim=dim, transform=transform))
     collection.set_names(["acid", "body"])
-    given = ix.NamedVector(["acid", "never seen"], [1.0, 2.0])
+    given = ix.named_vector(["acid", "never seen"], [1.0, 2.0])
     found = shown(collection, [given])
     for place, score in zip(
         found.also.neighbours[0].tolist(), found.also.scores[0].tolist(), strict=True
@@ -244,7 +244,7 @@ def test_numbers_out_of_range_are_refused(params: dict[str, int], words: str) ->
     [
         (["0", "nobody"], ix.ItemNotFound, "nobody"),
         (["0", [1.0, 2.0]], ix.InvalidVector, r"also\[1\]: expected 12 values, got 2"),
-        ([ix.NamedVector(["acid", ""], [1.0, 1.0])], ix.InvalidVector, r"also\[0\]\.names\[1\]"),
+        ([ix.named_vector(["acid", ""], [1.0, 1.0])], ix.InvalidVector, r"also\[0\]\.names\[1\]"),
         ([ix.SparseVector([DIM], [1.0])], ix.InvalidVector, r"also\[0\]\.indices\[0\]"),
         (["0"] * 1001, ix.InvalidParameter, "also: expected at most 1000"),
     ],

@@ -232,7 +232,8 @@ def test_names_that_no_coordinate_has_count(
     else:
         collection.set_names(words)
         coordinates = [*range(WIDTH)]
-    query = ix.NamedVector(["new", "w1", "w3", "other"], [1.5, -1.0, 0.5, -2.0])
+    sought = ["new", "w1", "w3", "other"]
+    query = ix.named_vector(sought, [1.5, -1.0, 0.5, -2.0])
     for item in ("0", "7", "w1" if dim is None else "9"):
         why = collection.explain(query, item)
         names = {each.coordinate: each.name for each in why.coordinates}
@@ -240,9 +241,8 @@ def test_names_that_no_coordinate_has_count(
         assert len({*names}) == len(names)
         assert abs(why.shared / why.total - why.score) <= 1e-12
         assert {each.b for each in why.coordinates if each.name in ("new", "other")} == {0.0}
-        _, unknown = collection.names.find(query.names, beyond_dim=True)
+        found, unknown = collection.names.find(sought, beyond_dim=True)
         assert unknown == ["new", "other"]
-        found, _ = collection.names.find(query.names, beyond_dim=True)
         sent = ix.SparseVector(found, query.values)
         params = ix.SearchParams(limit=1000, recall=1.0)
         if dim is None:
@@ -250,7 +250,7 @@ def test_names_that_no_coordinate_has_count(
         else:
             result = collection.search_with_unknown(sent, params)[0]
         assert dict(zip(result.ids, result.scores, strict=True))[item] == why.score
-    both = collection.explain(query, ix.NamedVector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
+    both = collection.explain(query, ix.named_vector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
     shared = {each.name: (each.min > 0, each.a != 0, each.b != 0) for each in both.coordinates}
     assert shared == {
         "new": (False, True, False),
@@ -272,12 +272,12 @@ def test_what_cannot_be_explained_says_which_vector_it_is() -> None:
         ([1.0, 2.0], ("b", "vector")),
         ([1.0, np.nan, 2.0], ("b", "vector", 1)),
         (ix.SparseVector([0, 3], [1.0, 1.0]), ("b", "vector", "indices", 1)),
-        (ix.NamedVector(["x"], [1.0]), ("b", "vector", "names", 0)),
+        (ix.named_vector(["x"], [1.0]), ("b", "vector", "names", 0)),
     ):
         with pytest.raises(ix.InvalidVector) as error:
             collection.explain("0", bad)
         assert error.value.loc == loc
     collection.set_names(["x", "y", "z"])
     with pytest.raises(ix.InvalidVector) as error:
-        collection.explain(ix.NamedVector(["x"], [1.0]), ix.NamedVector(["x", ""], [1.0, 1.0]))
+        collection.explain(ix.named_vector(["x"], [1.0]), ix.named_vector(["x", ""], [1.0, 1.0]))
     assert error.value.loc == ("b", "vector", "names", 1)

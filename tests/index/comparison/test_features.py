@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.harness.engine import row_hits
 from gcws_search.index.backends import FeatureBackend
-from gcws_search.index.comparison.features import FeatureState
+from gcws_search.index.comparison.features import FeatureState, map_rows
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -78,7 +78,7 @@ def estimates(index: SmallIndex, queries: Rows) -> Doubles:
     made = state_of(index).map
     assert made is not None
     left, right = (
-        made.transform(batch).astype(np.float64)
+        map_rows(made, batch).astype(np.float64)
         for batch in (index.prepare(queries), index.rows.view())
     )
     return np.asarray(left @ right.T)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.comparison.features import FourierMap
+from gcws_search.index.comparison.features import FourierMap, map_rows
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.kernels.hashing.fourier import fill_normals, fill_phases
@@ -19,6 +19,7 @@ from tests.support.data.adapters import (
     signed_rows,
     space_of,
 )
+from tests.support.data.generated import Floats
 from tests.support.reference import fourier as theory, mathematics
 from tests.support.statistics import SIGMAS
 
@@ -31,6 +32,10 @@ def made_map(kind: FourierKind, dim: int | None, *, threads: int = 1, **more: fl
     width = -(-dim // 16) * 16 if dim is not None and dense else None
     params = FourierParams(kind=kind, **{"features": 64, **more})  # type: ignore[arg-type]
     return FourierMap(params, width, Workers(threads))
+
+
+def features_of(own_map: FourierMap, batch: VectorBatch) -> Floats:
+    return map_rows(own_map, batch)[:, : own_map.width]
 
 
 def rows_of(rng: np.random.Generator, n: int, dim: int) -> list[dict[int, float]]:
@@ -70,7 +75,7 @@ def test_features_are_those_of_the_formulas(
     dim = 37
     space = space_of(dim)
     batch = space.prepare(space.from_dense(rng.standard_normal((61, dim)).astype(np.float32)))
-    made = made_map(kind, dim, features=features, gamma=gamma, seed=5).transform(batch)
+    made = features_of(made_map(kind, dim, features=features, gamma=gamma, seed=5), batch)
     assert made.shape == (61, features)
     assert made.dtype == np.float32
     expected = plain_features(batch, kind, features=features, gamma=gamma, seed=5)
@@ -91,15 +96,15 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
     vectors = rows_of(rng, 103, dim)
     space = space_of(dim)
     batch = space.prepare(space.from_dense(dense_of(vectors, dim)))
-    expected = made_map(kind, dim, features=features).transform(batch)
+    expected = features_of(made_map(kind, dim, features=features), batch)
     for threads in (1, 2, 3):
         for other in (dim, LARGE_DIM, None):
             maker = made_map(kind, other, threads=threads, features=features)
             same = prepared(space_of(other), vectors)
-            made = maker.transform(same)
+            made = features_of(maker, same)
             np.testing.assert_allclose(made, expected, atol=2e-6)
-            np.testing.assert_array_equal(maker.transform(same[7:8]), made[7:8])
-            np.testing.assert_array_equal(maker.transform(same[60:]), made[60:])
+            np.testing.assert_array_equal(features_of(maker, same[7:8]), made[7:8])
+            np.testing.assert_array_equal(features_of(maker, same[60:]), made[60:])
 
 
 @pytest.mark.parametrize("dim", [24, None])
@@ -108,22 +113,22 @@ def test_features_do_not_depend_on_the_length_of_a_vector(
 ) -> None:
     vectors = rows_of(rng, 9, 24)
     maker = made_map("nrff", dim)
-    expected = maker.transform(prepared(space_of(dim), vectors))
+    expected = features_of(maker, prepared(space_of(dim), vectors))
     for factor in (2.0**-100, 2.0**90):
         scaled = [{i: x * factor for i, x in row.items()} for row in vectors]
-        made = maker.transform(prepared(space_of(dim), scaled))
+        made = features_of(maker, prepared(space_of(dim), scaled))
         np.testing.assert_array_equal(made, expected)
 
 
 def test_features_differ_between_seeds(rng: np.random.Generator) -> None:
     batch = prepared(space_of(24), rows_of(rng, 5, 24))
-    one, other = (made_map("rff", 24, seed=seed).transform(batch) for seed in (0, 1))
+    one, other = (features_of(made_map("rff", 24, seed=seed), batch) for seed in (0, 1))
     assert np.mean(one == other) < 0.01
 
 
 @pytest.mark.parametrize("dim", [24, None])
 def test_no_vectors_have_no_features(dim: int | None) -> None:
-    assert made_map("nrff", dim).transform(prepared(space_of(dim), [])).shape == (0, 64)
+    assert features_of(made_map("nrff", dim), prepared(space_of(dim), [])).shape == (0, 64)
 
 
 # --- the numbers drawn -------------------------------------------------------------------------
@@ -173,7 +178,7 @@ def estimates(kind: FourierKind, rho: float, gamma: float) -> Doubles:
     pair = np.array([[1.0, 0.0], [rho, math.sqrt(1 - rho**2)]])
     batch = space.prepare(space.from_dense(pair))
     made = [
-        made_map(kind, 2, features=FEATURES, gamma=gamma, seed=seed).transform(batch)
+        features_of(made_map(kind, 2, features=FEATURES, gamma=gamma, seed=seed), batch)
         for seed in range(SEEDS)
     ]
     return np.array([float(a.astype(np.float64) @ b) for a, b in made])

@@ -5,11 +5,12 @@ import numpy.typing as npt
 import orjson
 import pytest
 
-from gcws_search.index.comparison.features import NystroemMap
+from gcws_search.index.comparison.features import NystroemMap, map_rows
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import NystroemKind, NystroemParams
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import LARGE_DIM, dense_of, prepared, signed_row, space_of
+from tests.support.data.generated import Floats
 from tests.support.reference import fourier as theory, mathematics
 
 KINDS: tuple[NystroemKind, ...] = ("gmm_nystroem", "rbf_nystroem")
@@ -20,6 +21,10 @@ Doubles = npt.NDArray[np.float64]
 
 def params_of(kind: NystroemKind, gamma: float = 1.5) -> NystroemParams:
     return NystroemParams(kind=kind, gamma=gamma)
+
+
+def features_of(own_map: NystroemMap, batch: VectorBatch) -> Floats:
+    return map_rows(own_map, batch)[:, : own_map.width]
 
 
 def rows_of(rng: np.random.Generator, n: int) -> list[Row]:
@@ -62,7 +67,7 @@ def test_products_are_exact_when_all_rows_are_landmarks(
     batch = batch_of(rows_of(rng, 60), dim)
     made = NystroemMap(params_of(kind), batch)
     assert made.width == 60
-    features = made.transform(batch)
+    features = features_of(made, batch)
     assert features.shape == (60, 60)
     assert features.dtype == np.float32
     # Features are rounded to float32: half a unit each, of rows of length 1.
@@ -78,7 +83,7 @@ def test_eigenvalues_at_round_off_are_dropped(
     batch = batch_of([*some, *some, *some[:5]], dim)
     made = NystroemMap(params_of(kind), batch)
     assert made.width == 12
-    features = made.transform(batch)
+    features = features_of(made, batch)
     assert np.isfinite(features).all()
     np.testing.assert_allclose(products(features), exact(kind, batch), atol=4e-7)
 
@@ -87,7 +92,7 @@ def test_a_smooth_kernel_keeps_what_is_above_round_off_alone(rng: np.random.Gene
     batch = batch_of(rows_of(rng, 80), DIM)
     made = NystroemMap(params_of("rbf_nystroem", gamma=1e-8), batch)
     assert made.width == 1 + DIM  # γρ is linear in the vector, γ²ρ² is below round-off
-    features = made.transform(batch)
+    features = features_of(made, batch)
     np.testing.assert_allclose(products(features), exact("rbf_nystroem", batch, 1e-8), atol=4e-7)
 
 
@@ -96,7 +101,7 @@ def test_products_are_those_of_the_projection_onto_the_landmarks(
     rng: np.random.Generator, kind: NystroemKind
 ) -> None:
     batch = batch_of(rows_of(rng, 50), DIM)
-    features = NystroemMap(params_of(kind), batch[:20]).transform(batch)
+    features = features_of(NystroemMap(params_of(kind), batch[:20]), batch)
     kernel = exact(kind, batch)
     cross = kernel[:, :20]
     projected = cross @ np.linalg.solve(kernel[:20, :20], cross.T)
@@ -113,16 +118,16 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
     rows = rows_of(rng, 90)
     space = space_of(DIM)
     batch = space.prepare(space.from_dense(dense_of(rows, DIM)))
-    expected = products(NystroemMap(params_of(kind), batch[:25]).transform(batch))
+    expected = products(features_of(NystroemMap(params_of(kind), batch[:25]), batch))
     for threads in (1, 2):
         for dim in (DIM, LARGE_DIM, None):
             same = batch_of(rows, dim)
             made = NystroemMap(params_of(kind), same[:25], Workers(threads))
-            features = made.transform(same)
+            features = features_of(made, same)
             # Signs of eigenvectors, and bases of equal ones, are arbitrary; products are not.
             np.testing.assert_allclose(products(features), expected, atol=1e-6)
-            np.testing.assert_allclose(made.transform(same[7:8]), features[7:8], atol=1e-6)
-            assert made.transform(same[:0]).shape == (0, made.width)
+            np.testing.assert_allclose(features_of(made, same[7:8]), features[7:8], atol=1e-6)
+            assert features_of(made, same[:0]).shape == (0, made.width)
 
 
 @pytest.mark.parametrize("dim", [DIM, None])
@@ -134,7 +139,7 @@ def test_what_was_learned_comes_back_from_its_notes(
     made = NystroemMap(params_of(kind), batch[10:30])
     notes = orjson.loads(orjson.dumps(made.to_notes()))
     again = NystroemMap.from_notes(params_of(kind), notes, dim, space_of(dim).form)
-    np.testing.assert_array_equal(again.transform(batch), made.transform(batch))
+    np.testing.assert_array_equal(features_of(again, batch), features_of(made, batch))
     assert again.to_notes() == made.to_notes()
     assert again.nbytes == made.nbytes > 0
 

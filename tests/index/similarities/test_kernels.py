@@ -130,7 +130,7 @@ def test_numbers_of_any_size_are_compared() -> None:
         ("laplace", {"scale": -1}, "scale", "above 0, at most 1e+09"),
         ("gaussian", {"scale": math.inf}, "scale", "above 0"),
         ("polya", {"distribution": "cauchy"}, "distribution", "half_normal"),
-        ("polya", {"distribution": 3}, "distribution", "a distribution"),
+        ("polya", {"distribution": 3}, "distribution", "half_normal"),
         ("polya", {"shape": 0}, "shape", "above 0, at most 1e+06"),
         ("polya", {"shape": "2"}, "shape", "a number"),
         ("polya", {"distribution": "nakagami", "shape": 0.4}, "shape", "0.5 to"),

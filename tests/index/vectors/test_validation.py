@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from gcws_search.index.contracts.batches import NamedVector, SparseVector
+from gcws_search.index.contracts.batches import SparseVector, named_vector
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.vectors.inputs import InputVectors, OneVector
 from gcws_search.index.vectors.space import VectorSpace
@@ -157,13 +157,13 @@ def test_a_bad_row_among_vectors_of_several_forms_is_told_by_its_number(row: int
                 raise InvalidVector(expected="a name of a coordinate", got=name, loc=(place,))
         return [known[name] for name in names]
 
-    good: list[OneVector] = [np.ones(DIM), NamedVector(["a"], [1]), SparseVector([3], [1]),
-                             NamedVector(["b", "a"], [1, 2])]  # fmt: skip
+    good: list[OneVector] = [np.ones(DIM), named_vector(["a"], [1]), SparseVector([3], [1]),
+                             named_vector(["b", "a"], [1, 2])]  # fmt: skip
     assert len(InputVectors(mixed=good).check(space_of(DIM), find)) == len(good)
     bad: list[tuple[OneVector, tuple[str | int, ...]]] = [
-        (NamedVector(["a", "a"], [1, 2]), ("names", 1)),
-        (NamedVector(["a", "z"], [1, 2]), ("names", 1)),
-        (NamedVector(["a", "b"], [1]), ()),
+        (named_vector(["a", "a"], [1, 2]), ("names", 1)),
+        (named_vector(["a", "z"], [1, 2]), ("names", 1)),
+        (named_vector(["a", "b"], [1]), ()),
         (SparseVector([3, 3], [1, 2]), ("indices",)),
     ]
     for vector, place in bad:
