@@ -476,14 +476,14 @@ def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector
     found: list[ix.AnyArray | ix.SparseVector] = []
     both = vector_of(a), vector_of(b)
     for row, vector in enumerate(both):
-        if (names := ix.names_of(vector)) is not None:
+        if isinstance(vector, ix.SparseVector) and vector.names is not None:
             if ix.names_of(both[1 - row]) is None:
                 raise ix.InvalidVector(
                     expected="names in both vectors, or in none", got="them in one", loc=(row,)
                 )
             with requests.place_errors(row):
                 ix.require_different_names(vector)
-            indices = [coordinates.setdefault(name, len(coordinates)) for name in names]
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
             found.append(ix.SparseVector(indices, vector.values))
         else:
             found.append(vector)

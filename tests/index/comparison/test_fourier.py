@@ -13,13 +13,14 @@ from gcws_search.index.kernels.hashing.fourier import fill_normals, fill_phases
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import (
     LARGE_DIM,
+    batch_of,
     dense_of,
     full_sketch,
     prepared,
     signed_rows,
     space_of,
 )
-from tests.support.data.generated import Floats
+from tests.support.data.generated import Floats, mappings
 from tests.support.reference import fourier as theory, mathematics
 from tests.support.statistics import SIGMAS
 
@@ -36,13 +37,6 @@ def made_map(kind: FourierKind, dim: int | None, *, threads: int = 1, **more: fl
 
 def features_of(own_map: FourierMap, batch: VectorBatch) -> Floats:
     return map_rows(own_map, batch)[:, : own_map.width]
-
-
-def rows_of(rng: np.random.Generator, n: int, dim: int) -> list[dict[int, float]]:
-    return [
-        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.7 or i == 0}
-        for row in rng.standard_normal((n, dim)).astype(np.float32)
-    ]
 
 
 def plain_features(
@@ -73,8 +67,7 @@ def test_features_are_those_of_the_formulas(
     rng: np.random.Generator, kind: FourierKind, features: int, gamma: float
 ) -> None:
     dim = 37
-    space = space_of(dim)
-    batch = space.prepare(space.from_dense(rng.standard_normal((61, dim)).astype(np.float32)))
+    batch = batch_of(rng.standard_normal((61, dim)))
     made = features_of(made_map(kind, dim, features=features, gamma=gamma, seed=5), batch)
     assert made.shape == (61, features)
     assert made.dtype == np.float32
@@ -93,9 +86,8 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
     rng: np.random.Generator, kind: FourierKind, features: int
 ) -> None:
     dim = 50
-    vectors = rows_of(rng, 103, dim)
-    space = space_of(dim)
-    batch = space.prepare(space.from_dense(dense_of(vectors, dim)))
+    vectors = mappings(rng, 103, dim)
+    batch = batch_of(dense_of(vectors, dim))
     expected = features_of(made_map(kind, dim, features=features), batch)
     for threads in (1, 2, 3):
         for other in (dim, LARGE_DIM, None):
@@ -105,30 +97,20 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
             np.testing.assert_allclose(made, expected, atol=2e-6)
             np.testing.assert_array_equal(features_of(maker, same[7:8]), made[7:8])
             np.testing.assert_array_equal(features_of(maker, same[60:]), made[60:])
+            assert features_of(maker, same[:0]).shape == (0, features)
 
 
 @pytest.mark.parametrize("dim", [24, None])
 def test_features_do_not_depend_on_the_length_of_a_vector(
     rng: np.random.Generator, dim: int | None
 ) -> None:
-    vectors = rows_of(rng, 9, 24)
+    vectors = mappings(rng, 9, 24)
     maker = made_map("nrff", dim)
     expected = features_of(maker, prepared(space_of(dim), vectors))
     for factor in (2.0**-100, 2.0**90):
         scaled = [{i: x * factor for i, x in row.items()} for row in vectors]
         made = features_of(maker, prepared(space_of(dim), scaled))
         np.testing.assert_array_equal(made, expected)
-
-
-def test_features_differ_between_seeds(rng: np.random.Generator) -> None:
-    batch = prepared(space_of(24), rows_of(rng, 5, 24))
-    one, other = (features_of(made_map("rff", 24, seed=seed), batch) for seed in (0, 1))
-    assert np.mean(one == other) < 0.01
-
-
-@pytest.mark.parametrize("dim", [24, None])
-def test_no_vectors_have_no_features(dim: int | None) -> None:
-    assert features_of(made_map("nrff", dim), prepared(space_of(dim), [])).shape == (0, 64)
 
 
 # --- the numbers drawn -------------------------------------------------------------------------
@@ -174,9 +156,7 @@ SEEDS = 3000
 
 def estimates(kind: FourierKind, rho: float, gamma: float) -> Doubles:
     """Return the estimate of the kernel of two vectors of cosine ``rho`` for many seeds."""
-    space = space_of(2)
-    pair = np.array([[1.0, 0.0], [rho, math.sqrt(1 - rho**2)]])
-    batch = space.prepare(space.from_dense(pair))
+    batch = batch_of(np.array([[1.0, 0.0], [rho, math.sqrt(1 - rho**2)]]))
     made = [
         features_of(made_map(kind, 2, features=FEATURES, gamma=gamma, seed=seed), batch)
         for seed in range(SEEDS)
@@ -222,8 +202,7 @@ def test_collisions_of_gcws_estimate_rbf_with_the_variance_of_theory(
     samples, seeds = 1024, 1200
     rows = rng.standard_normal((2, 8)).astype(np.float32)
     rows[1] += 2 * rows[0]
-    space = space_of(8)
-    batch = space.prepare(space.from_dense(rows))
+    batch = batch_of(rows)
     rho = theory.cosine_of_gmm(mathematics.gmm(*signed_rows(batch)))
     share = np.empty(seeds)
     for seed in range(seeds):

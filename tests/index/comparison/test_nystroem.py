@@ -1,5 +1,7 @@
 """Nyström features: right for landmarks, a projection for all else, alike dense and sparse."""
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import orjson
@@ -9,9 +11,9 @@ from gcws_search.index.comparison.features import NystroemMap, map_rows
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import NystroemKind, NystroemParams
 from gcws_search.index.threads import Workers
-from tests.support.data.adapters import LARGE_DIM, dense_of, prepared, signed_row, space_of
-from tests.support.data.generated import Floats
-from tests.support.reference import fourier as theory, mathematics
+from tests.support.data.adapters import LARGE_DIM, batch_of, csr_of, dense_of, signed_rows, space_of
+from tests.support.data.generated import Floats, mappings
+from tests.support.reference import kernels, mathematics
 
 KINDS: tuple[NystroemKind, ...] = ("gmm_nystroem", "rbf_nystroem")
 DIM = 30
@@ -28,30 +30,14 @@ def features_of(own_map: NystroemMap, batch: VectorBatch) -> Floats:
 
 
 def rows_of(rng: np.random.Generator, n: int) -> list[Row]:
-    return [
-        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.4 or i == 3}
-        for row in rng.standard_normal((n, DIM)).astype(np.float32)
-    ]
-
-
-def batch_of(rows: list[Row], dim: int | None) -> VectorBatch:
-    return prepared(space_of(dim), rows)
+    return mappings(rng, n, DIM, 0.4)
 
 
 def exact(kind: NystroemKind, batch: VectorBatch, gamma: float = 1.5) -> Doubles:
     """Return the kernel matrix by the definitions."""
-    n = len(batch)
-    rows = [signed_row(batch, i) for i in range(n)]
-    made = np.empty((n, n))
-    for i, u in enumerate(rows):
-        for j, v in enumerate(rows):
-            if kind == "gmm_nystroem":
-                made[i, j] = mathematics.gmm(u, v)
-                continue
-            norms = [sum(x * x for x in row.values()) ** 0.5 for row in (u, v)]
-            rho = sum(x * v.get(d, 0.0) for d, x in u.items()) / (norms[0] * norms[1])
-            made[i, j] = theory.rbf(rho, gamma)
-    return made
+    rbf = partial(kernels.kernel, "rbf", gamma=gamma)
+    value, rows = (mathematics.gmm if kind == "gmm_nystroem" else rbf), signed_rows(batch)
+    return np.array([[value(u, v) for v in rows] for u in rows])
 
 
 def products(features: npt.NDArray[np.float32]) -> Doubles:
@@ -64,7 +50,7 @@ def products(features: npt.NDArray[np.float32]) -> Doubles:
 def test_products_are_exact_when_all_rows_are_landmarks(
     rng: np.random.Generator, kind: NystroemKind, dim: int | None
 ) -> None:
-    batch = batch_of(rows_of(rng, 60), dim)
+    batch = batch_of(csr_of(rows_of(rng, 60)), dim)
     made = NystroemMap(params_of(kind), batch)
     assert made.width == 60
     features = features_of(made, batch)
@@ -80,7 +66,7 @@ def test_eigenvalues_at_round_off_are_dropped(
     rng: np.random.Generator, kind: NystroemKind, dim: int | None
 ) -> None:
     some = rows_of(rng, 12)
-    batch = batch_of([*some, *some, *some[:5]], dim)
+    batch = batch_of(csr_of([*some, *some, *some[:5]]), dim)
     made = NystroemMap(params_of(kind), batch)
     assert made.width == 12
     features = features_of(made, batch)
@@ -89,7 +75,7 @@ def test_eigenvalues_at_round_off_are_dropped(
 
 
 def test_a_smooth_kernel_keeps_what_is_above_round_off_alone(rng: np.random.Generator) -> None:
-    batch = batch_of(rows_of(rng, 80), DIM)
+    batch = batch_of(csr_of(rows_of(rng, 80)), DIM)
     made = NystroemMap(params_of("rbf_nystroem", gamma=1e-8), batch)
     assert made.width == 1 + DIM  # γρ is linear in the vector, γ²ρ² is below round-off
     features = features_of(made, batch)
@@ -100,7 +86,7 @@ def test_a_smooth_kernel_keeps_what_is_above_round_off_alone(rng: np.random.Gene
 def test_products_are_those_of_the_projection_onto_the_landmarks(
     rng: np.random.Generator, kind: NystroemKind
 ) -> None:
-    batch = batch_of(rows_of(rng, 50), DIM)
+    batch = batch_of(csr_of(rows_of(rng, 50)), DIM)
     features = features_of(NystroemMap(params_of(kind), batch[:20]), batch)
     kernel = exact(kind, batch)
     cross = kernel[:, :20]
@@ -116,12 +102,11 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
     rng: np.random.Generator, kind: NystroemKind
 ) -> None:
     rows = rows_of(rng, 90)
-    space = space_of(DIM)
-    batch = space.prepare(space.from_dense(dense_of(rows, DIM)))
+    batch = batch_of(dense_of(rows, DIM))
     expected = products(features_of(NystroemMap(params_of(kind), batch[:25]), batch))
     for threads in (1, 2):
         for dim in (DIM, LARGE_DIM, None):
-            same = batch_of(rows, dim)
+            same = batch_of(csr_of(rows), dim)
             made = NystroemMap(params_of(kind), same[:25], Workers(threads))
             features = features_of(made, same)
             # Signs of eigenvectors, and bases of equal ones, are arbitrary; products are not.
@@ -135,7 +120,7 @@ def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
 def test_what_was_learned_comes_back_from_its_notes(
     rng: np.random.Generator, kind: NystroemKind, dim: int | None
 ) -> None:
-    batch = batch_of(rows_of(rng, 40), dim)
+    batch = batch_of(csr_of(rows_of(rng, 40)), dim)
     made = NystroemMap(params_of(kind), batch[10:30])
     notes = orjson.loads(orjson.dumps(made.to_notes()))
     again = NystroemMap.from_notes(params_of(kind), notes, dim, space_of(dim).form)
@@ -161,7 +146,7 @@ def test_what_was_learned_comes_back_from_its_notes(
 def test_notes_that_are_none_are_refused(
     rng: np.random.Generator, dim: int | None, damage: dict[str, object]
 ) -> None:
-    made = NystroemMap(params_of("gmm_nystroem"), batch_of(rows_of(rng, 5), dim))
+    made = NystroemMap(params_of("gmm_nystroem"), batch_of(csr_of(rows_of(rng, 5)), dim))
     params, sound, form = params_of("gmm_nystroem"), made.to_notes(), space_of(dim).form
     assert NystroemMap.from_notes(params, sound, dim, form).width == made.width
     with pytest.raises(ValueError):  # noqa: PT011 (whatever it says)

@@ -121,14 +121,6 @@ def test_a_row_of_zeros_has_features(rng: np.random.Generator, maker: Maker) -> 
         assert (np.abs(made).sum(axis=1) > 0).sum() == 27
 
 
-@every_maker
-def test_columns_have_names(rng: np.random.Generator, maker: Maker) -> None:
-    fitted = clone(maker).fit(signed(rng, 30))
-    called = fitted.get_feature_names_out()
-    assert len(set(called)) == fitted.transform(signed(rng, 2)).shape[1]
-    assert called[0] == type(maker).__name__.lower() + "0"
-
-
 @pytest.mark.parametrize(
     ("maker", "word"),
     [

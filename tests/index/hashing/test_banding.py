@@ -19,7 +19,14 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Signatures
 from tests.support.data import generated
-from tests.support.data.adapters import LARGE_DIM, dense_of, full_sketch, prepared, space_of
+from tests.support.data.adapters import (
+    LARGE_DIM,
+    batch_of,
+    dense_of,
+    full_sketch,
+    prepared,
+    space_of,
+)
 from tests.support.index.small_index import Rows, SmallIndex
 from tests.support.reference import mathematics
 from tests.support.statistics import SIGMAS, assert_proportion
@@ -121,16 +128,8 @@ def pair_of(rng: np.random.Generator) -> tuple[list[dict[int, float]], float]:
 def pair_keys(plan: BandPlan, rows: list[dict[int, float]], seeds: range) -> npt.NDArray[np.uint64]:
     """Return the (2, bands · seeds) keys of a pair under independent seeds."""
     batch = prepared(space_of(DIM), rows)
-    found = []
-    for seed in seeds:
-        signatures = full_sketch(batch, seed=seed, samples=plan.samples)
-        wanted = plan.samples
-        cut = Signatures(
-            np.ascontiguousarray(signatures.slots[:, :wanted]),
-            np.ascontiguousarray(signatures.levels[:, :wanted]),
-        )
-        found.append(plan.keys(cut))
-    return np.concatenate(found, axis=1)
+    sketches = (full_sketch(batch, seed=seed, samples=plan.samples) for seed in seeds)
+    return np.concatenate([plan.keys(each) for each in sketches], axis=1)
 
 
 @pytest.mark.parametrize("width", [1, 3, 6])
@@ -204,13 +203,6 @@ def gcws(dim: int | None, params: GcwsParams, *, threads: int = 1) -> GcwsBacken
     return backend
 
 
-def vectors_of(rng: np.random.Generator, n: int) -> list[Vector]:
-    return [
-        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.7 or i == 0}
-        for row in rng.standard_normal((n, WIDTH)).astype(np.float32)
-    ]
-
-
 def codes_of(backend: GcwsBackend, batch: VectorBatch) -> npt.NDArray[np.uint16]:
     codes = backend.sketch(batch, "b_bit")
     assert not isinstance(codes, Signatures)
@@ -224,9 +216,8 @@ def codes_of(backend: GcwsBackend, batch: VectorBatch) -> npt.NDArray[np.uint16]
 def test_codes_are_the_same_dense_and_sparse_alone_and_in_a_batch_on_any_threads(
     rng: np.random.Generator, params: GcwsParams
 ) -> None:
-    vectors = vectors_of(rng, 700)
-    space = space_of(WIDTH)
-    expected = gcws(WIDTH, params).encode(space.prepare(space.from_dense(dense_of(vectors, WIDTH))))
+    vectors = generated.mappings(rng, 700, WIDTH)
+    expected = gcws(WIDTH, params).encode(batch_of(dense_of(vectors, WIDTH)))
     assert expected.shape == (700, params.bands)
     assert expected.dtype == np.uint64
     for threads in (1, 2, 3):
@@ -237,10 +228,11 @@ def test_codes_are_the_same_dense_and_sparse_alone_and_in_a_batch_on_any_threads
             np.testing.assert_array_equal(backend.encode(batch), expected)
             np.testing.assert_array_equal(backend.encode(batch[3:4]), expected[3:4])
             np.testing.assert_array_equal(backend.encode(batch[300:]), expected[300:])
+            assert backend.encode(batch[:0]).shape == (0, params.bands)
 
 
 def test_codes_differ_between_seeds_and_encodings(rng: np.random.Generator) -> None:
-    batch = prepared(space_of(WIDTH), vectors_of(rng, 20))
+    batch = prepared(space_of(WIDTH), generated.mappings(rng, 20, WIDTH))
     encodings: tuple[Encoding, ...] = ("full", "zero_bit", "b_bit")
     codes = [
         gcws(WIDTH, GcwsParams(bands=4, seed=seed, encoding=encoding)).encode(batch)
@@ -252,18 +244,12 @@ def test_codes_differ_between_seeds_and_encodings(rng: np.random.Generator) -> N
             assert np.all(one != other)
 
 
-def test_encoding_nothing_gives_no_codes() -> None:
-    for dim in (WIDTH, None):
-        backend = gcws(dim, GcwsParams(bands=4))
-        assert backend.encode(prepared(space_of(dim), [])).shape == (0, 4)
-
-
 @pytest.mark.parametrize("dim", [WIDTH, LARGE_DIM, None])
 @pytest.mark.parametrize("params", [GcwsParams(bands=5), GcwsParams(bands=3, band_width=3)])
 def test_a_sketch_shows_the_samples_that_are_banded(
     rng: np.random.Generator, dim: int | None, params: GcwsParams
 ) -> None:
-    batch = prepared(space_of(dim), vectors_of(rng, 30))
+    batch = prepared(space_of(dim), generated.mappings(rng, 30, WIDTH))
     backend = gcws(dim, params)
     full = backend.sketch(batch, "full")
     zero_bit = backend.sketch(batch, "zero_bit")
@@ -329,9 +315,7 @@ def test_memory_and_statistics_are_told(rng: np.random.Generator, dim: int | Non
 def test_keys_of_one_table_say_nothing_of_another(rng: np.random.Generator) -> None:
     """Bands are independent: matches of one pair in two tables are uncorrelated."""
     u = rng.standard_normal(WIDTH)
-    pair = np.stack([u, u + 0.3 * rng.standard_normal(WIDTH)]).astype(np.float32)
-    space = space_of(WIDTH)
-    batch = space.prepare(space.from_dense(pair))
+    batch = batch_of(np.stack([u, u + 0.3 * rng.standard_normal(WIDTH)]))
     matches = []
     for seed in range(800):
         keys = gcws(WIDTH, GcwsParams(bands=8, band_width=2, seed=seed)).encode(batch)

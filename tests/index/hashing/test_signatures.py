@@ -14,6 +14,8 @@ from tests.support.data.adapters import (
     LARGE_DIM,
     HashParameters,
     Sketch,
+    batch_of,
+    dense_of,
     full_sketch,
     hash_parameters,
     prepared,
@@ -42,11 +44,7 @@ def assert_same(a: Sketch, b: Sketch) -> None:
 def test_a_vector_has_one_signature_whether_sent_dense_or_sparse_in_any_space(
     rows: list[Vector],
 ) -> None:
-    dense_rows = np.zeros((len(rows), DIM), np.float32)
-    for i, row in enumerate(rows):
-        dense_rows[i, list(row)] = list(row.values())
-    space = space_of(DIM)
-    sent_dense = full_sketch(space.prepare(space.from_dense(dense_rows)), seed=9, samples=64)
+    sent_dense = full_sketch(batch_of(dense_of(rows, DIM)), seed=9, samples=64)
     for dim in (DIM, 4096, LARGE_DIM, None):
         assert_same(full_sketch(prepared(space_of(dim), rows), seed=9, samples=64), sent_dense)
 

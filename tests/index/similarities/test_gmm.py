@@ -8,7 +8,7 @@ from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidVector
 from gcws_search.index.similarities import gmm, gmm_matrix, gmm_rows, similarity
 from tests.support.data import generated
-from tests.support.data.adapters import LARGE_DIM, from_csr, prepared, signed_rows, space_of
+from tests.support.data.adapters import LARGE_DIM, batch_of, prepared, signed_rows, space_of
 from tests.support.data.strategies import ordinary_values, sparse_vectors
 from tests.support.reference import mathematics
 
@@ -58,11 +58,9 @@ def test_pairs_rows_and_blocks_agree_with_the_definition(
 @pytest.mark.parametrize("dim", [37, LARGE_DIM])
 def test_a_block_of_many_rows_is_every_pair(rng: np.random.Generator, dim: int) -> None:
     rows, others = generated.clustered(rng, 60, 23, dim=37)
-    space = space_of(dim)
-    if dim == 37:
-        a, b = (space.prepare(space.from_dense(x)) for x in (rows, others))
-    else:
-        a, b = (space.prepare(from_csr(space, generated.sparse_of(x))) for x in (rows, others))
+    a, b = (
+        batch_of(each if dim == 37 else generated.sparse_of(each), dim) for each in (rows, others)
+    )
     truth = [[mathematics.gmm(u, v) for v in signed_rows(b)] for u in signed_rows(a)]
     np.testing.assert_allclose(gmm_matrix(a, b), truth, atol=FLOAT32_RELATIVE)
     for i in (0, 59):
@@ -83,12 +81,11 @@ def test_coordinates_that_share_a_place_of_a_table_are_told_apart(rng: np.random
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 31, 32, 33, 48, 1000])
 def test_no_coordinate_is_lost_at_any_width(rng: np.random.Generator, width: int) -> None:
-    space = space_of(width)
-    ones = space.prepare(space.from_dense(np.ones((1, width))))
+    ones = batch_of(np.ones((1, width)))
     for i in {0, width // 2, width - 1}:
         row = np.ones((1, width))
         row[0, i] = 3.0
-        other = space.prepare(space.from_dense(row))
+        other = batch_of(row)
         assert gmm(ones, other) == pytest.approx(width / (width + 2), rel=RELATIVE)
         assert gmm_matrix(ones, other)[0, 0] == pytest.approx(width / (width + 2), rel=1e-6)
 

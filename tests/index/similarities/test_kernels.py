@@ -26,7 +26,7 @@ from gcws_search.index.similarities import (
     score,
 )
 from tests.support.data import generated
-from tests.support.data.adapters import LARGE_DIM, from_csr, signed_rows, space_of
+from tests.support.data.adapters import LARGE_DIM, batch_of, signed_rows
 from tests.support.reference import kernels, mathematics
 
 PARAMS: dict[str, dict[str, float]] = {
@@ -41,11 +41,10 @@ RELATIVE = 1e-9
 
 def rows_of(rng: np.random.Generator, *, dense: bool) -> tuple[VectorBatch, VectorBatch]:
     rows, others = generated.clustered(rng, 30, 7, dim=37)
-    space = space_of(37 if dense else LARGE_DIM)
     if dense:
-        return space.prepare(space.from_dense(rows)), space.prepare(space.from_dense(others))
-    sparse, others_sparse = (generated.sparse_of(x) for x in (rows, others))
-    return space.prepare(from_csr(space, sparse)), space.prepare(from_csr(space, others_sparse))
+        return batch_of(rows), batch_of(others)
+    one, other = (batch_of(generated.sparse_of(each), LARGE_DIM) for each in (rows, others))
+    return one, other
 
 
 @pytest.mark.parametrize("dense", [True, False])

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from numba import njit
 
-from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import (
     BYTES,
@@ -26,8 +24,7 @@ from gcws_search.index.vectors.quantization import (
     choose_quantizer,
     dimension,
 )
-from gcws_search.index.vectors.space import VectorSpace
-from tests.support.data.adapters import from_csr
+from tests.support.data.adapters import batch_of
 from tests.support.data.generated import Csr, Floats
 from tests.support.reference import mathematics
 
@@ -59,16 +56,6 @@ def scores_of(view: QuantizedView, row: int) -> list[float]:
     return scores
 
 
-def dense(rows: Floats) -> VectorBatch:
-    space = VectorSpace.of(CollectionConfig(dim=rows.shape[1]))
-    return space.prepare(space.from_dense(rows))
-
-
-def sparse(rows: Csr) -> VectorBatch:
-    space = VectorSpace.of(CollectionConfig(dim=None))
-    return space.prepare(from_csr(space, rows))
-
-
 @pytest.mark.parametrize("dim", [1, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 784])
 @pytest.mark.parametrize("quantizer", RANGES, ids=["signed bytes", "bytes", "shorts"])
 def test_a_quick_score_is_that_of_the_rounded_rows(
@@ -79,7 +66,7 @@ def test_a_quick_score_is_that_of_the_rounded_rows(
     rows[:3] *= 30  # cut off
     rows[3] = 1e-3 * rng.random(dim)  # rounded to nothing
     rows = np.abs(rows) + np.float32(1e-6) if low == 0 else rows
-    batch = dense(rows)
+    batch = batch_of(rows)
     copies = QuantizedRows(quantizer, batch.dense.shape[1])
     copies.cover(batch[:5])
     view = copies.cover(batch)  # the later rows take their place behind the first
@@ -98,7 +85,7 @@ def test_a_quick_score_is_that_of_the_rounded_rows(
 @pytest.mark.parametrize("dim", [1, 16, 33, 100])
 def test_floats_are_scored_as_they_are(dim: int, rng: np.random.Generator) -> None:
     rows = rng.standard_t(2.0, (10, dim)).astype(np.float32)
-    batch = dense(rows)
+    batch = batch_of(rows)
     view = QuantizedRows(Quantizer(FLOATS), batch.dense.shape[1]).cover(batch)
     vectors = [mathematics.from_dense(row) for row in rows]
     expected = [mathematics.gmm(vectors[4], other) for other in vectors]
@@ -118,7 +105,7 @@ def test_a_sparse_quick_score_is_never_below_the_exact_one(
 ) -> None:
     # 3000 slots meet in the largest table; of most pairs some slots share a place.
     rows = random_sparse(rng, [length, *rng.integers(1, 2 * length + 1, 12).tolist()], 4 * length)
-    batch = sparse(rows)
+    batch = batch_of(rows)
     view = QuantizedRows(Quantizer(SPARSE), 0).cover(batch)
     vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
     for i in (0, 5):
@@ -133,11 +120,11 @@ def test_a_sparse_quick_score_is_exact_where_no_slots_share_a_place(
     rng: np.random.Generator,
 ) -> None:
     rows = random_sparse(rng, [3, 2, 3, 1, 3], 6)
-    slots = np.unique(sparse(rows).slots)
+    slots = np.unique(batch_of(rows).slots)
     table = np.uint32(slots * np.uint32(0x9E3779B1)) >> np.uint32(32 - 11)
     assert len(np.unique(table)) == len(slots)  # also in the larger tables
     vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
-    view = QuantizedRows(Quantizer(SPARSE), 0).cover(sparse(rows))
+    view = QuantizedRows(Quantizer(SPARSE), 0).cover(batch_of(rows))
     for i in range(len(rows)):
         exact = [mathematics.gmm(vectors[i], other) for other in vectors]
         assert scores_of(view, i) == pytest.approx(exact, abs=ROUNDING_ERROR)
@@ -233,7 +220,7 @@ def test_rows_of_numbers_too_small_to_divide_by_are_kept_as_they_are(
 
 
 def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
-    batch = dense(rng.standard_normal((9, 20)).astype(np.float32))
+    batch = batch_of(rng.standard_normal((9, 20)).astype(np.float32))
     copies = QuantizedRows(SIGNED_BYTES, batch.dense.shape[1])
     copies.cover(batch)
     kept = np.array([1, 4, 8])

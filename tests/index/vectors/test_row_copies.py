@@ -8,25 +8,18 @@ import pytest
 
 from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
-from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.vectors import growing_rows
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
-from gcws_search.index.vectors.space import VectorSpace
-from tests.support.data.adapters import space_of
+from tests.support.data.adapters import batch_of
 
 DIM = 64
 ENOUGH = MIN_COPIED_FLOATS // DIM
 SLACK = 1e-6
 """Bounds are taken of numbers in float32."""
-
-
-def batch_of(dense: AnyArray) -> VectorBatch:
-    space = space_of(dense.shape[1])
-    return space.prepare(space.from_dense(dense.astype(np.float32)))
 
 
 def grown(*batches: AnyArray) -> GrowingRows:
@@ -225,8 +218,7 @@ def test_groups_are_those_of_equal_rows(
     which = rng.integers(0, 40, count)
     dense = kinds[which]
     dense[rng.random(count) < 0.5, 5] = -0.0
-    space = VectorSpace.of(CollectionConfig(dim=16))
-    rows = space.prepare(space.from_dense(dense))
+    rows = batch_of(dense)
     keys = np.stack([which if keys_differ else which % 2] * 3, axis=1).astype(np.uint64)
     found = equal_groups(rows, np.arange(count), keys, more_than=8)
     expected = [np.flatnonzero(which == kind).tolist() for kind in range(40)]

@@ -1,6 +1,7 @@
 """Between the package's arrays and the mappings of `tests.support.reference.mathematics`."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,12 @@ def dense_of(rows: list[dict[int, float]], dim: int) -> npt.NDArray[np.float32]:
 def from_csr(space: VectorSpace, rows: Csr) -> RawBatch:
     """Return sparse rows as the space reads them."""
     return space.from_sparse(rows.indptr, rows.indices, rows.values)
+
+
+def batch_of(rows: npt.NDArray[Any] | Csr, dim: int | None = None) -> VectorBatch:
+    """Return rows as a plain collection has them: dense ones, or sparse ones of ``dim``."""
+    space = space_of(dim if isinstance(rows, Csr) else rows.shape[1])
+    return space.prepare(from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows))
 
 
 def prepared(space: VectorSpace, rows: list[dict[int, float]]) -> VectorBatch:

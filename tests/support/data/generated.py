@@ -44,6 +44,16 @@ def sparse_of(dense: npt.NDArray[np.float32]) -> Csr:
     return Csr(indptr, columns.astype(np.int64), dense[rows, columns])
 
 
+def mappings(
+    rng: np.random.Generator, n: int, dim: int, share: float = 0.7
+) -> list[dict[int, float]]:
+    """Normal rows as mappings; of their coordinates a share is there, and always the first."""
+    return [
+        {int(i): float(x) for i, x in enumerate(row) if rng.random() < share or i == 0}
+        for row in rng.standard_normal((n, dim)).astype(np.float32)
+    ]
+
+
 def clustered(
     rng: np.random.Generator, n: int, queries: int, *, dim: int = 24, spread: float = 0.35
 ) -> tuple[Floats, Floats]:

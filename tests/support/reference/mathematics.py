@@ -138,17 +138,6 @@ class Banding:
         start = band * self.width
         return [*a[start : start + depth]] == [*b[start : start + depth]]
 
-    def candidates(
-        self, query: Sequence[Hashable], signatures: Sequence[Sequence[Hashable]], depth: int
-    ) -> set[int]:
-        """Return the rows that share the first ``depth`` samples of any band with the query."""
-        return {
-            row
-            for band in range(self.bands)
-            for row, signature in enumerate(signatures)
-            if self.share_prefix(query, signature, band=band, depth=depth)
-        }
-
 
 @dataclass(frozen=True)
 class Probed:
