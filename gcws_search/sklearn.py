@@ -176,10 +176,8 @@ class _Estimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return parameters and what was learned."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        for name in self._started:
-            state.pop(name, None)
-        return state
+        state = super().__getstate__().items()
+        return {name: value for name, value in state if name not in self._started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make the rest again of what was learned."""

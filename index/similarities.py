@@ -358,19 +358,9 @@ def polya(
 
 
 def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
-    """Return an exact kernel.
+    """Return one of `KERNEL_NAMES`; parameters that are missing have their defaults.
 
-    Parameters
-    ----------
-    name : str
-        One of `KERNEL_NAMES`.
-    params : mapping
-        Parameters by name; what is missing has its default.
-
-    Raises
-    ------
-    InvalidParameter
-        There is no such kernel or parameter, or a parameter is outside its range.
+    Raises InvalidParameter (there is no such kernel or parameter, or it is outside its range).
     """
     make = _KERNELS.get(name)
     if make is None:
@@ -388,13 +378,7 @@ def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
 
 
 def score(kernel: Kernel, a: Vector, b: Vector) -> float:
-    """Return a kernel's value of two vectors as a user has them, dense or sparse.
-
-    Raises
-    ------
-    InvalidVector
-        See `similarity`.
-    """
+    """Return a kernel's value of two vectors as a user has them; raises what `similarity` does."""
     if kernel is GMM:
         return similarity(a, b)
     batch = _pair(a, b)

@@ -70,11 +70,7 @@ _FEWEST_ROWS: Final = 4
 sum in another order: a row alone would have other last bits than in a batch."""
 _CHUNK_FLOATS: Final = 1 << 18
 """Features made at a time: a megabyte."""
-_COORDINATES_A_THREAD: Final = 64
-_ROWS_A_THREAD: Final = 48
-_SPARSE_ROWS_A_THREAD: Final = 4
 _CHUNK_ROWS: Final = 256
-_KERNEL_ROWS_A_THREAD: Final = 16
 _NOTES_VERSION: Final = 1
 _TYPES: Final = {"dense": "<f4", "indptr": "<i8", "slots": "<u4", "values": "<f4", "norms": "<f4"}
 """Arrays of landmarks as they are kept."""
@@ -134,7 +130,7 @@ class FourierMap:
                     np.matmul(unit, projection, out=out[part])
                 write_cosines(self._phases, self._amplitudes, self._is_normalised, out[part])
 
-        self._workers.split(len(rows), work, min_size=_ROWS_A_THREAD)
+        self._workers.split(len(rows), work, min_size=48)
 
     def _fill_sparse(self, batch: VectorBatch, out: Float32s) -> None:
         indptr, slots, magnitudes = compress_rows(batch)
@@ -149,7 +145,7 @@ class FourierMap:
             project_sparse(indptr[first : last + 1], slots, scaled, self._seed, part)
             write_cosines(self._phases, self._amplitudes, self._is_normalised, part)
 
-        self._workers.split(len(batch), work, min_size=_SPARSE_ROWS_A_THREAD)
+        self._workers.split(len(batch), work, min_size=4)
 
     def _matrix(self) -> Float32s:
         """Return the (width, padded k) projection of all coordinates."""
@@ -160,7 +156,7 @@ class FourierMap:
                 self._workers.split(
                     len(matrix),
                     lambda first, last: fill_normals(self._seed, first, matrix[first:last]),
-                    min_size=_COORDINATES_A_THREAD,
+                    min_size=64,
                 )
                 self._projection = matrix
             return self._projection
@@ -225,7 +221,7 @@ class NystroemMap:
                 part = slice(start, min(start + _CHUNK_ROWS, last))
                 out[part] = work(batch[part])
 
-        self.workers.split(len(batch), run, min_size=_KERNEL_ROWS_A_THREAD)
+        self.workers.split(len(batch), run, min_size=16)
 
     def to_notes(self) -> dict[str, Any]:
         """Return the landmarks as JSON; the rest of the map is made from them."""

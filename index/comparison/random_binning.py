@@ -66,7 +66,10 @@ class RandomBinning:
     ) -> None:
         self.samples = round_up(samples)
         self._seed = np.uint64(params.seed)
-        self._inverses = _inverse_pitches(params.distribution, params.shape, params.scale)
+        with np.errstate(over="ignore"):
+            inverses = _raw_inverses(params.distribution, params.shape) / params.scale
+        # 1/S of each cell, S of mean ``scale``.
+        self._inverses = np.clip(inverses, 1 / _LARGEST, _LARGEST).astype(np.float32)
         self._width = dense_width or 0
         self._keeps_table = 0 < self._width * self.samples * STRIDE // LANES <= _TABLE_FLOATS
 
@@ -112,13 +115,6 @@ def _raw_inverses(distribution: Distribution, shape: float | None) -> Float64s:
     with np.errstate(divide="ignore", over="ignore"):
         inverses = np.minimum(law.mean / np.concatenate(sides), _LARGEST)
     return np.asarray(inverses.reshape(-1, _SHARES_A_CELL).mean(axis=1), np.float64)
-
-
-def _inverse_pitches(distribution: Distribution, shape: float | None, scale: float) -> Float32s:
-    """Return 1/S of each cell, S of mean ``scale``."""
-    with np.errstate(over="ignore"):
-        inverses = _raw_inverses(distribution, shape) / scale
-    return np.clip(inverses, 1 / _LARGEST, _LARGEST).astype(np.float32)
 
 
 class RandomBinningBackend(Backend[Tables]):

@@ -103,9 +103,15 @@ class CoordinateNames:
             return [known[name] for name in names]
         except KeyError:
             pass
-        self._require_new(names)
+        new = [(place, name) for place, name in enumerate(names) if name not in known]
+        for place, name in new:
+            wrong = problem(name)
+            if wrong is not None:
+                raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
+            if self._dim is not None:
+                raise self._unknown(name, place)
         if self.allocate is not None:
-            allocated = self.allocate([name for name in names if name not in known])
+            allocated = self.allocate([name for _, name in new])
             with self._lock:
                 for coordinate, name in allocated:
                     if name not in self._coordinates:
@@ -113,27 +119,15 @@ class CoordinateNames:
                         self._take(coordinate, name)
             return [known[name] for name in names]
         with self._lock:
-            for name in names:
+            for place, name in new:
                 if name not in known:
                     if self._free > MAX_DIM:
-                        place = names.index(name)
                         raise InvalidVector(
                             expected="at most 2^31 coordinates", got="one more", loc=(place,)
                         )
                     self._unstored[self._free] = name
                     self._take(self._free, name)
         return [known[name] for name in names]
-
-    def _require_new(self, names: Sequence[str]) -> None:
-        """Raise InvalidVector unless all names that are not known may take coordinates."""
-        for place, name in enumerate(names):
-            if name in self._coordinates:
-                continue
-            wrong = problem(name)
-            if wrong is not None:
-                raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
-            if self._dim is not None:
-                raise self._unknown(name, place)
 
     def _unknown(self, name: str, place: int) -> InvalidVector:
         if not self._names:
@@ -165,10 +159,8 @@ class CoordinateNames:
                 wrong = problem(name)
                 if wrong is not None:
                     raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
-                if self._dim is None:
-                    coordinate = unknown.setdefault(name, MAX_DIM - len(unknown))
-                else:
-                    coordinate = unknown.setdefault(name, self._dim + len(unknown))
+                own = MAX_DIM - len(unknown) if self._dim is None else self._dim + len(unknown)
+                coordinate = unknown.setdefault(name, own)
                 if refuses or coordinate < self._free:
                     raise self._unknown(name, place)
             found.append(coordinate)

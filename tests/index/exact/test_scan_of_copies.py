@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.arrays import Float64s, UInt8s
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, UInt8s
 from gcws_search.index.contracts.batches import RowCopies, VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -53,11 +54,6 @@ def clustered(rng: np.random.Generator, count: int, dim: int) -> Floats:
     return rows.astype(np.float32)
 
 
-def counts(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    """Return rows that bytes hold exactly: many scores and bounds are equal."""
-    return rng.integers(0, 4, (count, dim)).astype(np.float32)
-
-
 def one_huge_coordinate(rng: np.random.Generator, count: int, dim: int) -> Floats:
     rows = gaussian(rng, count, dim)
     rows[np.arange(count), rng.integers(0, dim, count)] *= rng.choice([1.0, 1e4, -1e20], count)
@@ -71,26 +67,6 @@ def one_huge_sum(rng: np.random.Generator, count: int, dim: int) -> Floats:
     return rows
 
 
-def heavy_tailed(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    return rng.standard_t(1.0, (count, dim)).astype(np.float32)
-
-
-def denormal(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    rows = gaussian(rng, count, dim)
-    rows[::2] *= np.float32(1e-40)
-    return rows
-
-
-def zero(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    rows = gaussian(rng, count, dim)
-    rows[::3] = 0.0
-    return rows
-
-
-def negative(rng: np.random.Generator, count: int, dim: int) -> Floats:
-    return -np.abs(gaussian(rng, count, dim))
-
-
 def one_value(rng: np.random.Generator, count: int, dim: int) -> Floats:
     """Return rows with one distinct value, and a place that is empty."""
     rows = np.full((count, dim), 2.5, np.float32)
@@ -98,16 +74,29 @@ def one_value(rng: np.random.Generator, count: int, dim: int) -> Floats:
     return rows
 
 
-DATA: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
-    made.__name__.replace("_", " "): made
-    for made in (
-        gaussian, clustered, counts, one_huge_coordinate, one_huge_sum, heavy_tailed, denormal,
-        zero, negative, one_value,
-    )
-}  # fmt: skip
+def scaled(every: int, factor: float, rng: np.random.Generator, count: int, dim: int) -> Floats:
+    """Return rows, some of them much smaller."""
+    rows = gaussian(rng, count, dim)
+    rows[::every] *= np.float32(factor)
+    return rows
 
 
-def batch_of(dense: Floats) -> VectorBatch:
+DATA: dict[str, Callable[[np.random.Generator, int, int], AnyArray]] = {
+    "gaussian": gaussian,
+    "clustered": clustered,
+    # Bytes hold these exactly: many scores and bounds are equal.
+    "counts": lambda rng, count, dim: rng.integers(0, 4, (count, dim)),
+    "one huge coordinate": one_huge_coordinate,
+    "one huge sum": one_huge_sum,
+    "heavy tailed": lambda rng, count, dim: rng.standard_t(1.0, (count, dim)).astype(np.float32),
+    "denormal": partial(scaled, 2, 1e-40),
+    "zero": partial(scaled, 3, 0.0),
+    "negative": lambda rng, count, dim: -np.abs(gaussian(rng, count, dim)),
+    "one value": one_value,
+}
+
+
+def batch_of(dense: AnyArray) -> VectorBatch:
     """Return rows, all-zero ones too, padded as a collection pads them."""
     padded = np.zeros((len(dense), -(-dense.shape[1] // 16) * 16), np.float32)
     padded[:, : dense.shape[1]] = dense
