@@ -65,9 +65,9 @@ from gcws_search.index.similarities import (
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import MAX_NORM
 
-_FEWEST_ROWS: Final = 4
-"""Dense rows of a matrix product, at least. Fewer are multiplied by other routines of BLAS, which
-sum in another order: a row alone would have other last bits than in a batch."""
+_BLOCK_ROWS: Final = 8
+"""Dense rows of a matrix product. By their number BLAS takes other routines, and of 12 or more rows
+those of OpenBLAS for Haswell sum by the place: a row alone would have other last bits."""
 _CHUNK_FLOATS: Final = 1 << 18
 """Features made at a time: a megabyte."""
 _CHUNK_ROWS: Final = 256
@@ -115,19 +115,18 @@ class FourierMap:
 
     def _fill_dense(self, rows: Float32s, out: Float32s) -> None:
         projection = self._matrix()
-        chunk = max(_FEWEST_ROWS, _CHUNK_FLOATS // sum(projection.shape))
+        chunk = max(_BLOCK_ROWS, _CHUNK_FLOATS // sum(projection.shape))
 
         def work(first: int, last: int) -> None:
             for start in range(first, last, chunk):
                 part = slice(start, min(start + chunk, last))
                 some = rows[part].astype(np.float64)
                 factors = self._scale / np.sqrt(np.einsum("ij,ij->i", some, some))
-                unit = np.zeros((max(_FEWEST_ROWS, len(some)), some.shape[1]), np.float32)
+                blocks = -(-len(some) // _BLOCK_ROWS)
+                unit = np.zeros((blocks * _BLOCK_ROWS, some.shape[1]), np.float32)
                 np.multiply(some, factors[:, None], out=unit[: len(some)], casting="same_kind")
-                if len(some) < _FEWEST_ROWS:
-                    out[part] = (unit @ projection)[: len(some)]
-                else:
-                    np.matmul(unit, projection, out=out[part])
+                products = unit.reshape(blocks, _BLOCK_ROWS, -1) @ projection
+                out[part] = products.reshape(len(unit), -1)[: len(some)]
                 write_cosines(self._phases, self._amplitudes, self._is_normalised, out[part])
 
         self._workers.split(len(rows), work, min_size=48)
