@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from benchmarks.harness.engine import row_hits
 from gcws_search.index import Policies
-from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView
+from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     GcwsParams,
@@ -160,9 +160,9 @@ def test_estimates_know_rows_that_wait(rerank: Rerank, made: tuple[Rows, Rows]) 
 def test_pairs_know_rows_that_wait(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, OLD, 0, dim=DIM)
     index = linked(rows).add(rows[:20], sizes=[1])
-    held = index.rows.view()
-    view = RowView(held, np.ones(OLD + 20, np.uint8), OLD + 20)
-    first, second, scores = index.backend.pairs(index.state, view, min_score=1.0, recall=0.99)
+    first, second, scores = index.backend.pairs(
+        index.state, index.view(), min_score=1.0, recall=0.99
+    )
     assert set(zip(first.tolist(), second.tolist(), strict=True)) >= {
         (row, OLD + row) for row in range(20)
     }
@@ -191,9 +191,7 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
 ) -> None:
     rows, queries = made
     index = waiting(rows)
-    held = index.rows.view()
-    view = RowView(held, np.ones(len(held), np.uint8), len(held))
-    index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
+    index.backend.pairs(index.state, index.view(), min_score=0.9, recall=0.9)
     stays = rng.random(OLD + NEW) < 0.9
     index.compact(stays)
     known = int(stays[:OLD].sum())

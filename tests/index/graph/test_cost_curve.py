@@ -10,7 +10,6 @@ import pytest
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -27,9 +26,7 @@ ROWS = 12_000
 
 
 def curve_of(index: SmallIndex, limit: int) -> CostCurve:
-    rows = index.rows.view()
-    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    found: CostCurve = index.backend.curve(index.state, view, limit)
+    found: CostCurve = index.backend.curve(index.state, index.view(), limit)
     return found
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
@@ -18,9 +17,9 @@ from tests.support.index.small_index import SmallIndex
 
 def empty_graph(index: SmallIndex) -> NeighbourGraph:
     """Return the graph of an index before any row is linked."""
-    assert isinstance(index.backend, GcwsBackend)
-    rows = index.rows.view()
-    return index.backend.graphs.empty(rows, np.ones(len(rows), np.uint8), Workers(1))
+    view = index.view()
+    graph: NeighbourGraph = index.backend.graphs.empty(view.vectors, view.permitted, Workers(1))
+    return graph
 
 
 @pytest.mark.parametrize(

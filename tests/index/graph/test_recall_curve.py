@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.graph.recall_curve import (
     BeamSetting,
@@ -91,9 +90,8 @@ def test_what_is_found_at_any_setting_lies_on_straight_lines(
 def test_a_setting_is_the_same_however_many_were_asked_for_before() -> None:
     for limit in range(1, 101):
         for recall in np.linspace(0.5, 0.99, 25).tolist():
-            fresh = calibration(ONE, FAR)
-            assert BOTH.setting(limit, recall) == fresh.setting(limit, recall)
-            assert BOTH.setting(limit, recall) == fresh.setting(limit, recall)
+            fresh, known = calibration(ONE, FAR), [BOTH.setting(limit, recall) for _ in range(2)]
+            assert known == [fresh.setting(limit, recall) for _ in range(2)]
 
 
 def test_no_effort_is_taken_between_those_that_enter_through_few_tables_and_through_all() -> None:
@@ -270,8 +268,7 @@ def test_more_recall_takes_no_less_effort_and_promises_no_less_than_asked() -> N
 
 
 def test_limits_between_measured_ones_take_the_greater_effort() -> None:
-    settings = [aimed(BOTH, limit, 0.9).first for limit in (1, 10, 20, 50, 100)]
-    numbers = [setting.number for setting in settings]
+    numbers = [aimed(BOTH, limit, 0.9).first.number for limit in (1, 10, 20, 50, 100)]
     assert numbers == sorted(numbers)
     assert numbers[0] == numbers[1] < numbers[2]
     assert len(set(numbers[2:])) == 1
@@ -412,11 +409,13 @@ def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() ->
     assert BeamSetting.of(0.05, 1).max_expanded == 1  # at least
 
 
-def test_walks_that_reach_far_enter_through_all_tables_others_through_half() -> None:
-    few_lists, near, far = (BeamSetting.of(number, 10) for number in (0.5, 1.039, 1.04))
-    assert [each.tables(16) for each in (few_lists, near, far)] == [8, 8, 16]
-    assert [each.tables(6) for each in (few_lists, near, far)] == [4, 4, 6]  # a few at least
-    assert [each.tables(3) for each in (few_lists, near, far)] == [3, 3, 3]
+@pytest.mark.parametrize(("tables", "half"), [(16, 8), (6, 4), (3, 3)])
+def test_walks_that_reach_far_enter_through_all_tables_others_through_half(
+    tables: int, half: int
+) -> None:
+    """A few at least."""
+    settings = [BeamSetting.of(number, 10) for number in (0.5, 1.039, 1.04)]
+    assert [each.tables(tables) for each in settings] == [half, half, tables]
 
 
 def test_an_effort_for_a_few_hits_is_one_for_ten() -> None:
@@ -428,17 +427,12 @@ def test_an_effort_for_a_few_hits_is_one_for_ten() -> None:
 def test_a_share_of_the_queries_expands_one_row_more(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 1000)
     index = linked(rows)
-    graph, tables = index.state.graph, index.state.tables
-    view = RowView(index.rows.view(), np.ones(3000, np.uint8), 3000)
-    batch = index.prepare(queries)
-    nothing = np.full(1000, -1, np.int64)
-    seen = []
-    for expanded in (2, 2.25, 3):
-        setting = SearchSetting(BeamSetting(10, expanded, 0.9, 0.0))
-        plan = graph.plan_for(tables, view, 5, setting)
-        hits, _ = graph.search(plan, tables, view, batch, SearchParams(limit=5), nothing)
-        seen.append(hits.candidates)
-    less, some, more = seen
+    less, some, more = (
+        index.graph_hits(queries, 5, SearchSetting(BeamSetting(10, expanded, 0.9, 0.0)))[
+            0
+        ].candidates
+        for expanded in (2, 2.25, 3)
+    )
     assert ((some == less) | (some == more)).all()
     share = np.mean(some[less < more] == more[less < more])
     assert share == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / 900) ** 0.5)

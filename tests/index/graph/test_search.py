@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend, Policies
-from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
+from gcws_search.index.backends import Policies
+from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
@@ -80,7 +80,7 @@ def test_the_more_a_filter_leaves_out_the_sooner_a_search_is_left_to_a_scan(dens
     for share in (1.0, 0.995, 0.97, 0.5):
         permitted = np.zeros(len(rows), np.uint8)
         permitted[: round(share * len(rows))] = 1
-        view = RowView(index.rows.view(), permitted, int(permitted.sum()))
+        view = index.view(permitted)
         plan = index.state.graph.plan(index.state.tables, view, params, 1)
         assert isinstance(plan, SearchPlan)
         plans.append(plan)
@@ -98,8 +98,7 @@ def test_doubt_about_new_rows_rises_by_steps_and_never_falls(dense: Made) -> Non
     graph, built = index.state.graph, len(rows)
     params, settings = SearchParams(limit=10, recall=0.9), []
     for new in range(0, built // 9, 50):
-        view = RowView(index.rows.view(), np.ones(built, np.uint8), built)
-        setting = replace(graph, built=built - new).setting(view, params)
+        setting = replace(graph, built=built - new).setting(index.view(), params)
         settings.append(setting.first.recall)
     assert settings == sorted(settings)
     assert settings[0] < settings[-1]
@@ -199,7 +198,6 @@ def test_a_crowd_of_new_rows_is_found_or_told_from_those_that_were_measured(
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
     index.add(rows[12_000:13_400], sizes=sizes, settled=True)
-    assert isinstance(index.backend, GcwsBackend)
     has_drifted = index.state.graph.neighbours.drift.has_drifted
     assert has_drifted or spread < 0.3  # all of a tight group is found, where links lead to it
     assert index.backend.graphs.is_overdue(index.state.graph, 13_400, 13_400) == has_drifted
@@ -261,12 +259,8 @@ def test_copies_put_later_leave_the_way_to_rows_near_to_them(seed: int) -> None:
     index = linked(rows[: 3 * len(rows) // 4])
     for part in np.array_split(rows[3 * len(rows) // 4 :], 6):
         index.add(part)
-    queries = index.space.prepare(index.space.from_dense(points.astype(np.float32)))
-    every = RowView(index.rows.view(), np.ones(len(rows), np.uint8), len(rows))
-    graph, tables = index.state.graph, index.state.tables
-    plan = graph.plan_for(tables, every, 1, SearchSetting(BeamSetting.of(0.5, 1)))
-    none = np.full(len(points), -1, np.int64)
-    found, _ = graph.search(plan, tables, every, queries, SearchParams(limit=1), none)
+    setting = SearchSetting(BeamSetting.of(0.5, 1))
+    found, _, _ = index.graph_hits(points.astype(np.float32), 1, setting)
     assert np.mean(found.scores[:, 0] > 1 - 1e-9) > 0.87  # each is there
 
 
@@ -312,8 +306,7 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     kind: int, more: int, dense: Made
 ) -> None:
     index, _, _ = dense
-    graph, rows = index.state.graph, index.rows.view()
-    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    graph, view = index.state.graph, index.view()
     quantizer = replace(graph.links.quantized.quantizer, kind=kind)
     quantized = replace(graph.links.quantized, quantizer=quantizer)
     changed = replace(graph, links=replace(graph.links, quantized=quantized))

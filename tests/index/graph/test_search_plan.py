@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
+from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.cost_model import Tally
 from gcws_search.index.graph.neighbour_graph import WIDTH
@@ -95,17 +95,11 @@ def test_the_plan_of_a_large_call_is_tried_once(made: Made) -> None:
     mask = (np.random.default_rng(4).random(ROWS) < 0.55).astype(np.uint8)
     params = SearchParams(limit=5, recall=0.85)
     index.search(queries, params, permitted=mask)
-    view = RowView(index.rows.view(), mask, int(mask.sum()))
-    plan = index.state.graph.plan(index.state.tables, view, params, len(queries))
+    plan = index.state.graph.plan(index.state.tables, index.view(mask), params, len(queries))
     assert isinstance(plan, SearchPlan)
     assert plan.tally is not None
     assert plan.tally.seen == len(queries)
-
-
-def test_nothing_is_asked_of_no_queries(made: Made) -> None:
-    index, _, queries = made
-    mask = (np.random.default_rng(5).random(ROWS) < 0.5).astype(np.uint8)
-    assert index.search(queries[:0], SearchParams(limit=3), permitted=mask) == []
+    assert index.search(queries[:0], params, permitted=mask) == []
 
 
 def test_a_tally_forgets_what_searches_took_before() -> None:
@@ -120,9 +114,8 @@ def test_a_tally_forgets_what_searches_took_before() -> None:
 
 def test_a_plan_that_has_been_too_slow_is_tried_again_now_and_then(made: Made) -> None:
     index, _, _ = made
-    graph, view = index.state.graph, index.rows.view()
-    mask = (np.random.default_rng(6).random(ROWS) < 0.6).astype(np.uint8)
-    some = RowView(view, mask, int(mask.sum()))
+    graph = index.state.graph
+    some = index.view((np.random.default_rng(6).random(ROWS) < 0.6).astype(np.uint8))
     params = SearchParams(limit=3, recall=0.8)
     plan = graph.plan(index.state.tables, some, params, 1)
     assert isinstance(plan, SearchPlan)
@@ -140,15 +133,14 @@ def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(
     index, rows, queries = made
     graph = index.state.graph
     params = SearchParams(limit=10, recall=0.99)
-    view = RowView(index.rows.view(), np.ones(ROWS, np.uint8), ROWS)
+    view = index.view()
     plan = graph.plan(index.state.tables, view, params, 1)
     assert isinstance(plan, SearchPlan)
     plan = replace(plan, sizes=replace(plan.sizes, room=2 * WIDTH + plan.sizes.beam // 32))
     monkeypatch.setattr(GraphSearch, "plan", lambda *_: plan)
     batch = index.prepare(queries[:100])
-    _, outcomes = graph.search(
-        plan, index.state.tables, view, batch, params, np.full(100, -1, np.int64)
-    )
+    none = np.full(100, -1, np.int64)
+    _, outcomes = graph.search(plan, index.state.tables, view, batch, params, none)
     unfinished = np.flatnonzero(outcomes == Outcome.UNFINISHED)
     assert len(unfinished) > 0
     true = -np.sort(-all_scores(queries[unfinished], rows, DIM), axis=1)[:, :10]
@@ -194,12 +186,7 @@ def test_quick_scores_are_exact_where_it_is_known_what_was_cut(
 def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
     """More entry points come only where they have room: their rows are written down unchecked."""
     index, _, queries = made
-    graph, tables = index.state.graph, index.state.tables
-    view = RowView(index.rows.view(), np.ones(ROWS, np.uint8), ROWS)
-    params = SearchParams(limit=3, recall=0.9)
-    asked = index.space.prepare(index.space.from_dense(queries))
-    none = np.full(len(queries), -1, np.int64)
-    unfinished = 0
+    graph, unfinished = index.state.graph, 0
     for beam in (40, 200, 800):
         beams = ((np.inf, beam),)
         policy = replace(graph.policy, max_room=1, extended_beams=beams, max_rows_a_side=64)
@@ -209,8 +196,7 @@ def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
             setting = SearchSetting(
                 BeamSetting.of(0.1, 3), hard, replace(hard, slack=1.3), judged=3
             )
-            plan = tight.plan_for(tables, view, 3, setting, max_candidates=1.0)
-            found, outcomes = tight.search(plan, tables, view, asked, params, none)
+            found, outcomes, plan = index.graph_hits(queries, 3, setting, tight, 1.0)
             assert found.candidates.max() <= plan.sizes.room
             unfinished += int(np.count_nonzero(outcomes == Outcome.UNFINISHED))
     assert unfinished > 0
@@ -219,10 +205,15 @@ def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
 SIZES = ScratchSizes(rows=10_000, room=500, beam=20, longest=0, keys=8)
 
 
-def test_two_walks_at_once_write_on_different_memory() -> None:
+def test_memory_is_lent_to_nobody_else_while_a_walk_writes_on_it_or_after_it_failed() -> None:
     spaces = ScratchPool()
     with spaces.lend(SIZES) as first, spaces.lend(SIZES) as second:
         assert not set(first.addresses[:, 0].tolist()) & set(second.addresses[:, 0].tolist())
+    spaces = ScratchPool()
+    with pytest.raises(RuntimeError), spaces.lend(SIZES) as first:
+        raise RuntimeError
+    with spaces.lend(SIZES) as second:
+        assert second is not first
 
 
 @pytest.mark.parametrize("grown", ["", "rows", "room", "beam", "longest", "keys"])
@@ -235,36 +226,24 @@ def test_memory_is_made_anew_where_it_has_become_too_small(grown: str) -> None:
         assert (second is first) == (not grown)
 
 
-def test_memory_of_a_walk_that_failed_is_not_lent_again() -> None:
-    spaces = ScratchPool()
-    with pytest.raises(RuntimeError), spaces.lend(SIZES) as first:
-        raise RuntimeError
-    with spaces.lend(SIZES) as second:
-        assert second is not first
-
-
 def test_a_search_sees_as_many_rows_whatever_memory_it_is_lent() -> None:
     """Else it would end elsewhere after a search that may see more."""
     spaces = ScratchPool()
-    small = replace(SIZES, room=100)
-    with spaces.lend(small) as alone:
-        before = alone.addresses[:, 2].tolist()
-    spaces = ScratchPool()
-    with spaces.lend(SIZES) as first:
-        pass
-    with spaces.lend(small) as second:
-        assert second is first
-        assert second.addresses[:, 2].tolist() == before
-    with spaces.lend(SIZES) as third:
-        assert third is first
-        assert set(third.addresses[:, 2].tolist()) == {SIZES.room}
+    lent = []
+    for sizes in (SIZES, replace(SIZES, room=100), SIZES):
+        with spaces.lend(sizes) as space:
+            lent.append(space)
+            assert set(space.addresses[:, 2].tolist()) == {sizes.room}
+    assert lent[0] is lent[1] is lent[2]
 
 
 LIMITS = (1, 3, 10, 30, 100, 101)
 
 
-def audited(found: list[float], *, asked: float, limit: int = 10) -> MissAllowance:
-    allowance = MissAllowance()
+def audited(
+    found: list[float], *, asked: float, limit: int = 10, before: MissAllowance | None = None
+) -> MissAllowance:
+    allowance = before or MissAllowance()
     for each in found:
         allowance.take(limit, asked, each)
     return allowance
@@ -272,12 +251,9 @@ def audited(found: list[float], *, asked: float, limit: int = 10) -> MissAllowan
 
 def test_less_is_allowed_where_queries_find_too_little_until_the_graph_is_left() -> None:
     allowance = MissAllowance()
-    shares: list[float] = []
-    for _ in range(200):
-        allowance.take(10, 0.9, 0.5)
-        if not shares or allowance.share(10) != shares[-1]:
-            shares.append(allowance.share(10))
-    assert shares == [1.0, 0.5, 0.25, 0.125, 0.0625, 0.0]
+    shares = [audited([0.5], asked=0.9, before=allowance).share(10) for _ in range(200)]
+    assert [*dict.fromkeys(shares)] == [1.0, 0.5, 0.25, 0.125, 0.0625, 0.0]
+    assert shares == sorted(shares, reverse=True)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -309,19 +285,14 @@ def test_a_shortfall_is_seen_after_some_hundred_queries(
         assert audited(found.tolist(), asked=asked, limit=1).share(1) < 1
 
 
-def test_the_share_rises_again_once_queries_would_find_enough() -> None:
+def test_the_share_rises_again_only_where_twice_the_miss_would_not_be_too_much(
+    rng: np.random.Generator,
+) -> None:
     allowance = audited([0.3] * 16, asked=0.8)
     assert allowance.share(10) == 0.25
-    for _ in range(1000):
-        allowance.take(10, 0.8, 1.0)
-    assert allowance.share(10) == 1.0
-
-
-def test_the_share_stays_where_twice_the_miss_would_be_too_much(rng: np.random.Generator) -> None:
-    allowance = audited([0.3] * 8, asked=0.8)
-    for found in (rng.binomial(10, 0.88, 5000) / 10).tolist():
-        allowance.take(10, 0.8, found)
-    assert allowance.share(10) == 0.5
+    assert audited([1.0] * 1000, asked=0.8, before=allowance).share(10) == 1.0
+    found = (rng.binomial(10, 0.88, 5000) / 10).tolist()
+    assert audited(found, asked=0.8, before=audited([0.3] * 8, asked=0.8)).share(10) == 0.5
 
 
 def test_shares_are_saved() -> None:
@@ -347,14 +318,9 @@ def test_queries_find_too_little_while_their_mean_is_less_than_was_asked() -> No
     assert not allowance.finds_too_little
 
 
-def test_only_the_limits_audited_last_are_judged() -> None:
-    allowance = audited([0.2], asked=0.9, limit=1)
-    assert allowance.finds_too_little
-    allowance.take(100, 0.9, 1.0)
-    assert not allowance.finds_too_little
-    allowance.take(1, 0.9, 0.9)
-    assert allowance.finds_too_little
-
-
-def test_judging_begins_anew_where_the_share_changes() -> None:
+def test_the_limits_audited_last_are_judged_anew_where_the_share_changes() -> None:
+    allowance, judged = MissAllowance(), []
+    for limit, found in ((1, 0.2), (100, 1.0), (1, 0.9)):
+        judged.append(audited([found], asked=0.9, limit=limit, before=allowance).finds_too_little)
+    assert judged == [True, False, True]
     assert not audited([0.0] * MIN_QUERIES, asked=0.8).finds_too_little

@@ -1,6 +1,5 @@
 """Near-duplicate pairs by neighbour lists: whole clusters, at the recall that was measured."""
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -8,21 +7,18 @@ import numpy as np
 import pytest
 
 from gcws_search.index import POLICIES, Policies, joins
-from gcws_search.index.backends import make_backend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.joins import PairJoin, PairSink, join_pairs
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet, shared_buckets
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data import generated
-from tests.support.data.adapters import from_csr
-from tests.support.data.generated import Csr
-from tests.support.index.small_index import Rows, SmallIndex, all_scores, true_pairs
+from tests.support.index.recall import link
+from tests.support.index.small_index import Rows, SmallIndex, all_scores, true_pairs, view_of
 
 ROWS = 3000
 DIM = 24
@@ -41,18 +37,8 @@ def linked(
 ) -> tuple[GcwsBackend, Any, RowView]:
     """Return an index with neighbour lists."""
     config = CollectionConfig(dim=dim, backend=GcwsParams(bands=8))
-    space = VectorSpace.of(config)
-    raw = from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows)
-    held = GrowingRows(config.form, config.dim)
-    held.append(space.prepare(raw))
-    backend = make_backend(config, threads=2, policies=policies)
-    assert isinstance(backend, GcwsBackend)
-    vectors, alive = held.view(), np.ones(len(rows), np.uint8)
-    unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
-    state = backend.linked(unlinked, vectors, alive, threading.Event())
-    assert state is not None
-    assert state.graph is not None
-    return backend, state, RowView(vectors, alive, len(rows))
+    index = link(SmallIndex(config, threads=2, policies=policies).add(rows))
+    return index.backend, index.state, index.view()
 
 
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
@@ -168,11 +154,6 @@ def unlinked(rows: Rows, bands: int) -> SmallIndex:
     return SmallIndex(CollectionConfig(dim=DIM, backend=GcwsParams(bands=bands))).add(rows)
 
 
-def view_of(index: SmallIndex) -> RowView:
-    vectors = index.rows.view()
-    return RowView(vectors, np.ones(len(vectors), np.uint8), len(vectors))
-
-
 @pytest.mark.parametrize(
     ("recall", "price", "taken"),
     [(0.5, 0.0, 32), (0.5, 1e9, 8), (0.9, 0.0, 32), (0.9, 0.7e6, 16), (0.9, 1e9, 8)],
@@ -187,7 +168,7 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
     index = unlinked(rows, 32)
-    backend, view = index.backend, view_of(index)
+    backend, view = index.backend, index.view()
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) > 1000
     made = []
@@ -217,7 +198,7 @@ def test_no_rows_have_no_pairs(
     index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams()))
     if rows:
         index.add(generated.counts(rng, rows, 1)[0] if dim is None else clusters(rng, 3)[:rows])
-    view = RowView(index.rows.view(), np.zeros(rows, np.uint8), 0)
+    view = index.view(np.zeros(rows, np.uint8))
     a, b, scores = index.backend.pairs(index.state, view, min_score=0.1, recall=recall)
     assert len(a) == len(b) == len(scores) == 0
 
@@ -225,7 +206,7 @@ def test_no_rows_have_no_pairs(
 def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None:
     rows = clusters(rng, 10)
     index = unlinked(rows, 32)
-    backend, view = index.backend, view_of(index)
+    backend, view = index.backend, index.view()
     workers = backend.workers
     state = backend.with_all_tables(index.state, view.vectors)
     join = PairJoin(
@@ -247,7 +228,7 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     rows = clusters(rng, 20)
     backend, state, view = linked(rows, DIM)
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
-    some = RowView(view.vectors, alive, int(alive.sum()))
+    some = view_of(view.vectors, alive)
     sink = PairSink(some, MIN, None)
     join_of(backend, state, some).join_links(state.graph.links.array, sink, 0)
     a, b, _ = sink.result()
@@ -261,17 +242,15 @@ def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None
     rows = clusters(rng, 20)
     _, _, view = linked(rows, DIM)
     chosen = np.array([5, 17, 2999])
-    numbers, found = np.empty(3000, np.int32), np.empty(3000, np.int32)
-    vectors = view.vectors
-    whole = PairRows(
-        vectors.dense, vectors.indptr, vectors.slots, vectors.values, vectors.norms, view.permitted
-    )
-    count, last = meet(whole, chosen, np.float32(MIN), 0, ROWS, numbers, found)
-    assert last == ROWS
+    numbers, found = np.empty((2, 3000), np.int32)
+    whole = PairRows(*rows_of(view.vectors), view.permitted)
+    count = meet(whole, chosen, np.float32(MIN), numbers, found)
     scores = all_scores(rows[chosen], rows, DIM)
     scores[np.arange(3), chosen] = 0
     expected = {(i, row) for i, row in zip(*np.nonzero(scores >= MIN), strict=True)}
     assert set(zip(numbers[:count].tolist(), found[:count].tolist(), strict=True)) == expected
+    room = np.empty((2, count), np.int32)  # too little, unless the last rows were not looked at
+    assert meet(whole, chosen, np.float32(MIN), *room) == -1
 
 
 def test_shared_buckets_are_counted(rng: np.random.Generator) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gcws_search.index import Policies
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.hits import Pairs
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -26,15 +26,12 @@ from gcws_search.index.joins import PairSink, compare_pairs
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data import generated
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, true_pairs
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, true_pairs, view_of
 from tests.support.statistics import SIGMAS
 
 
 def pairs_of(index: SmallIndex, alive: Mask | None = None, **asked: Any) -> Pairs:  # noqa: ANN401
-    rows = index.rows.view()
-    mask = np.ones(len(rows), np.uint8) if alive is None else alive
-    view = RowView(rows, mask, int(mask.sum()))
-    found: Pairs = index.backend.pairs(index.state, view, **asked)
+    found: Pairs = index.backend.pairs(index.state, index.view(alive), **asked)
     return found
 
 
@@ -157,7 +154,7 @@ def test_more_pairs_than_can_be_listed_are_refused_without_a_limit() -> None:
 
 def test_a_refused_list_of_pairs_stops_all_threads() -> None:
     space = VectorSpace.of(CollectionConfig(dim=4))
-    view = RowView(space.prepare(space.from_dense(np.ones((3, 4)))), np.ones(3, np.uint8), 3)
+    view = view_of(space.prepare(space.from_dense(np.ones((3, 4)))))
     sink = PairSink(view, 0.9, None, policy=PairPolicy(max_pairs=1))
     sink.add(np.array([0, 0], np.int32), np.array([1, 2], np.int32))
     with pytest.raises(InvalidParameter):
@@ -181,7 +178,7 @@ class _Counted(Workers):
 def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> None:
     space = VectorSpace.of(CollectionConfig(dim=dim))
     batch = space.prepare(space.from_items([SparseVector([i % 9], [1.0]) for i in range(600)]))
-    view = RowView(batch, np.ones(600, np.uint8), 600)
+    view = view_of(batch)
     workers = _Counted(4)
     compare_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
     assert workers.parts == 4

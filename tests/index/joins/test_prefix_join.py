@@ -5,7 +5,6 @@ import threading
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
@@ -15,8 +14,14 @@ from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.keys import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.space import VectorSpace
-from tests.support.index.small_index import Mask, all_scores, true_pairs as pairs_of_scores
+from tests.support.data.generated import sparse_of
+from tests.support.index.small_index import (
+    Mask,
+    SmallIndex,
+    all_scores,
+    true_pairs as pairs_of_scores,
+    view_of,
+)
 
 ROWS = 300
 SLOTS = 200
@@ -38,11 +43,9 @@ def made(
     return rows.astype(np.float32)
 
 
-def view_of(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
-    space = VectorSpace.of(CollectionConfig(dim=None))
-    raw = space.from_items([SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows])
-    alive = np.ones(len(rows), np.uint8) if permitted is None else permitted.astype(np.uint8)
-    return RowView(space.prepare(raw), alive, int(alive.sum()))
+def seen(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
+    alive = None if permitted is None else permitted.astype(np.uint8)
+    return view_of(SmallIndex(CollectionConfig(dim=None)).prepare(sparse_of(rows)), alive)
 
 
 def true_pairs(rows: np.ndarray, least: float, alive: Mask | None = None) -> Scores:
@@ -79,7 +82,7 @@ def test_every_pair_is_found_once(rng: np.random.Generator, least: float, spread
     rows = made(rng, spread=spread)
     truth = true_pairs(rows, least)
     assert len(truth) > 20
-    found = as_dict(joined(view_of(rows), least))
+    found = as_dict(joined(seen(rows), least))
     # Pairs as near to the least score as float64 sums differ may be on either side.
     for pair in found.keys() ^ truth.keys():
         assert (found | truth)[pair] == pytest.approx(least, abs=1e-12)
@@ -91,8 +94,7 @@ def test_slots_that_share_a_place_hide_no_pair(rng: np.random.Generator, least: 
     crowded = PairPolicy(min_place_bits=3, max_place_bits=3)
     rows = made(rng, spread=1.0, step=977)
     assert (
-        as_dict(joined(view_of(rows), least, policy=crowded)).keys()
-        == true_pairs(rows, least).keys()
+        as_dict(joined(seen(rows), least, policy=crowded)).keys() == true_pairs(rows, least).keys()
     )
 
 
@@ -100,25 +102,25 @@ def test_rows_that_are_not_permitted_are_in_no_pair(rng: np.random.Generator) ->
     rows, permitted = made(rng, spread=1.0), rng.random(ROWS) < 0.6
     truth = true_pairs(rows, 0.5, permitted.astype(np.uint8))
     assert len(truth) > 20
-    assert as_dict(joined(view_of(rows, permitted), 0.5)).keys() == truth.keys()
+    assert as_dict(joined(seen(rows, permitted), 0.5)).keys() == truth.keys()
 
 
 @pytest.mark.parametrize("limit", [1, 10, 100])
 def test_a_limit_keeps_the_most_similar_pairs(rng: np.random.Generator, limit: int) -> None:
     rows = made(rng, spread=1.0)
     ranked = sorted(true_pairs(rows, 0.2).values(), reverse=True)
-    found = sorted(as_dict(joined(view_of(rows), 0.2, limit=limit)).values(), reverse=True)
+    found = sorted(as_dict(joined(seen(rows), 0.2, limit=limit)).values(), reverse=True)
     assert found[:limit] == pytest.approx(ranked[:limit], rel=1e-12)
 
 
 def test_pairs_beyond_what_one_list_holds_are_found_too(rng: np.random.Generator) -> None:
     rows = np.repeat(made(rng, spread=1.0)[:6], 50, axis=0)
     short = PairPolicy(capacity=1)
-    assert len(joined(view_of(rows), 0.99, threads=1, policy=short)[0]) >= 6 * 50 * 49 // 2
+    assert len(joined(seen(rows), 0.99, threads=1, policy=short)[0]) >= 6 * 50 * 49 // 2
 
 
 def test_a_join_of_much_work_comes_back_before_its_end() -> None:
-    join = PrefixJoin.of(view_of(np.ones((1000, 300), np.float32)), 0.5)
+    join = PrefixJoin.of(seen(np.ones((1000, 300), np.float32)), 0.5)
     assert join is not None
     vectors, number, calls, total = rows_of(join.view.vectors), 0, 0, 0
     out = RowPairs(*np.empty((2, 1_000_000), np.int32))
@@ -130,20 +132,19 @@ def test_a_join_of_much_work_comes_back_before_its_end() -> None:
 
 
 def test_joins_by_slots_are_taken_where_they_are_quicker(rng: np.random.Generator) -> None:
-    sparse = view_of(made(rng, spread=1.0, count=4000))
-    alike = view_of(np.ones((4000, 20), np.float32))
+    sparse = seen(made(rng, spread=1.0, count=4000))
+    alike = seen(np.ones((4000, 20), np.float32))
     none = InvertedIndex()
     assert ExactJoin.of(sparse, none, 0.9).prefixes is not None
     assert ExactJoin.of(sparse, none, 0.0).prefixes is None
     assert ExactJoin.of(sparse, none, 0.9, quickest=1.0).prefixes is None
     assert ExactJoin.of(alike, none, 0.9).prefixes is None
-    space = VectorSpace.of(CollectionConfig(dim=4))
-    dense = space.prepare(space.from_dense(rng.standard_normal((4000, 4))))
-    assert ExactJoin.of(RowView(dense, sparse.permitted, 4000), none, 0.9).prefixes is None
+    dense = SmallIndex(CollectionConfig(dim=4)).prepare(rng.random((4000, 4), np.float32))
+    assert ExactJoin.of(view_of(dense), none, 0.9).prefixes is None
 
 
 def test_both_ways_find_the_same_pairs(rng: np.random.Generator) -> None:
-    view = view_of(made(rng, spread=1.0))
+    view = seen(made(rng, spread=1.0))
     sink = PairSink(view, 0.4, None)
     inverted = InvertedIndex().cover(view.vectors, Workers(1))
     compare_pairs(view, inverted, sink, workers=Workers(2))
@@ -151,7 +152,7 @@ def test_both_ways_find_the_same_pairs(rng: np.random.Generator) -> None:
 
 
 def test_a_join_that_nobody_waits_for_ends(rng: np.random.Generator) -> None:
-    view, stop = view_of(made(rng, spread=1.0)), threading.Event()
+    view, stop = seen(made(rng, spread=1.0)), threading.Event()
     join = PrefixJoin.of(view, 0.5)
     assert join is not None
     stop.set()

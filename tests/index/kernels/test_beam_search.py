@@ -11,9 +11,8 @@ import pytest
 from numba import njit
 
 from benchmarks.harness.engine import row_hits
-from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.arrays import Int32s, UInt8s
-from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.hits import BatchHits
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.graph.recall_curve import (
@@ -33,7 +32,7 @@ from gcws_search.index.kernels.lanes.vector import pointer, put
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, rows_at
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
-from tests.support.index.small_index import SmallIndex
+from tests.support.index.small_index import SmallIndex, view_of
 from tests.support.reference import mathematics
 
 ROWS = 300
@@ -93,7 +92,7 @@ class Graph:
         if permitted is not None:
             mask[[row for row in range(ROWS) if row not in permitted]] = 0
         batch = self.index.prepare(self.queries[queries])
-        view = RowView(self.rows, mask, int(mask.sum()))
+        view = view_of(self.rows, mask)
         whole = SearchSetting(setting, hard, foreign, judged=limit, spread=spread)
         plan = search.plan_for(tables, view, limit, whole, max_candidates=most)
         nothing = np.full(len(batch), -1, np.int64)
@@ -103,9 +102,7 @@ class Graph:
 
     def searched(self, policy: SearchPolicy) -> GraphSearch:
         """Return what searches the graph."""
-        backend = self.index.backend
-        assert isinstance(backend, GcwsBackend)
-        known = NOT_CALIBRATED, ROWS, backend.band_keys, Workers(1), policy
+        known = NOT_CALIBRATED, ROWS, self.index.backend.band_keys, Workers(1), policy
         return GraphSearch(self.neighbours, self.links, *known)
 
     @cached_property

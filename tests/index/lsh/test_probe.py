@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.harness.engine import RowHits
-from gcws_search.index.backends import GcwsBackend, Policies
+from gcws_search.index.backends import Policies
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import LiveSample, RowView
+from gcws_search.index.contracts.hits import LiveSample
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     Encoding,
@@ -23,11 +23,18 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import Tally, hash_nanoseconds, scan_nanoseconds
 from gcws_search.index.lsh import search as table_search
-from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data import generated
 from tests.support.data.generated import Csr
 from tests.support.index.policies import DEAR_SCANS
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer, answers
+from tests.support.index.small_index import (
+    Mask,
+    Rows,
+    SmallIndex,
+    all_scores,
+    answer,
+    answers,
+    view_of,
+)
 from tests.support.reference import mathematics
 from tests.support.statistics import SIGMAS, assert_proportion, standard_error
 
@@ -238,7 +245,6 @@ def test_probing_is_the_naive_search_to_the_table(
     queries = queries[:6]
     index = asked(config_of(kind, GcwsParams(bands=bands))).add(rows, [700, 3, 500])
     backend = index.backend
-    assert isinstance(backend, GcwsBackend)
     bits = backend.plan.bits
     signatures = nibbles(backend.encode(index.rows.view()), bits)
     sought = nibbles(backend.encode(index.prepare(queries)), bits)
@@ -313,7 +319,7 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     rows, queries, _ = made("counts", rng, 1000)
     config = config_of("counts", GcwsParams())
     batch, query = (SmallIndex(config).prepare(each) for each in (rows, queries[:1]))
-    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    view = view_of(batch)
     scan = scan_nanoseconds(replace(view, sample=LiveSample.of(view.permitted)), query)[0]
     policy = ProbePolicy(scan_factor=1e6 * scan_milliseconds / scan)
     index = SmallIndex(config, policies=Policies(probe=policy)).add(rows)
@@ -324,10 +330,9 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
 
 def counted(index: SmallIndex, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that takes, from now on, how many vectors each call hashes."""
-    assert isinstance(index.backend, GcwsBackend)
     keys, hashed = index.backend.band_keys.keys, []
 
-    def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
+    def count(batch: VectorBatch, last: int) -> object:
         hashed.append(len(batch))
         return keys(batch, last)
 
@@ -336,22 +341,18 @@ def counted(index: SmallIndex, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_call_of_many_queries_scans_rows_outside_of_caches_for_less() -> None:
-    rows = np.ones((20_000, 512), np.float32)
-    space = VectorSpace.of(CollectionConfig(dim=512))
-    batch = space.prepare(space.from_dense(rows))
-    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    batch = SmallIndex(CollectionConfig(dim=512)).prepare(np.ones((20_000, 512), np.float32))
+    view = view_of(batch)
     alone = scan_nanoseconds(view, batch[:1])[0]
     together = scan_nanoseconds(view, batch[:20])
     assert (together < alone).all()
-    few = RowView(batch[:500], np.ones(500, np.uint8), 500)
+    few = view_of(batch[:500])
     assert scan_nanoseconds(few, batch[:1])[0] == scan_nanoseconds(few, batch[:20])[0]
 
 
 def test_each_query_is_scanned_for_in_less_time_the_more_come_together_in_a_thread() -> None:
-    rows = np.ones((20_000, 32), np.float32)
-    space = VectorSpace.of(CollectionConfig(dim=32))
-    batch = space.prepare(space.from_dense(rows))
-    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    batch = SmallIndex(CollectionConfig(dim=32)).prepare(np.ones((20_000, 32), np.float32))
+    view = view_of(batch)
     costs = [scan_nanoseconds(view, batch[:count])[0] for count in (1, 32, 64, 1024)]
     assert costs == sorted(costs, reverse=True)
     assert len(set(costs)) == len(costs)
@@ -365,7 +366,6 @@ def with_tables(
     if not paying:
         monkeypatch.setattr(table_search, "row_nanoseconds", lambda _: 1e9)
     index = asked(config_of("dense", GcwsParams())).add(rows)
-    assert isinstance(index.backend, GcwsBackend)
     index.state = index.backend.with_all_tables(index.state, index.rows.view())
     return index, counted(index, monkeypatch)
 
@@ -418,18 +418,13 @@ def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended
 ) -> None:
     rows, _, _ = made("dense", rng)
     index = asked(config_of("dense", GcwsParams())).add(rows)
-    backend, view = index.backend, RowView(index.rows.view(), np.ones(len(rows), np.uint8), ROWS)
-    assert isinstance(backend, GcwsBackend)
+    backend, view = index.backend, index.view()
     tally, query = Tally(0.0), index.prepare(rows[:1])
     policy = ProbePolicy(hashing_of_tried=np.inf, dense_probing=0.5)
+    tables, inverted = index.state.tables, index.state.inverted
+    plan, keys_of = backend.plan, partial(backend.band_keys.keys, last=tables.bands)
     search = table_search.TableSearch(
-        backend.plan.of_first(index.state.tables.bands),
-        partial(backend.band_keys.keys, last=index.state.tables.bands),
-        index.state.tables,
-        index.state.inverted,
-        backend.workers,
-        policy,
-        tally,
+        plan.of_first(tables.bands), keys_of, tables, inverted, backend.workers, policy, tally
     )
     params = SearchParams(limit=50, recall=0.99, guarantee="proven")
     nobody = np.full(1, -1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.harness.engine import RowHits
-from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
+from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.search_plan import SearchPolicy
 from tests.support.data.generated import Csr
@@ -29,12 +29,9 @@ def linked(rows: Rows, *, policies: Policies = POLICIES) -> SmallIndex:
 
 def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
     """Make the neighbour lists of an index anew."""
-    rows = index.rows.view()
-    mask = np.ones(len(rows), np.uint8) if alive is None else alive
-    assert isinstance(index.backend, GcwsBackend)
-    improved = index.backend.linked(index.state, rows, mask, threading.Event())
-    assert improved is not None
-    index.state = index.backend.adopt(index.state, rows, improved)
+    view = index.view(alive)
+    made = index.backend.linked(index.state, view.vectors, view.permitted, threading.Event())
+    index.adopt(made)
     assert index.state.graph is not None
     return index
 

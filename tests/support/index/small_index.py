@@ -2,16 +2,21 @@
 
 import threading
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness.engine import RowHits, row_hits
-from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
+from gcws_search.index.backends import POLICIES, Policies, make_backend
+from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.recall_curve import SearchSetting
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import SearchPlan
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
@@ -21,6 +26,12 @@ from tests.support.data.generated import Csr, Floats
 Mask = npt.NDArray[np.uint8]
 Rows = Floats | Csr
 Answer = tuple[list[int], list[float]]
+
+
+def view_of(rows: VectorBatch, permitted: Mask | None = None) -> RowView:
+    """Return what a search sees of rows, all of them unless told otherwise."""
+    mask = np.ones(len(rows), np.uint8) if permitted is None else permitted
+    return RowView(rows, mask, int(mask.sum()))
 
 
 class SmallIndex:
@@ -61,14 +72,13 @@ class SmallIndex:
 
     def finish_background_work(self) -> None:
         """Let rows that wait have their places in tables and lists."""
-        assert isinstance(self.backend, GcwsBackend)
         self.state = self.backend.complete(self.state, self.rows.view(), Workers(1))
 
     def optimize(self, stop: threading.Event | None = None) -> Any:  # noqa: ANN401 (a state)
         """Return what is made in the background, all rows alive; None where that was stopped."""
-        rows = self.rows.view()
-        alive = np.ones(len(rows), np.uint8)
-        return self.backend.optimize(self.state, rows, alive, stop or threading.Event())
+        view = self.view()
+        stop = stop or threading.Event()
+        return self.backend.optimize(self.state, view.vectors, view.permitted, stop)
 
     def adopt(self, made: Any) -> None:  # noqa: ANN401 (a state)
         """Take what was made in the background."""
@@ -86,6 +96,26 @@ class SmallIndex:
         self.rows = self.rows.take(self.rows.view(), np.flatnonzero(stays))
         self.state = self.backend.renumber(self.state, self.rows.view(), new_rows)
 
+    def view(self, permitted: Mask | None = None) -> RowView:
+        """Return what a search sees."""
+        return view_of(self.rows.view(), permitted)
+
+    def graph_hits(
+        self,
+        queries: Rows,
+        limit: int,
+        setting: SearchSetting,
+        graph: GraphSearch | None = None,
+        max_candidates: float = inf,
+    ) -> tuple[BatchHits, UInt8s, SearchPlan]:
+        """Return what the graph alone finds, by a setting, what became of it, and its plan."""
+        graph, tables, view = graph or self.state.graph, self.state.tables, self.view()
+        plan = graph.plan_for(tables, view, limit, setting, max_candidates=max_candidates)
+        nobody = np.full(len(queries), -1, np.int64)
+        params = SearchParams(limit=limit)
+        found = graph.search(plan, tables, view, self.prepare(queries), params, nobody)
+        return *found, plan
+
     def search(
         self,
         queries: Rows,
@@ -95,12 +125,9 @@ class SmallIndex:
         skip: Sequence[int] | None = None,
     ) -> list[RowHits]:
         """Return the hits of every query."""
-        rows = self.rows.view()
-        mask = np.ones(len(rows), np.uint8) if permitted is None else permitted
-        view = RowView(rows, mask, int(mask.sum()))
-        skipped = None if skip is None else np.array(skip, np.int64)
+        asked, skipped = self.prepare(queries), None if skip is None else np.array(skip, np.int64)
         return row_hits(
-            self.backend.search(self.state, view, self.prepare(queries), params, skipped)
+            self.backend.search(self.state, self.view(permitted), asked, params, skipped)
         )
 
 
