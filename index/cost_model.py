@@ -67,23 +67,13 @@ class Tally:
     """What searches of one kind cost, of late, where that cannot be told beforehand.
 
     Threads add to it without a lock; a number lost makes no difference.
-
-    Parameters
-    ----------
-    expected : float
-        Nanoseconds a query, before any was searched for.
-
-    Attributes
-    ----------
-    seen : int
-        Queries.
     """
 
     _WEIGHT: Final = 1 / 8
 
     def __init__(self, expected: float) -> None:
-        self.nanoseconds = expected
-        self.seen = 0
+        self.nanoseconds = expected  # a query, before any was searched for
+        self.seen = 0  # queries
         self._passed_over = 0
 
     def add(self, queries: int, nanoseconds: float) -> None:
@@ -109,15 +99,7 @@ def _mean_entries(view: RowView) -> float:
 
 
 def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> Float64s:
-    """Return (m,): what scanning all rows takes for each query.
-
-    Parameters
-    ----------
-    queries : VectorBatch
-        Those of one call.
-    threads : int
-        Over which they are split.
-    """
+    """Return (m,): what scanning all rows takes for each query of one call, split over threads."""
     vectors = view.vectors
     if vectors.form == "dense":
         return np.full(len(queries), dense_scan_nanoseconds(view, len(queries) // threads))

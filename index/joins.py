@@ -12,9 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -56,7 +55,7 @@ from gcws_search.index.kernels.sparse.prefix_join import (
     list_prefixes,
 )
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.similarities import exact_scores, tolerance
+from gcws_search.index.similarities import tolerance
 from gcws_search.index.threads import Workers
 
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -397,6 +396,7 @@ def _compare_sparse(
 
 
 _OWN_LIST: Final = -1
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,38 +594,26 @@ class PairJoin:
         if len(rows) > policy.sampled:
             rows = np.sort(np.random.default_rng(0).choice(rows, policy.sampled, replace=False))
         bound = threshold - tolerance(vectors, vectors)
-        found: list[tuple[Int64s, Int64s, Float64s]] = []
         if vectors.form == "dense":
-            numbers = np.empty(policy.max_sampled, np.int32)
-            partners = np.empty(policy.max_sampled, np.int32)
-            count, last = meet(
-                self._rows(), rows, np.float32(bound), 0, len(vectors), numbers, partners
-            )
-            if last < len(vectors):
+            room = np.empty((2, policy.max_sampled), np.int32)
+            count = meet(self._rows(), rows, np.float32(bound), *room)
+            if count < 0:
                 return None
-            order = np.argsort(numbers[:count], kind="stable")
-            borders = np.searchsorted(numbers[:count][order], np.arange(len(rows) + 1))
-            near = [
-                partners[order[start:stop]].astype(np.int64)
-                for start, stop in pairwise(borders.tolist())
-            ]
+            order = np.argsort(room[0, :count], kind="stable")
+            numbers, partners = room[:, order].astype(np.int64)
         else:
-            scanner = Scanner(view, self.inverted, 0.0)
-            near, total = [], 0
+            scanner, near, total = Scanner(view, self.inverted, 0.0), [_NO_ROWS], 0
             for row in rows.tolist():
                 near.append(scanner.collect(vectors[row : row + 1], row, bound))
                 total += len(near[-1])
                 if total > policy.max_sampled:
                     return None
-        for number, some in enumerate(near):
-            row = int(rows[number])
-            exact = exact_scores(vectors, vectors[row : row + 1], some)
-            good = exact >= threshold
-            found.append((np.full(np.count_nonzero(good), number), some[good], exact[good]))
-        if not found:
-            return None
-        every: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
-        return PairSample(threshold, rows, *every)
+            numbers = np.repeat(np.arange(-1, len(rows)), [len(each) for each in near])
+            partners = np.concatenate(near)
+        scores = np.empty(len(numbers), np.float64)
+        exact_pairs(rows_of(vectors), rows[numbers], partners, scores)
+        good = scores >= threshold
+        return PairSample(threshold, rows, numbers[good], partners[good], scores[good])
 
 
 def _some_of_each(numbers: Int64s, limit: int) -> Int64s:

@@ -27,8 +27,10 @@ from gcws_search.index.contracts.parameters import (
     Transform,
     require,
 )
-from gcws_search.index.kernels.gmm.dense import exact_dense, matrix_dense
-from gcws_search.index.kernels.gmm.sparse import exact_sparse, shared_masses
+from gcws_search.index.kernels.gmm.dense import matrix_dense
+from gcws_search.index.kernels.gmm.exact_rerank import exact_rows
+from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.gmm.sparse import matrix_sparse
 from gcws_search.index.polya import curve_of, pitches
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -39,12 +41,7 @@ EPSILON: Final = 2.0**-24
 def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Float64s:
     """Return the float64 GMM of one query and chosen rows."""
     out = np.empty(len(rows), np.float64)
-    if vectors.form == "dense":
-        exact_dense(query.dense[0], vectors.dense, rows, out)
-    else:
-        exact_sparse(
-            query.slots, query.values, vectors.indptr, vectors.slots, vectors.values, rows, out
-        )
+    exact_rows(rows_of(query), 0, rows_of(vectors), rows, out)
     return out
 
 
@@ -71,11 +68,7 @@ def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
     if a.form == "dense":
         matrix_dense(a.dense, a.norms, b.dense, b.norms, out)
         return out
-    for i in range(len(a)):
-        shared = out[i]
-        entries = slice(a.indptr[i], a.indptr[i + 1])
-        shared_masses(a.slots[entries], a.values[entries], b.indptr, b.slots, b.values, 0, shared)
-        shared /= a.norms[i] + b.norms - shared
+    matrix_sparse(rows_of(a), rows_of(b), out)
     return out
 
 

@@ -48,12 +48,8 @@ def make_backend(
 ) -> Backend[Any]:
     """Return the backend a configuration asks for.
 
-    Parameters
-    ----------
-    threads : int or None
-        Threads for its kernels; None takes as many as the process may use.
-    searches : Searches or None
-        Those that background work gives way to.
+    Without ``threads`` its kernels take as many as the process may use. Background work gives way
+    to ``searches``.
     """
     workers = Workers(threads, searches=searches)
     params = config.backend

@@ -153,25 +153,13 @@ _MAX_TALLIES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class GcwsState:
-    """The index of a number of rows.
+    """The index of a number of rows."""
 
-    Attributes
-    ----------
-    tables : Tables
-        As many as have been needed: the first, and those that a graph or proofs want beside.
-    inverted : InvertedIndex
-        For exact scans of sparse rows; empty for dense ones.
-    delta : Delta
-        Newer rows, which are in none of these; none before a graph is judged or built.
-    scanned : int
-        The number of rows for which scans were found to be as quick as a graph; or 0.
-    """
-
-    tables: Tables
-    inverted: InvertedIndex
+    tables: Tables  # the first, and those that a graph or proofs have wanted beside
+    inverted: InvertedIndex  # for exact scans of sparse rows; empty for dense ones
     graph: GraphSearch | None = None
-    delta: Delta = _NO_DELTA
-    scanned: int = 0
+    delta: Delta = _NO_DELTA  # newer rows, in none of these; none before a graph is decided on
+    scanned: int = 0  # rows for which scans were found to be as quick as a graph; or 0
 
     @property
     def graph_is_decided(self) -> bool:

@@ -21,7 +21,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
-from gcws_search.index.kernels.gmm.sparse import offer_sparse, shared_masses
+from gcws_search.index.kernels.gmm.sparse import scan_sparse
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
 from gcws_search.index.kernels.quantized.scan import scan_copies
@@ -206,12 +206,7 @@ class Scanner:
             self._offer_postings(queries, wanted, first, out)
             start = max(first, self._inverted.covered)
             if start < last:
-                rows, shared = self.rows, np.empty(len(self.vectors) - start, np.float32)
-                for m in range(len(queries)):
-                    query = queries[m : m + 1]
-                    indptr, slots, values = rows.indptr, rows.slots, rows.values
-                    shared_masses(query.slots, query.values, indptr, slots, values, start, shared)
-                    offer_sparse(shared, asked, m, self.rows, wanted, start, out)
+                scan_sparse(asked, self.rows, wanted, start, out)
 
     def work(self, queries: VectorBatch, skip: Int64s, places: int) -> Float64s:
         """Return (m,): what a scan of the postings takes for each query, in postings added."""

@@ -71,28 +71,17 @@ _MAX_HELD_OUT: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPolicy:
-    """When a graph is built, and how.
+    """When a graph is built, and how."""
 
-    Attributes
-    ----------
-    min_rows : int
-        Smaller collections have no graph: scanning them is as fast.
-    growth : float
-        The graph is rebuilt when the collection has grown by this factor since.
-    rows_of_tables, rows_to_double : int
-        Searches enter through the first tables (`banding.FIRST_TABLES`) up to this many rows, and
-        through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
-        fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
-        recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
-    scan_factor : float
-        A graph of sparse rows is built where scans take this many times what a search does.
-    """
-
-    min_rows: int = 2048
-    growth: float = 1.5
+    min_rows: int = 2048  # smaller collections have no graph: scanning them is as fast
+    growth: float = 1.5  # the graph is rebuilt when the collection has grown by this factor since
+    # Searches enter through the first tables (`banding.FIRST_TABLES`) up to this many rows, and
+    # through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
+    # fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
+    # recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
-    scan_factor: float = 2.0
+    scan_factor: float = 2.0  # a graph of sparse rows is built where scans take so many searches
     search: SearchPolicy = field(default_factory=SearchPolicy)
 
     def entry_tables(self, rows: int, bands: int) -> int:

@@ -251,19 +251,10 @@ class NeighbourGraph:
     ) -> None:
         """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
 
-        Once ``stop`` is set, the rest is left.
-
-        Parameters
-        ----------
-        keys : (k, t) uint64
-            Of the last k rows of all, which include ``chosen``, in as many tables as
-            `tables_to_link` says.
-        links : NeighbourLinks
-            Of all rows.
-        alive : (n,) uint8
-            Rows that may be chosen as neighbours.
-        leaders : (n,) int32 or (0,)
-            Where a row's search enters by each row of a table: another one, for copies of that.
+        Once ``stop`` is set, the rest is left. The (k, t) ``keys`` are of the last k of all rows,
+        which include ``chosen``, in as many tables as `tables_to_link` says. Rows that are
+        ``alive`` may be chosen as neighbours. By (n,) or (0,) ``leaders`` a search enters instead
+        of the rows of a table: another one, for copies of that.
         """
         done = 0
         first = len(links) - len(keys)

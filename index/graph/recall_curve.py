@@ -67,24 +67,15 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BeamSetting:
-    """How wide a search is, and the recall and the rows scored quickly to expect of it.
+    """How wide a search is, and the recall and the rows scored quickly to expect of it."""
 
-    Attributes
-    ----------
-    beam : int
-        Rows that the beam holds at most.
-    max_expanded : float
-        Rows expanded at most, or how many of the best rows are; see `beam_search.Beam`. A fraction
-        is the share of the queries that expand one more.
-    slack : float
-        How many times as far away as the last hit wanted a row may be that is expanded.
-    """
-
-    beam: int
+    beam: int  # rows that the beam holds at most
+    # Rows expanded at most, or how many of the best rows are; see `beam_search.Beam`. A fraction is
+    # the share of the queries that expand one more.
     max_expanded: float
     recall: float
     candidates: float
-    slack: float = inf
+    slack: float = inf  # how many times as far as the last hit wanted a row may be to be expanded
 
     def tables(self, max_tables: int) -> int:
         """Return the number of entry tables: half of ``max_tables`` for a short search."""
@@ -137,26 +128,14 @@ NO_EXTENSION: Final = Extension(0.0, inf, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SearchSetting:
-    """How a search is done for one limit and recall.
+    """How a search is done for one limit and recall."""
 
-    Attributes
-    ----------
-    first : BeamSetting
-        Of typical queries; what it expects is the mean over all.
-    out_of_range : float
-        Score of the hit judged below which nothing is known of the recall; 0 for none.
-    judged : int
-        The limit at whose place the scores hold: the limit itself, or the greatest one measured.
-    spread : float
-        See `Calibration`.
-    """
-
-    first: BeamSetting
+    first: BeamSetting  # of typical queries; what it expects is the mean over all
     hard: Extension = NO_EXTENSION
     foreign: Extension = NO_EXTENSION
-    out_of_range: float = 0.0
-    judged: int = 1
-    spread: float = 0.0
+    out_of_range: float = 0.0  # score of the hit judged below which no recall is known; 0 for none
+    judged: int = 1  # the limit at whose place scores hold: the limit, or the greatest measured
+    spread: float = 0.0  # see `Calibration`
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,27 +201,16 @@ Numbers = tuple[float, Slack, Slack]
 
 @dataclass(frozen=True, slots=True)
 class LimitCurves:
-    """What was measured for one limit.
-
-    Attributes
-    ----------
-    hard, foreign : RecallCurve
-        Their settings are slacks of extensions.
-    extended : tuple of float
-        Share of the items that are hard, by the settings of ``typical``.
-    hard_items : tuple of float
-        Recalls of hard items alone, by the settings of ``hard``.
-    scores : (float, float, float)
-        Of a query's last hit: below the first it is hard, below the second foreign, and below the
-        third out of range.
-    """
+    """What was measured for one limit."""
 
     limit: int
     typical: RecallCurve
-    hard: RecallCurve
+    hard: RecallCurve  # the settings of this and the next are slacks of extensions
     foreign: RecallCurve
-    extended: tuple[float, ...]
-    hard_items: tuple[float, ...]
+    extended: tuple[float, ...]  # share of the items that are hard, by the settings of ``typical``
+    hard_items: tuple[float, ...]  # recalls of hard items alone, by the settings of ``hard``
+    # Of a query's last hit: below the first it is hard, below the second foreign, and below the
+    # third out of range.
     scores: tuple[float, float, float]
 
     def setting(self, recall: float, foreign_recall: float) -> Numbers | None:
@@ -307,23 +275,15 @@ _SettingCache = dict[tuple[int, float, float], tuple[SearchSetting | None]]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Curves of a collection of so many items, by rising limit.
-
-    Attributes
-    ----------
-    scan_nanoseconds : float
-        What scanning one row takes for the queries measured, on average.
-    contrasts : (float, float)
-        A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
-    spread : float
-        How much farther the tenth hit of an item usually is than the second: the median, or less
-        where ties tell nothing.
-    """
+    """Curves of a collection of so many items, by rising limit."""
 
     rows: int
     curves: tuple[LimitCurves, ...]
-    scan_nanoseconds: float
+    scan_nanoseconds: float  # of one row for the queries measured, on average
+    # A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
     contrasts: tuple[float, float] = (inf, inf)
+    # How much farther the tenth hit of an item usually is than the second: the median, or less
+    # where ties tell nothing.
     spread: float = 0.0
     _cache: _SettingCache = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -435,13 +395,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, document: object) -> Calibration:
-        """Inverse of `to_dict`.
-
-        Raises
-        ------
-        ValueError, KeyError
-            No measurement gives such curves.
-        """
+        """Inverse of `to_dict`. Raises ValueError or KeyError: no measurement gives such curves."""
         fields = fields_of(document)
         curves = tuple(
             _curves_of(each) for each in list_of(fields["curves"], max_count=_MAX_CURVES)

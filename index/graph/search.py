@@ -362,17 +362,10 @@ class GraphSearch:
     ) -> tuple[BatchHits, UInt8s]:
         """Return what the stages of a plan find, before the fall-back, and (m,) `Outcome`.
 
-        Of ``params``, ``limit`` and ``min_score`` count here. ``min_part`` and ``pieces`` are those
-        of `Workers.split`.
-
-        Parameters
-        ----------
-        skip : (m,) int64
-            A row that a query must not return, or -1.
-        keys : (m, tables) uint64 or None
-            Keys of the queries in the entry tables, if they are known.
-        hidden : (n,) or (0,) uint8
-            1 for rows that no link names, and that are treated as if they were not there.
+        Of ``params``, ``limit`` and ``min_score`` count here. ``skip`` has (m,) rows that a query
+        must not return, or -1; ``keys`` are those of the queries in the entry tables, if known. Of
+        (n,) or (0,) ``hidden``, 1 is for rows that no link names: they are treated as if they were
+        not there. ``min_part`` and ``pieces`` are those of `Workers.split`.
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
         graph = self.links.graph(tables, view.vectors)
@@ -389,14 +382,8 @@ class GraphSearch:
             np.empty((m, len(plan.kernel.work)), np.int64),
             np.empty(m),
         )
-        out = Found(
-            hits.scores,
-            hits.rows,
-            hits.sizes,
-            hits.work,
-            hits.expected_recall,
-            np.empty(m, np.uint8),
-        )
+        outcomes = np.empty(m, np.uint8)
+        out = Found(hits.scores, hits.rows, hits.sizes, hits.work, hits.expected_recall, outcomes)
         min_score = float(params.min_score)
 
         def run(first: int, last: int) -> None:
@@ -406,17 +393,10 @@ class GraphSearch:
                 some = queries[first:last]
                 own = tuple(each[first:last] for each in own)
                 part = Found(*(each[first:last] for each in out))
+            rounded, rounded_norms, keys, skipped = own
+            sparse = some.indptr, some.slots, some.values
             asked = Queries(
-                own[0],
-                own[1],
-                some.norms,
-                some.dense,
-                some.indptr,
-                some.slots,
-                some.values,
-                own[2],
-                own[3],
-                min_score,
+                rounded, rounded_norms, some.norms, some.dense, *sparse, keys, skipped, min_score
             )
             scratch = scratch_pool.take(sizes)
             addresses = scratch.addresses if m > 1 else scratch.first

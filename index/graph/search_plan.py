@@ -61,47 +61,28 @@ too, and finds hits in several places."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPolicy:
-    """Numbers of a search that calibration does not measure.
+    """Numbers of a search that calibration does not measure."""
 
-    Attributes
-    ----------
-    stages : tuple of Stage
-        Those that run.
-    search_nanoseconds : float
-        Time of a search before its first row.
-    row_nanoseconds, byte_nanoseconds, entry_nanoseconds, place_nanoseconds : float
-        Time to score a row: a constant, and what a byte, a non-zero and a hit wanted add. More hits
-        make a larger pool, in which a row takes longer to find its place: 0.2 to 0.9 ns a hit.
-    min_crowded, crowding : int, float
-        Under a filter a query is hard if more rows are nearer than its last hit than the first of
-        these, and the second times what a filter leaves out that is not correlated with the query.
-    max_filtered : int
-        A filter that leaves less than one row in this many is not searched for by the graph.
-    max_room : int
-        Rows that no search sees more of.
-    extended_beams : tuple of (float, int)
-        Rows that the beam of an extended search holds at least, up to a slack: more would be
-        expanded for few hits. Of Fashion-MNIST, hard items found .993 with slack 1.13 and 512 rows,
-        and .994 with 2,048, which scored 1.4 times as many.
-    extended_places : int
-        Rows that it holds for each hit wanted. All up to the greatest of those numbers.
-    max_rows_a_side : int
-        Entry points on each side of a key in an extended search.
-    """
-
-    stages: tuple[Stage, ...] = STAGES
-    search_nanoseconds: float = 4000.0
+    stages: tuple[Stage, ...] = STAGES  # those that run
+    search_nanoseconds: float = 4000.0  # before its first row
+    # Time to score a row: a constant, and what a byte, a non-zero and a hit wanted add. More hits
+    # make a larger pool, in which a row takes longer to find its place: 0.2 to 0.9 ns a hit.
     row_nanoseconds: float = 30.0
     byte_nanoseconds: float = 0.06
     entry_nanoseconds: float = 2.0
     place_nanoseconds: float = 0.35
+    # Under a filter a query is hard if more rows are nearer than its last hit than the first of
+    # these, and the second times what a filter leaves out that is not correlated with the query.
     min_crowded: int = 32
     crowding: float = 4.0
-    max_filtered: int = 20
-    max_room: int = 1 << 16
+    max_filtered: int = 20  # a filter that leaves less than one row in this many is scanned for
+    max_room: int = 1 << 16  # rows that no search sees more of
+    # Rows that the beam of an extended search holds at least, up to a slack: more would be expanded
+    # for few hits. Of Fashion-MNIST, hard items found .993 with slack 1.13 and 512 rows, and .994
+    # with 2,048, which scored 1.4 times as many.
     extended_beams: tuple[tuple[float, int], ...] = ((1.3, 512), (1.4, 1024), (inf, 2048))
-    extended_places: int = 20
-    max_rows_a_side: int = 64
+    extended_places: int = 20  # rows that it holds for each hit wanted, up to the greatest of those
+    max_rows_a_side: int = 64  # entry points on each side of a key in an extended search
 
     def extension_beam(self, limit: int, extension: Extension) -> int:
         """Return how many rows the beam of an extended search holds at least."""
@@ -143,23 +124,11 @@ TRIED: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchPlan:
-    """How queries are searched for: all that does not depend on the query.
+    """How queries are searched for: all that does not depend on the query."""
 
-    Attributes
-    ----------
-    tables : int
-        Entry tables.
-    sizes : ScratchSizes
-        Of dense queries, and of sparse ones as long as the rows.
-    row_nanoseconds, scan_nanoseconds : float
-        Time to score a row in this search, and to scan for a query instead.
-    tally : Tally or None
-        Under a filter.
-    """
-
-    tables: int
-    sizes: ScratchSizes
+    tables: int  # through which it enters
+    sizes: ScratchSizes  # of dense queries, and of sparse ones as long as the rows
     kernel: KernelPlan
-    row_nanoseconds: float = 0.0
-    scan_nanoseconds: float = inf
-    tally: Tally | None = None
+    row_nanoseconds: float = 0.0  # to score a row in this search
+    scan_nanoseconds: float = inf  # to scan for a query instead
+    tally: Tally | None = None  # under a filter

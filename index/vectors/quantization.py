@@ -27,11 +27,7 @@ from gcws_search.index.contracts.batches import RowCopies, VectorBatch
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.contracts.saved_index import count_of, list_of, number_of
 from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
-from gcws_search.index.kernels.quantized.quantize import (
-    distances_of_groups,
-    round_to_bytes,
-    round_to_shorts,
-)
+from gcws_search.index.kernels.quantized.quantize import distances_of_groups, round_rows
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MAX_SHORT, SHORTS, SPARSE
 from gcws_search.index.threads import ALONE, Workers
 
@@ -103,9 +99,9 @@ class Quantizer:
     def write(self, dense: Float32s, out: UInt8s, out_norms: Float32s) -> None:
         """Write rows as bytes or int16 to (n, stride) bytes, and their norms in units."""
         if self.kind == BYTES:
-            round_to_bytes(dense, self.step, self.origin, out, out_norms)
+            round_rows(dense, self.step, self.origin, 0.0, 255.0, out, out_norms)
         else:
-            round_to_shorts(dense, self.step, out.view(np.int16), out_norms)
+            round_rows(dense, self.step, 0, -MAX_SHORT, MAX_SHORT, out.view(np.int16), out_norms)
 
 
 def byte_quantizers(

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import numba
 import numpy as np
@@ -70,11 +69,6 @@ class Exercise:
     name: str
     run: Callable[[], None]
     basic_for: Form | None = None  # the form of vectors that cannot be stored and scanned without
-
-    @property
-    def order(self) -> int:
-        """Its turn: basics of dense vectors come first, then those of sparse ones."""
-        return {"dense": 0, "sparse": 1, None: 2}[self.basic_for]
 
 
 def chains() -> list[list[Exercise]]:
@@ -187,14 +181,8 @@ class _Collection:
             params = SearchParams(limit=3, recall=1.0, min_score=min_score)
             for count in (1, 2):
                 for inverted in (postings, none):
-                    scan(
-                        self._view,
-                        rows[:count],
-                        params,
-                        skip=nobody[:count],
-                        inverted=inverted,
-                        workers=Workers(1),
-                    )
+                    some, own, one = rows[:count], nobody[:count], Workers(1)
+                    scan(self._view, some, params, skip=own, inverted=inverted, workers=one)
         Scanner(self._view, none, 0.0).collect(rows[:1], -1, 0.5)
 
     def probe(self) -> None:
@@ -205,14 +193,10 @@ class _Collection:
             backend.plan, backend.encode, state.tables, state.inverted, Workers(1), ProbePolicy()
         )
         for count in (1, 2):
-            queries, nobody, patient = (
-                self._rows[:count],
-                np.full(count, -1),
-                np.full(count, np.inf),
-            )
+            queries, nobody = self._rows[:count], np.full(count, -1)
             backend.search(state, self._view, queries, params)
             # So few rows would be scanned.
-            tables.answers(self._view, queries, params, nobody, patient)
+            tables.answers(self._view, queries, params, nobody, np.full(count, np.inf))
 
     def quantize(self) -> None:
         """Round rows in each way that a graph may hold them."""
@@ -245,7 +229,7 @@ class _Collection:
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
-            meet(PairRows(*rows_of(rows), alive), some, threshold, 0, _ROWS, found[0], found[1])
+            meet(PairRows(*rows_of(rows), alive), some, threshold, found[0], found[1])
             return
         # For more rows: so few are compared all with all.
         prefixes = PrefixJoin.of(self._view, 0.99)
@@ -334,7 +318,8 @@ def run(
     folder: Path = CACHE_FOLDER,
 ) -> None:
     """Run chains of exercises, those of the basics first: see `compile_kernels`."""
-    exercises = sorted(chain.from_iterable(todo), key=attrgetter("order"))
+    turns = "dense", "sparse", None
+    exercises = sorted(chain.from_iterable(todo), key=lambda each: turns.index(each.basic_for))
     missing = Counter(one.basic_for for one in exercises)
     with _compiling(todo, check, folder) as compiled:
         for done, exercise in enumerate(exercises, start=1):
@@ -414,23 +399,19 @@ class _Compiler:
             pass
 
     def _run(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         while True:
             try:
                 exercises = self._left.popleft()
             except IndexError:
                 return
             for exercise in exercises:
-                self._compile(exercise.name)
+                with suppress(OSError, ValueError):  # the process has ended
+                    self._process.stdin.write(f"{exercise.name}\n")
+                    self._process.stdin.flush()
+                    self._process.stdout.readline()
                 self._compiled[exercise.name].set()
-
-    def _compile(self, name: str) -> None:
-        """Return when the process has compiled an exercise, or has ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.write(f"{name}\n")
-            self._process.stdin.flush()
-            self._process.stdout.readline()
 
 
 @contextmanager
@@ -443,21 +424,17 @@ def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
         yield False
         return
     with file:
-        yield _lock(file, check)
-
-
-def _lock(file: TextIO, check: Callable[[], None]) -> bool:
-    """Wait until the file is locked; return False where its file system has no locks."""
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another program has the lock
-            check()
-            time.sleep(_CHECK_SECONDS)
-        except OSError:
-            return False
-        else:
-            return True
+        is_locked: bool | None = None
+        while is_locked is None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
+            except BlockingIOError:  # another program has the lock
+                check()
+                time.sleep(_CHECK_SECONDS)
+            except OSError:  # of a file system without locks
+                is_locked = False
+        yield is_locked
 
 
 def _mark(folder: Path) -> Path:

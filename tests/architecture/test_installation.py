@@ -40,7 +40,7 @@ from gcws_search.index.kernels.cache import KernelCache
 from gcws_search.index.kernels.gmm import dense
 from gcws_search.index.similarities import gmm_matrix
 from gcws_search.index.warmup.compile import _Collection
-stats = dense.exact_dense.stats
+stats = dense.matrix_dense.stats
 counts = [sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]
 cpu = KernelCache.installed and KernelCache.installed.cpu.name
 rows = _Collection(dim=24)._rows
@@ -258,7 +258,7 @@ def test_installed_kernels_that_are_cut_short_are_compiled(
     python: Path, sources: Path, tmp_path: Path
 ) -> None:
     own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    files = [*(sources / "compiled").rglob("dense.exact_dense*.nbc")]
+    files = [*(sources / "compiled").rglob("dense.matrix_dense*.nbc")]
     for file in files:
         os.truncate(file, file.stat().st_size // 2)
     assert files

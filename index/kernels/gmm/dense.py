@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s
+from gcws_search.index.contracts.arrays import LANES, Float32s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.vector import (
@@ -151,8 +151,11 @@ def scan_dense(
 
 
 @inner
-def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
-    """Do what `exact_dense` does, for ``count`` rows, everything given by its address."""
+def exact_dense(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
+    """Write the GMM of a query and ``count`` rows, Σ min / Σ max in float64, all by address.
+
+    Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
+    """
     zero = splat(0.0)
     for h in range(count):
         row = offset(rows, at(chosen, h) * width)
@@ -171,24 +174,6 @@ def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, o
             low = low + shared
             high = high + ((p + q) - shared)
         put(out, h, total(low) / total(high))
-
-
-@kernel
-def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) -> None:
-    """Write the GMM of a query and chosen rows, Σ min / Σ max in float64.
-
-    Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
-
-    query (width,); rows (n, width); chosen (h,); out (h,).
-    """
-    exact_dense_at(
-        pointer(query),
-        pointer(rows),
-        query.shape[0],
-        pointer(chosen),
-        chosen.shape[0],
-        pointer(out),
-    )
 
 
 @kernel

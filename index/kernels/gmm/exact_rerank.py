@@ -1,18 +1,20 @@
-"""Exact re-rank: the best rows by float32 score are scored in float64, ranked, cut after ties.
+"""Scores of a query and rows of either form; exact re-rank of the best rows.
 
-Rounding may have pushed rows across the limit. Where the heap cannot hold all of those, the bound
-from which rows must be collected is given instead of a complete answer.
+The best rows by float32 score are scored in float64, ranked, and cut after ties. Rounding may have
+pushed rows across the limit. Where the heap cannot hold all of those, the bound from which rows
+must be collected is given instead of a complete answer.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
-from gcws_search.index.kernels.compiling import inner, kernel
-from gcws_search.index.kernels.gmm.dense import exact_dense
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
+from gcws_search.index.kernels.gmm.dense import dense_score_within, exact_dense
 from gcws_search.index.kernels.gmm.rows import Rows
-from gcws_search.index.kernels.gmm.sparse import exact_sparse
+from gcws_search.index.kernels.gmm.sparse import SparseAddresses, exact_sparse, shared_mass
+from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.ordering.hits import Heaps, push, rank
 
 
@@ -36,22 +38,80 @@ class ExactHits(NamedTuple):
     bounds: Float32s
 
 
+class Comparison(NamedTuple):
+    """A query and the rows it is compared with, by address."""
+
+    query: Any  # dense
+    query_norm: Any
+    width: Any  # 0 when sparse
+    rows: Any  # dense
+    norms: Any
+    indptr: Any
+    slots: Any
+    values: Any
+    table_slots: Any  # of a sparse query, spread over ``size`` places
+    table_values: Any
+    size: Any
+
+
+@inlined
+def compare(
+    queries: Any, m: Any, rows: Any, table_slots: UInt32s, table_values: Float32s
+) -> Comparison:
+    """Return how query m is compared with rows; a sparse one is spread over the table already."""
+    width = rows.dense.shape[1]
+    return Comparison(
+        offset(pointer(queries.dense), m * width),
+        queries.norms[m],
+        width,
+        pointer(rows.dense),
+        pointer(rows.norms),
+        pointer(rows.indptr),
+        pointer(rows.slots),
+        pointer(rows.values),
+        pointer(table_slots),
+        pointer(table_values),
+        table_slots.shape[0],
+    )
+
+
+@inlined
+def quick_gmm(pair: Comparison, row: Any, farthest: Any) -> Any:
+    """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
+    norm = at(pair.norms, row)
+    if pair.width > 0:
+        address = offset(pair.rows, row * pair.width)
+        return dense_score_within(pair.query, pair.query_norm, address, norm, pair.width, farthest)
+    shared = shared_mass(
+        pair.table_slots,
+        pair.table_values,
+        pair.size,
+        pair.slots,
+        pair.values,
+        at(pair.indptr, row),
+        at(pair.indptr, row + 1),
+    )
+    return shared / (pair.query_norm + norm - shared)
+
+
 @inner
 def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
     """Write the float64 GMM of query m and (h,) chosen rows to ``out``, (h or more,)."""
-    if rows.dense.shape[1] > 0:
-        exact_dense(queries.dense[m], rows.dense, chosen, out)
-    else:
-        part = slice(queries.indptr[m], queries.indptr[m + 1])
-        exact_sparse(
-            queries.slots[part],
-            queries.values[part],
-            rows.indptr,
-            rows.slots,
-            rows.values,
-            chosen,
-            out,
-        )
+    width, count = rows.dense.shape[1], chosen.shape[0]
+    if width > 0:
+        query = offset(pointer(queries.dense), m * width)
+        exact_dense(query, pointer(rows.dense), width, pointer(chosen), count, pointer(out))
+        return
+    first, last = queries.indptr[m], queries.indptr[m + 1]
+    slots, values = offset(pointer(queries.slots), first), offset(pointer(queries.values), first)
+    held = SparseAddresses(pointer(rows.indptr), pointer(rows.slots), pointer(rows.values))
+    exact_sparse(slots, values, last - first, held, pointer(chosen), count, pointer(out))
+
+
+@kernel
+def exact_rows(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
+    """Do what `exact_gmm` does."""
+    exact_gmm(Rows(*queries), m, Rows(*rows), chosen, out)
 
 
 @inner
@@ -110,7 +170,7 @@ def rerank_exactly(
                 continue
         exact_gmm(queries, m, rows, hits[:size], exact)
         scores = out.scores[m]
-        size = rank(exact, hits, size, limits.min_score, scores)
+        size = rank(exact, hits, size, limits.min_score, False, scores)
         while size > limit and scores[size - 1] < scores[limit - 1]:
             size -= 1
         sizes[m] = size

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt32s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.vector import at, keep, pointer, put
@@ -88,44 +88,15 @@ def shared_mass(
     return shared
 
 
-@kernel
-def offer_sparse(
-    shared: Float32s, queries: Rows, m: int, rows: Rows, wanted: HitFilter, first: int, out: Heaps
-) -> None:
-    """Offer rows first, first + 1, … to the heap of query m, given Σ min of each, ``shared``."""
-    queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
-    query_norm, skipped = queries.norms[m], wanted.skip[m]
-    norms, permitted = rows.norms, wanted.permitted
-    scores, hits = out.scores[m], out.rows[m]
-    size = out.sizes[m]
-    bound = threshold(scores, size, wanted.min_score)
-    for i in range(shared.shape[0]):
-        row = first + i
-        score = shared[i] / (query_norm + norms[row] - shared[i])
-        if score >= bound and permitted[row] != 0 and row != skipped:
-            size = push(scores, hits, size, score, row)
-            if size == scores.shape[0]:
-                bound = threshold(scores, size, wanted.min_score)
-    out.sizes[m] = size
-
-
-@kernel
-def shared_masses(
-    query_slots: UInt32s,
-    query_values: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    first: int,
-    out: Float32s,
-) -> None:
-    """Write Σ min of a query and rows first … first + len(out) - 1."""
-    size = spread_size(query_slots.shape[0])
+@inner
+def _write_shared(queries: Rows, m: int, rows: Rows, first: int, out: Float32s) -> None:
+    """Write Σ min of query m and rows first … first + len(out) - 1."""
+    part, indptr = slice(queries.indptr[m], queries.indptr[m + 1]), rows.indptr
+    size = spread_size(queries.indptr[m + 1] - queries.indptr[m])
     table_slots, table_values = np.empty(size, np.uint32), np.empty(size, np.float32)
-    spread(query_slots, query_values, table_slots, table_values)
+    spread(queries.slots[part], queries.values[part], table_slots, table_values)
     held_slots, held_values = pointer(table_slots), pointer(table_values)
-    row_slots = pointer(slots)
-    row_values = pointer(values)
+    row_slots, row_values = pointer(rows.slots), pointer(rows.values)
     for i in range(out.shape[0]):
         row = first + i
         out[i] = shared_mass(
@@ -133,6 +104,39 @@ def shared_masses(
         )
     keep(table_slots)
     keep(table_values)
+
+
+@kernel
+def scan_sparse(queries: Rows, rows: Rows, wanted: HitFilter, first: int, out: Heaps) -> None:
+    """Offer every permitted sparse row from ``first`` on to each query's heap."""
+    queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
+    norms, permitted = rows.norms, wanted.permitted
+    shared = np.empty(norms.shape[0] - first, np.float32)
+    for m in range(queries.norms.shape[0]):
+        _write_shared(queries, m, rows, first, shared)
+        query_norm, skipped = queries.norms[m], wanted.skip[m]
+        scores, hits = out.scores[m], out.rows[m]
+        size = out.sizes[m]
+        bound = threshold(scores, size, wanted.min_score)
+        for i in range(shared.shape[0]):
+            row = first + i
+            score = shared[i] / (query_norm + norms[row] - shared[i])
+            if score >= bound and permitted[row] != 0 and row != skipped:
+                size = push(scores, hits, size, score, row)
+                if size == scores.shape[0]:
+                    bound = threshold(scores, size, wanted.min_score)
+        out.sizes[m] = size
+
+
+@kernel
+def matrix_sparse(a: Rows, b: Rows, out: Float32s) -> None:
+    """Write the (n, m) float32 GMM of the rows of ``a`` with those of ``b``."""
+    a, b = Rows(*a), Rows(*b)
+    for i in range(out.shape[0]):
+        shared = out[i]
+        _write_shared(a, i, b, 0, shared)
+        for j in range(out.shape[1]):
+            shared[j] /= a.norms[i] + b.norms[j] - shared[j]
 
 
 @kernel
@@ -159,10 +163,10 @@ def count_shared(
 
 
 @inner
-def exact_sparse_at(
+def exact_sparse(
     query_slots: Any, query_values: Any, length: Any, rows: Any, chosen: Any, count: Any, out: Any
 ) -> None:
-    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
+    """Do what `dense.exact_dense` does, by merging slots: the query has ``length`` entries."""
     indptr, slots, values = rows.indptr, rows.slots, rows.values
     for h in range(count):
         low = 0.0
@@ -191,25 +195,3 @@ def exact_sparse_at(
             high += np.float64(at(values, j))
             j += 1
         put(out, h, low / high)
-
-
-@kernel
-def exact_sparse(
-    query_slots: UInt32s,
-    query_values: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    chosen: Int64s,
-    out: Float64s,
-) -> None:
-    """Write the GMM of a query and (h,) chosen rows, Σ min / Σ max in float64, by merging slots."""
-    exact_sparse_at(
-        pointer(query_slots),
-        pointer(query_values),
-        query_slots.shape[0],
-        SparseAddresses(pointer(indptr), pointer(slots), pointer(values)),
-        pointer(chosen),
-        chosen.shape[0],
-        pointer(out),
-    )

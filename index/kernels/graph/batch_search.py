@@ -49,7 +49,7 @@ from gcws_search.index.kernels.lanes.vector import (
     put,
     uncounted,
 )
-from gcws_search.index.kernels.ordering.hits import rank, rank_nearly_sorted
+from gcws_search.index.kernels.ordering.hits import rank
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
     QueryAddresses,
@@ -113,87 +113,51 @@ class Visible(NamedTuple):
 class Level(NamedTuple):
     """How far a search goes: the first one, and each of its extensions.
 
-    Attributes
-    ----------
-    capacity, max_expanded, slack : float
-        See `beam_search.Beam`. A fraction of the second is the share of the queries that expand one
-        more, chosen by their keys.
-    rows_a_side : float
-        Entry points on each side of a key.
-    score, contrast : float
-        A query comes to this level if its hit judged scores less, or if its first hit is farther
-        away than the tenth, times the second.
+    A query comes to a level if its hit judged scores less than ``score``, or if its first hit is
+    farther away than the tenth, times ``contrast``.
     """
 
-    capacity: Any
-    max_expanded: Any
+    capacity: Any  # these and the slack: see `beam_search.Beam`
+    max_expanded: Any  # a fraction is the share of the queries that expand one more, by their keys
     slack: Any
-    rows_a_side: Any
+    rows_a_side: Any  # entry points on each side of a key
     score: Any
     contrast: Any
 
 
 class Plan(NamedTuple):
-    """How queries are searched for.
+    """How queries are searched for."""
 
-    Attributes
-    ----------
-    work : (6,) int64
-        What each query costs as far as it is known before; see `hits.BatchHits`.
-    recall : float
-        Expected.
-    levels : (l, 6) float64
-        See `Level`; the first search, and its extensions.
-    wanted : int
-        Hits by which a search ends, at least the limit.
-    judged : int
-        The place of the hit judged, counted from 1.
-    crowded : int
-        A query comes to the first extension, too, if this many rows that are not permitted are
-        nearer than the hit judged; 0 for none.
-    tied : float
-        So does one whose first hits differ by less in distance, once; see `tiers.count_tied`. Its
-        search goes on through its whole buckets, and expands all rows that tie with its last hit.
-    nearest : float
-        Quantized rows tell smaller distances than this apart badly.
-    out_of_range : float
-        The outcome is `OUT_OF_RANGE` if the hit judged scores less.
-    reranked : (4,) int64
-        Best rows scored exactly: at first, at least the limit; those up to which no hit may be
-        left in doubt, in a first search, and in an extended one; and at most.
-    step : float
-        Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
-    max_missed, max_hidden : float
-        Missed hits that are accepted, for each that is wanted; and where the first hits tie.
-    """
-
-    work: Any
-    recall: Any
-    levels: Any
-    wanted: Any
-    judged: Any
+    work: Any  # (6,) int64: of each query, as far as known before; see `hits.BatchHits`
+    recall: Any  # expected
+    levels: Any  # (l, 6) float64: the first search, and its extensions; see `Level`
+    wanted: Any  # hits by which a search ends, at least the limit
+    judged: Any  # the place of the hit judged, counted from 1
+    # A query comes to the first extension, too, if this many rows that are not permitted are nearer
+    # than the hit judged; 0 for none.
     crowded: Any
+    # So does one whose first hits differ by less in distance, once; see `tiers.count_tied`. Its
+    # search goes on through its whole buckets, and expands all rows that tie with its last hit.
     tied: Any
-    nearest: Any
-    out_of_range: Any
+    nearest: Any  # quantized rows tell smaller distances than this apart badly
+    out_of_range: Any  # the outcome is `OUT_OF_RANGE` if the hit judged scores less
+    # (4,) int64: best rows scored exactly: at first, at least the limit; those up to which no hit
+    # may be left in doubt, in a first search, and in an extended one; and at most.
     reranked: Any
-    step: Any
-    max_missed: Any
-    max_hidden: Any
+    step: Any  # unit of ``Queries.copy_norms``; 0 where nothing is quantized
+    max_missed: Any  # missed hits that are accepted, for each that is wanted
+    max_hidden: Any  # the same where the first hits tie
 
 
 class Found(NamedTuple):
-    """What a search writes for m queries, in place: the arrays of `hits.BatchHits`.
-
-    With them come (m,) uint8 of `Outcome`.
-    """
+    """What a search writes for m queries, in place: the arrays of `hits.BatchHits`."""
 
     scores: Any
     rows: Any
     sizes: Any
     work: Any
     recalls: Any
-    outcomes: Any
+    outcomes: Any  # (m,) uint8 of `Outcome`
 
 
 @inner
@@ -359,14 +323,8 @@ def _rerank(
     """Score the best rows exactly, more of them where quick scores leave hits in doubt.
 
     ``best`` has the address of the best rows, how many there are, and the limit. Rows, exact
-    scores and ranked ones are written into ``buffers``.
-
-    Returns
-    -------
-    scored, found : int
-        Rows scored exactly, and how many of them reach min_score.
-    missed : float
-        Hits to be expected among the rows left out, for each that is wanted; see `rerank_depth`.
+    scores and ranked ones are written into ``buffers``. Returns rows scored exactly, how many of
+    them reach min_score, and the hits to be expected among the rows left out, for each wanted.
     """
     entries, size, limit = best
     chosen, exact, ranked = buffers
@@ -380,19 +338,9 @@ def _rerank(
     while True:
         known = scored
         scored = _choose(entries, size, skipped, depth, pointer(chosen))
-        score_exactly(
-            held,
-            m,
-            rows,
-            pointer(vectors),
-            offset(pointer(chosen), known),
-            scored - known,
-            offset(pointer(exact), known),
-        )
-        if scored <= _SHORT:
-            found = rank_nearly_sorted(exact, chosen, scored, min_score, ranked)
-        else:
-            found = rank(exact, chosen, scored, min_score, ranked)
+        new, out = offset(pointer(chosen), known), offset(pointer(exact), known)
+        score_exactly(held, m, rows, pointer(vectors), new, scored - known, out)
+        found = rank(exact, chosen, scored, min_score, scored <= _SHORT, ranked)
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last) / limit
@@ -428,22 +376,14 @@ def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, pla
     return Outcome.ANSWERED
 
 
+@kernel
 def search_graph(
     graph: Graph, visible: Visible, queries: Queries, plan: Plan, scratch: Int64s, out: Found
 ) -> None:
     """Search for every query; searches of hard queries are extended.
 
-    `Scratch` owns the (slots, ADDRESSES) of each slot's arrays. numba takes 1 µs to tell the type
-    of a named tuple, and 0.1 µs for a plain one, so that plain ones cross the border.
+    `Scratch` owns the (slots, ADDRESSES) of each slot's arrays.
     """
-    _search_graph(tuple(graph), tuple(visible), tuple(queries), tuple(plan), scratch, tuple(out))
-
-
-@kernel
-def _search_graph(
-    graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any
-) -> None:
-    """Do what `search_graph` does, given plain tuples."""
     _search(
         Graph(*uncounted(graph)),
         Visible(*uncounted(visible)),

@@ -82,25 +82,14 @@ STATE = np.dtype(
 
 
 class Graph(NamedTuple):
-    """A neighbour graph with its rows and the tables through which it is entered.
+    """A neighbour graph with its rows and the tables through which it is entered."""
 
-    Attributes
-    ----------
-    rows : (7,) int64
-        See `quantized.rows.rows_at`; `QuantizedView` owns them.
-    segments : (s, 3) int64
-        Addresses of the (L, count) keys and rows of each segment of the tables, and its count.
-        `Tables` owns them.
-    links : (n, width) int32
-        Neighbours of each row, best first; `NONE` behind the last.
-    vectors : (n, dim) float32
-        Dense rows, not quantized; (0, 0) when sparse.
-    """
-
-    rows: Any
+    rows: Any  # (7,) int64: see `quantized.rows.rows_at`; `QuantizedView` owns them
+    # (s, 3) int64: addresses of the (L, count) keys and rows of each segment of the tables, and its
+    # count. `Tables` owns them.
     segments: Any
-    links: Any
-    vectors: Any
+    links: Any  # (n, width) int32: neighbours of each row, best first; `NONE` behind the last
+    vectors: Any  # (n, dim) float32: dense rows, not quantized; (0, 0) when sparse
 
 
 class Links(NamedTuple):
@@ -117,25 +106,16 @@ class Links(NamedTuple):
 class Beam(NamedTuple):
     """How wide a search is, and where it ends.
 
-    Attributes
-    ----------
-    capacity : int
-        Permitted rows that the pool has room for.
-    max_expanded : int
-        Rows expanded at most. Without a slack, the search ends once this many of the best permitted
-        rows are expanded, and all that are nearer, and `MIN_SEEN` rows are seen. Expansions of rows
-        that were overtaken do not count. Neither do rows that score as much as the last of them,
-        while better hits than the last one wanted may be found.
-    wanted : int
-        Hits, at most ``capacity``.
-    slack : float32
-        See `farthest_score`; infinite for none.
+    Without a slack, the search ends once ``max_expanded`` of the best permitted rows are expanded,
+    and all that are nearer, and `MIN_SEEN` rows are seen. Expansions of rows that were overtaken do
+    not count. Neither do rows that score as much as the last of them, while better hits than the
+    last one wanted may be found.
     """
 
-    capacity: Any
-    max_expanded: Any
-    wanted: Any
-    slack: Any
+    capacity: Any  # permitted rows that the pool has room for
+    max_expanded: Any  # rows expanded at most
+    wanted: Any  # hits, at most ``capacity``
+    slack: Any  # float32: see `farthest_score`; infinite for none
 
 
 class Marks(NamedTuple):
@@ -149,29 +129,17 @@ class Marks(NamedTuple):
 
 
 class BeamScratch(NamedTuple):
-    """What a search writes on, by address, allocated once for many searches.
-
-    Attributes
-    ----------
-    room : int
-        Rows that can be marked, and entries of ``pool``.
-    fresh : address of uint64
-        Entries to be inserted.
-    table, other_table : addresses of float32
-        All 0 between uses; see `quantized.rows.hold`.
-    places, own_places : addresses of int64
-        Of keys in tables, for any query of the call, and for that of this search.
-    """
+    """What a search writes on, by address, allocated once for many searches."""
 
     marks: Any
-    room: Any
+    room: Any  # rows that can be marked, and entries of ``pool``
     pool: Any
-    fresh: Any
+    fresh: Any  # entries to be inserted
     scores: Any
-    table: Any
+    table: Any  # float32, all 0 between uses; see `quantized.rows.hold`
     other_table: Any
-    places: Any
-    own_places: Any
+    places: Any  # of keys in tables, for any query of the call
+    own_places: Any  # the same for that of this search
 
 
 ADDRESSES = 10

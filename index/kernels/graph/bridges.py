@@ -24,15 +24,10 @@ _MAX_WALKED = 64
 def bridge(links: Int32s, deleted: Int32s, emptied: int) -> None:
     """Replace links to deleted rows by links to the first rows behind them, best first.
 
-    Parameters
-    ----------
-    links : (n, width) int32, changed in place
-        Of the rows that remain. Numbers from n on are of deleted rows; lists have no gaps, neither
-        before nor after.
-    deleted : (g, any) int32
-        Lists of the deleted rows n to n + g - 1, which name rows likewise.
-    emptied : int
-        The first entry of a list that linked to deleted rows alone, behind which there are none.
+    links (n, width): of the rows that remain, changed in place. Numbers from n on are of deleted
+      rows; lists have no gaps, neither before nor after.
+    deleted (g, any): lists of the deleted rows n to n + g - 1, which name rows likewise.
+    emptied: the first entry of a list that linked to deleted rows alone; there are none behind.
     """
     width = links.shape[1]
     lost = np.empty(width, np.int32)

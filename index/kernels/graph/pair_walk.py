@@ -12,8 +12,16 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
-from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
-from gcws_search.index.kernels.lanes.vector import NUMBERS_A_LINE, at, offset, pointer, prefetch
+from gcws_search.index.kernels.gmm.exact_rerank import compare, quick_gmm
+from gcws_search.index.kernels.gmm.sparse import spread, spread_size
+from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
+    at,
+    keep,
+    offset,
+    pointer,
+    prefetch,
+)
 
 SCORED = 0
 EXPANDED = 1
@@ -26,7 +34,7 @@ _NONE = np.float32(-1.0)
 
 
 class PairRows(NamedTuple):
-    """The n rows that are joined with each other: (n, width) dense, (0, 0) when sparse."""
+    """The n rows that are joined with each other: see `gmm.rows.Rows`, and (n,) uint8."""
 
     dense: Any
     indptr: Any
@@ -37,59 +45,30 @@ class PairRows(NamedTuple):
 
 
 class PairRule(NamedTuple):
-    """Which pairs are wanted, and how long a row's partners are searched for.
-
-    ``patience`` is the rows below ``min_score`` that a search expands. With a negative number only
-    the row itself is expanded.
-    """
+    """Which pairs are wanted, and how long a row's partners are searched for."""
 
     min_score: Any
+    # Rows below ``min_score`` that a search expands. With a negative number only the row itself is.
     patience: Any
 
 
 class Pairs(NamedTuple):
-    """Pairs found, written in place: the lesser and the greater row of each; room for n at least.
-
-    The (WORK,) int64 are added to.
-    """
+    """Pairs found, the lesser and the greater row of each; room for n at least."""
 
     a: Any
     b: Any
-    work: Any
+    work: Any  # (WORK,) int64: added to
 
 
 class _Seen(NamedTuple):
-    """Rows that one search has met.
+    """Rows that one search has met."""
 
-    Attributes
-    ----------
-    words : ((n + 63) // 64,) uint64
-        One bit a row.
-    rows : (n,) int32
-        The rows whose bits are set.
-    fresh : (width,) int64
-        Those that the last expansion added.
-    waiting : (n,) int32
-        Partners that are not expanded yet.
-    others, other_scores : (patience,) int32 and float32
-        The best rows that are no partners, the best one last.
-    """
-
-    words: Any
-    rows: Any
-    fresh: Any
-    waiting: Any
-    others: Any
+    words: Any  # ((n + 63) // 64,) uint64: one bit a row
+    rows: Any  # (n,) int32: the rows whose bits are set
+    fresh: Any  # (width,) int64: those that the last expansion added
+    waiting: Any  # (n,) int32: partners that are not expanded yet
+    others: Any  # (patience,) int32: the best rows that are no partners, the best one last
     other_scores: Any
-
-
-class _Query(NamedTuple):
-    """The row whose partners are searched for; a sparse one spread, see `gmm.sparse.spread`."""
-
-    row: Any
-    table_slots: Any
-    table_values: Any
-    size: Any
 
 
 @inlined
@@ -128,31 +107,16 @@ def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
 
 
 @inlined
-def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
+def _score(pair: Any, row: Any, bound: Any, farthest: Any) -> Any:
     """Return the score of two rows, or a lesser number where it is below a bound.
 
     ``farthest`` is the `reach` of the bound.
     """
-    own, other = rows.norms[query.row], rows.norms[row]
+    own, other = pair.query_norm, at(pair.norms, row)
     # GMM is at most the lesser norm over the greater.
     if min(own, other) < bound * max(own, other):
         return _NONE
-    width = rows.dense.shape[1]
-    if width > 0:
-        data = pointer(rows.dense)
-        return dense_score_within(
-            offset(data, query.row * width), own, offset(data, row * width), other, width, farthest
-        )
-    shared = shared_mass(
-        pointer(query.table_slots),
-        pointer(query.table_values),
-        query.size,
-        pointer(rows.slots),
-        pointer(rows.values),
-        rows.indptr[row],
-        rows.indptr[row + 1],
-    )
-    return shared / (own + other - shared)
+    return quick_gmm(pair, row, farthest)
 
 
 @inlined
@@ -178,22 +142,18 @@ def _insert(seen: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
 
 @inner
 def _find_partners(
-    rows: Any, links: Int32s, query: Any, rule: Any, found: int, seen: Any, out: Any
+    rows: Any, links: Int32s, a: Any, pair: Any, rule: Any, found: int, seen: Any, out: Any
 ) -> tuple[int, int, bool]:
-    """List the partners of one row behind ``found`` pairs.
+    """List the partners of one row, which is compared as ``pair``, behind ``found`` pairs.
 
-    Returns
-    -------
-    found, marked, full : int, int, bool
-        Pairs listed, rows whose bits are set, and whether the output was too small.
+    Returns pairs listed, rows whose bits are set, and whether the output was too small.
     """
-    a = query.row
     min_score = np.float32(rule.min_score)
     greatest_reach = reach(min_score)
     seen.words[a >> 6] |= np.uint64(1) << np.uint64(a & 63)
     seen.rows[0] = a
-    marked = 1
-    partners = others_count = 0
+    marked = np.int64(1)  # a number known in compiling would have inlined code compiled twice
+    partners = others_count = np.int64(0)
     left = max(rule.patience, 0)
     here = a
     while True:
@@ -209,7 +169,7 @@ def _find_partners(
             elif left > 0:
                 bound = seen.other_scores[0]
             farthest = greatest_reach if bound >= min_score else reach(max(bound, np.float32(0.0)))
-            score = _score(rows, query, row, bound, farthest)
+            score = _score(pair, row, bound, farthest)
             if score >= min_score:
                 seen.waiting[partners] = row
                 partners += 1
@@ -234,28 +194,16 @@ def _find_partners(
 
 @kernel
 def find_pairs(
-    rows: Any, links: Int32s, chosen: Int64s, first: int, rule: Any, out: Any
+    rows: PairRows, links: Int32s, chosen: Int64s, first: int, rule: PairRule, out: Pairs
 ) -> tuple[int, int]:
-    """List the pairs of chosen rows with the partners that searches from them find.
+    """List the pairs of (m,) chosen rows with the partners that searches from them find.
 
-    The work can stop when the output is full and go on from where it was.
-
-    Parameters
-    ----------
-    rows : PairRows
-    links : (n, R) int32
-        Neighbours of each row, a negative number behind the last; rows from n on are unknown here.
-    chosen : (m,) int64
-    first : int
-        Number of the chosen row to go on from.
-    rule : PairRule
-    out : Pairs, written in place
-
-    Returns
-    -------
-    count, first : int
-        Pairs written, and where to go on; first is m when all is done.
+    The work stops when the output is full, and can go on from a number ``first`` of a chosen row.
+    links (n, R): neighbours of each row, a negative number behind the last; rows from n on are
+      unknown here.
+    Returns pairs written, and where to go on: m when all is done.
     """
+    rows, rule, out = PairRows(*rows), PairRule(*rule), Pairs(*out)
     n = rows.norms.shape[0]
     dense = rows.dense.shape[1] > 0
     longest = 0
@@ -273,63 +221,49 @@ def find_pairs(
         np.empty(patience, np.float32),
     )
     found = 0
-    for number in range(first, chosen.shape[0]):
+    number = first
+    while number < chosen.shape[0]:
         a = chosen[number]
         if rows.permitted[a] == 0:
+            number += 1
             continue
-        size = 64
+        size = 0 if dense else spread_size(rows.indptr[a + 1] - rows.indptr[a])
+        own_slots, own_values = table_slots[:size], table_values[:size]
         if not dense:
             part = slice(rows.indptr[a], rows.indptr[a + 1])
-            size = spread_size(rows.indptr[a + 1] - rows.indptr[a])
-            spread(rows.slots[part], rows.values[part], table_slots[:size], table_values[:size])
-        query = _Query(a, table_slots, table_values, size)
-        before = found
-        found, marked, full = _find_partners(rows, links, query, rule, found, seen, out)
+            spread(rows.slots[part], rows.values[part], own_slots, own_values)
+        pair, before = compare(rows, a, rows, own_slots, own_values), found
+        found, marked, full = _find_partners(rows, links, a, pair, rule, found, seen, out)
         for i in range(marked):
             seen.words[np.int64(seen.rows[i]) >> 6] = np.uint64(0)
         if full:
-            return before, number
-    return found, chosen.shape[0]
+            found = before
+            break
+        number += 1
+    keep(table_slots)
+    keep(table_values)
+    return found, number
 
 
 @kernel
 def meet(
-    rows: Any,
-    chosen: Int64s,
-    min_score: np.float32,
-    first: int,
-    last: int,
-    out_numbers: Int32s,
-    out_rows: Int32s,
-) -> tuple[int, int]:
-    """List the permitted dense rows in [first, last) that score high enough with chosen ones.
+    rows: PairRows, chosen: Int64s, min_score: np.float32, out_numbers: Int32s, out_rows: Int32s
+) -> int:
+    """List the permitted dense rows that score high enough with (m,) chosen ones.
 
-    The chosen rows stay in cache while all others pass by. The work can stop when the output is
-    full and go on from where it was.
-
-    Parameters
-    ----------
-    rows : PairRows
-    chosen : (m,) int64
-    min_score : float32
-    first, last : int
-    out_numbers, out_rows : (capacity,) int32, written in place
-        The number of a chosen row, and a row that scores with it; the capacity is at least m.
-
-    Returns
-    -------
-    count, first : int
-        Pairs written, and the row to go on from.
+    The chosen rows stay in cache while all others pass by. Written are the number of a chosen row,
+    and a row that scores with it. Returns pairs written; -1 where they are too many.
     """
+    rows = PairRows(*rows)
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
     farthest = reach(min_score)
     found = 0
-    for row in range(first, last):
+    for row in range(rows.norms.shape[0]):
         if rows.permitted[row] == 0:
             continue
         if found + chosen.shape[0] > out_rows.shape[0]:
-            return found, row
+            return -1
         norm, address = rows.norms[row], offset(data, row * width)
         for number in range(chosen.shape[0]):
             a = chosen[number]
@@ -341,20 +275,14 @@ def meet(
                 out_numbers[found] = np.int32(number)
                 out_rows[found] = np.int32(row)
                 found += 1
-    return found, last
+    return found
 
 
 @kernel
 def shared_buckets(keys: UInt64s, shifts: UInt64s, out: Int64s) -> None:
-    """Add up how many pairs of places of a sorted table share a bucket, for several depths.
+    """Add to (d,) ``out`` how many pairs of places of a sorted table share a bucket, by depth.
 
-    Parameters
-    ----------
-    keys : (n,) uint64
-        Rising.
-    shifts : (d,) uint64
-        Keys that agree above this many low bits share a bucket.
-    out : (d,) int64, added to in place
+    keys (n,): rising. shifts (d,): keys that agree above this many low bits share a bucket.
     """
     data = pointer(keys)
     for d in range(shifts.shape[0]):

@@ -3,39 +3,25 @@
 from typing import Any, NamedTuple
 
 from gcws_search.index.kernels.compiling import inner
-from gcws_search.index.kernels.gmm.dense import exact_dense_at
-from gcws_search.index.kernels.gmm.sparse import exact_sparse_at
+from gcws_search.index.kernels.gmm.dense import exact_dense
+from gcws_search.index.kernels.gmm.sparse import exact_sparse
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.quantized.rows import SPARSE, RowAddresses
 
 
 class Queries(NamedTuple):
-    """The m queries of one call.
+    """The m queries of one call."""
 
-    Attributes
-    ----------
-    copies : (m, stride) uint8
-        Dense queries, quantized as the rows are; (m, 0) when sparse.
-    copy_norms : (m,) float32
-        Of the copies, in their steps; of the queries when sparse.
-    keys : (m, t) uint64
-        In the first t tables.
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    min_score : float
-        Rows below this exact score are no hits.
-    """
-
-    copies: Any
-    copy_norms: Any
+    copies: Any  # (m, stride) uint8: dense queries, quantized as the rows are; (m, 0) when sparse
+    copy_norms: Any  # (m,) float32: of the copies, in their steps; of the queries when sparse
     norms: Any
     dense: Any
     indptr: Any
     slots: Any
     values: Any
-    keys: Any
-    skip: Any
-    min_score: Any
+    keys: Any  # (m, t) uint64: in the first t tables
+    skip: Any  # (m,) int64: a row that a query must not return, or -1
+    min_score: Any  # rows below this exact score are no hits
 
 
 class QueryRows(NamedTuple):
@@ -72,7 +58,7 @@ def score_exactly(
     held = queries.quantized
     if held.kind == SPARSE:
         first = at(held.indptr, m)
-        exact_sparse_at(
+        exact_sparse(
             offset(held.slots, first),
             offset(held.values, first),
             at(held.indptr, m + 1) - first,
@@ -83,4 +69,4 @@ def score_exactly(
         )
     else:
         query = offset(queries.dense, m * queries.width)
-        exact_dense_at(query, floats, queries.width, chosen, count, out)
+        exact_dense(query, floats, queries.width, chosen, count, out)

@@ -2,7 +2,7 @@
 
 Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
 cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
-c·e^(−r) takes no logarithm (`min_rate`): about one (slot, sample) in twelve is left to be
+c·e^(−r) takes no logarithm (`_find_rates`): about one (slot, sample) in twelve is left to be
 drawn, as slots of great values come first.
 
 The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
@@ -10,7 +10,7 @@ samples start with this limit, as if a slot had been seen that reached it, and t
 brings below it are drawn again, in full.
 
 Limits are e^a times the row's greatest ũ, hence independent of the vector's scale, and raised by
-more than all roundings (those of a and of `min_rate` together: below 10^-3) and by what a power
+more than all roundings (those of a and of that bound together: below 10^-3) and by what a power
 of two is below its chord. They are compared as bits, which order positive floats.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
@@ -252,7 +252,7 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
 
 @inner
 def _find_rates(low, high, m, drawn):
-    """Write `min_rate` of one slot and m samples.
+    """Write lower bounds of RATE_SCALE · c·e^(−r) of one slot and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
     a few dozens ahead, and a long chain of steps leaves it none.

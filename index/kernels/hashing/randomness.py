@@ -69,7 +69,7 @@ _MAX_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where bot
 _QUARTER = np.float32(2.0**-18)
 
 RATE_SCALE: Final = 2.0**32
-"""What `min_rate` is scaled by."""
+"""What products of `min_chance` and `min_clock` are scaled by."""
 
 
 @inner
@@ -189,13 +189,6 @@ def min_clock(x, low):
     v = _draw(x, low, _DRAW_C)
     s = to_floats(splat(_MAX_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
     return s * fma(s, splat(_QUARTER), splat(_ONE))
-
-
-@inner
-def min_rate(low, high, samples):
-    """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mix`."""
-    x = mix(low, high, samples)
-    return min_chance(x, low) * min_clock(x, low)
 
 
 @inner

@@ -16,6 +16,7 @@ Beside them: addresses of arrays, and what is at them.
 # ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import operator
+from functools import wraps
 from typing import Any, Final
 
 from llvmlite import ir
@@ -106,11 +107,32 @@ def call_llvm(builder, name, result, *args):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
-def _conversion(source, target, instruction, doc):
+def instruction(sign):
+    """Make an intrinsic of a function that writes its code, given a builder and LLVM values.
+
+    ``sign`` is its signature, or returns that for the types of its arguments, None for others.
+    """
+
+    def make(write):
+        def codegen(context, builder, sig, args):
+            value = write(builder, *args)
+            return context.get_dummy_value() if value is None else value
+
+        @wraps(write)  # numba reads from it how many arguments there are
+        def typed(typingctx, *kinds):
+            signed = sign(*kinds) if callable(sign) else sign
+            return None if signed is None else (signed, codegen)
+
+        return intrinsic(typed)
+
+    return make
+
+
+def _conversion(source, target, name, doc):
     @intrinsic
     def convert(typingctx, a):
         def codegen(context, builder, sig, args):
-            return getattr(builder, instruction)(args[0], context.get_value_type(target))
+            return getattr(builder, name)(args[0], context.get_value_type(target))
 
         return target(source), codegen
 
@@ -118,34 +140,25 @@ def _conversion(source, target, instruction, doc):
     return convert
 
 
-def _constant_splat(builder, value, kind):
-    vector = ir.Constant(_LLVM[kind], ir.Undefined)
-    first = builder.insert_element(vector, value, ir.Constant(_INT, 0))
-    order = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-    return builder.shuffle_vector(first, vector, order)
+def _order(*lanes):
+    return ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes))
 
 
-@intrinsic
-def splat(typingctx, value):
+_LANES_OF: Any = {types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS}
+
+
+@instruction(lambda value: _LANES_OF[value](value) if value in _LANES_OF else None)
+def splat(builder, value):
     """Return sixteen times one float32, float64 or int32."""
-    lanes = {types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS}.get(value)
-    if lanes is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        return _constant_splat(builder, args[0], lanes.kind)
-
-    return lanes(value), codegen
+    vector = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+    first = builder.insert_element(vector, value, ir.Constant(_INT, 0))
+    return builder.shuffle_vector(first, vector, _order(*[0] * LANES))
 
 
-@intrinsic
-def lane_numbers(typingctx):
+@instruction(INTS())
+def lane_numbers(builder):
     """Return 0, 1, … 15."""
-
-    def codegen(context, builder, sig, args):
-        return ir.Constant(_LLVM["int32"], list(range(LANES)))
-
-    return INTS(), codegen
+    return ir.Constant(_LLVM["int32"], list(range(LANES)))
 
 
 @intrinsic
@@ -166,16 +179,9 @@ def pointer(typingctx, array):
     return types.CPointer(array.dtype)(array), codegen
 
 
-@intrinsic
-def keep(typingctx, array):
+@instruction(lambda array: types.none(array) if isinstance(array, types.Array) else None)
+def keep(builder, array):
     """Do nothing: an array is freed after its last use; its addresses are none, and this is one."""
-    if not isinstance(array, types.Array):
-        return None
-
-    def codegen(context, builder, sig, args):
-        return context.get_dummy_value()
-
-    return types.none(array), codegen
 
 
 def _without_owner(context, builder, kind, value):
@@ -237,16 +243,10 @@ double_of_bits = _conversion(
 )
 
 
-@intrinsic
-def offset(typingctx, address, count):
+@instruction(lambda a, _: a(a, types.intp) if isinstance(a, types.CPointer) else None)
+def offset(builder, address, count):
     """Return the address ``count`` entries further on."""
-    if not isinstance(address, types.CPointer):
-        return None
-
-    def codegen(context, builder, sig, args):
-        return builder.gep(args[0], [args[1]])
-
-    return address(address, types.intp), codegen
+    return builder.gep(address, [count])
 
 
 @intrinsic
@@ -293,26 +293,18 @@ def load(typingctx, container, start):
     return lanes(container, types.intp), codegen
 
 
-@intrinsic
-def gather_floats(typingctx, address, places):
+@instruction(FLOATS(types.CPointer(types.float32), INTS))
+def gather_floats(builder, address, places):
     """Return the sixteen float32 at the given places behind an address.
 
     One load a lane: the processors' own gathering instructions are no faster, and some are slower.
     """
-    if address != types.CPointer(types.float32) or places != INTS:
-        return None
-
-    def codegen(context, builder, sig, args):
-        lanes = ir.Constant(_LLVM["float32"], ir.Undefined)
-        for lane in range(LANES):
-            number = ir.Constant(_INT, lane)
-            place = builder.zext(builder.extract_element(args[1], number), _LONG)
-            lanes = builder.insert_element(
-                lanes, builder.load(builder.gep(args[0], [place])), number
-            )
-        return lanes
-
-    return FLOATS(address, places), codegen
+    lanes = ir.Constant(_LLVM["float32"], ir.Undefined)
+    for lane in range(LANES):
+        number = ir.Constant(_INT, lane)
+        place = builder.zext(builder.extract_element(places, number), _LONG)
+        lanes = builder.insert_element(lanes, builder.load(builder.gep(address, [place])), number)
+    return lanes
 
 
 @intrinsic
@@ -329,146 +321,80 @@ def store(typingctx, container, start, value):
     return types.none(container, types.intp, value), codegen
 
 
-@intrinsic
-def less(typingctx, a, b):
+@instruction(lambda a, b: BOOLS(a, a) if a == b and a in (FLOATS, DOUBLES, INTS) else None)
+def less(builder, a, b):
     """Return a < b, lane by lane, for numbers of one kind."""
-    if a != b or a not in (FLOATS, DOUBLES, INTS):
-        return None
-
-    def codegen(context, builder, sig, args):
-        compare = builder.icmp_signed if a is INTS else builder.fcmp_ordered
-        return compare("<", *args)
-
-    return BOOLS(a, a), codegen
+    compare = builder.icmp_signed if a.type.element == _INT else builder.fcmp_ordered
+    return compare("<", a, b)
 
 
-@intrinsic
-def select(typingctx, condition, yes, no):
+@instruction(lambda _, a, b: a(BOOLS, a, b) if a == b and isinstance(a, Lanes) else None)
+def select(builder, condition, yes, no):
     """Return ``yes`` where the condition holds and ``no`` elsewhere."""
-    if yes != no or not isinstance(yes, Lanes):
-        return None
-
-    def codegen(context, builder, sig, args):
-        return builder.select(*args)
-
-    return yes(BOOLS, yes, no), codegen
+    return builder.select(condition, yes, no)
 
 
-@intrinsic
-def holds_everywhere(typingctx, condition):
+@instruction(types.boolean(BOOLS))
+def holds_everywhere(builder, condition):
     """Return whether a condition holds in all lanes."""
-
-    def codegen(context, builder, sig, args):
-        bits = builder.bitcast(args[0], ir.IntType(LANES))
-        return builder.icmp_unsigned("==", bits, ir.Constant(ir.IntType(LANES), -1))
-
-    return types.boolean(BOOLS), codegen
+    bits = builder.bitcast(condition, ir.IntType(LANES))
+    return builder.icmp_unsigned("==", bits, ir.Constant(ir.IntType(LANES), -1))
 
 
-@intrinsic
-def after(typingctx, first, a):
+@instruction(lambda _, a: a(_ELEMENTS[a], a) if a in _ELEMENTS else None)
+def after(builder, first, a):
     """Return ``first`` and then all lanes but the last one."""
-    element = _ELEMENTS.get(a)
-    if element is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        front = _constant_splat(builder, args[0], a.kind)
-        order = [LANES, *range(LANES - 1)]
-        index = ir.Constant(ir.VectorType(_INT, LANES), order)
-        return builder.shuffle_vector(args[1], front, index)
-
-    return a(element, a), codegen
+    front = builder.insert_element(ir.Constant(a.type, ir.Undefined), first, ir.Constant(_INT, 0))
+    return builder.shuffle_vector(a, front, _order(LANES, *range(LANES - 1)))
 
 
-@intrinsic
-def last(typingctx, a):
+@instruction(lambda a: _ELEMENTS[a](a) if a in _ELEMENTS else None)
+def last(builder, a):
     """Return the last lane."""
-    element = _ELEMENTS.get(a)
-    if element is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        return builder.extract_element(args[0], ir.Constant(_INT, LANES - 1))
-
-    return element(a), codegen
+    return builder.extract_element(a, ir.Constant(_INT, LANES - 1))
 
 
-@intrinsic
-def last_and(typingctx, a, b):
+@instruction(lambda a, b: a(a, b) if a == b and isinstance(a, Lanes) else None)
+def last_and(builder, a, b):
     """Return the last lane of ``a`` and then all lanes of ``b`` but the last one."""
-    if a != b or not isinstance(a, Lanes):
-        return None
-
-    def codegen(context, builder, sig, args):
-        order = [LANES - 1, *range(LANES, 2 * LANES - 1)]
-        index = ir.Constant(ir.VectorType(_INT, LANES), order)
-        return builder.shuffle_vector(*args, index)
-
-    return a(a, a), codegen
+    return builder.shuffle_vector(a, b, _order(*range(LANES - 1, 2 * LANES - 1)))
 
 
-@intrinsic
-def fma(typingctx, a, b, c):
+@instruction(FLOATS(FLOATS, FLOATS, FLOATS))
+def fma(builder, a, b, c):
     """Return a·b + c rounded once, as IEEE 754 defines it: the same on every processor."""
-
-    def codegen(context, builder, sig, args):
-        return call_llvm(builder, f"llvm.fma.v{LANES}f32", _LLVM["float32"], *args)
-
-    return FLOATS(FLOATS, FLOATS, FLOATS), codegen
+    return call_llvm(builder, f"llvm.fma.v{LANES}f32", a.type, a, b, c)
 
 
-def _of_each_lane(name, doc):
-    @intrinsic
-    def of_each(typingctx, a):
-        def codegen(context, builder, sig, args):
-            return call_llvm(builder, f"llvm.{name}.v{LANES}f32", _LLVM["float32"], *args)
-
-        return FLOATS(FLOATS), codegen
-
-    of_each.__doc__ = doc
-    return of_each
+@instruction(FLOATS(FLOATS))
+def floor(builder, a):
+    """Return the greatest whole number not above each lane."""
+    return call_llvm(builder, f"llvm.floor.v{LANES}f32", a.type, a)
 
 
-floor = _of_each_lane("floor", "Return the greatest whole number not above each lane.")
-root = _of_each_lane("sqrt", "Return each lane's square root, rounded as IEEE 754 defines it.")
+@instruction(FLOATS(FLOATS))
+def root(builder, a):
+    """Return each lane's square root, rounded as IEEE 754 defines it."""
+    return call_llvm(builder, f"llvm.sqrt.v{LANES}f32", a.type, a)
 
 
-@intrinsic
-def absolute(typingctx, a):
+@instruction(lambda a: a(a) if a in _ELEMENTS else None)
+def absolute(builder, a):
     """Return the magnitude of each lane."""
-    suffix = {FLOATS: "f32", DOUBLES: "f64"}.get(a)
-    if suffix is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        return call_llvm(builder, f"llvm.fabs.v{LANES}{suffix}", _LLVM[a.kind], *args)
-
-    return a(a), codegen
+    bits = 32 if a.type == _LLVM["float32"] else 64
+    return call_llvm(builder, f"llvm.fabs.v{LANES}f{bits}", a.type, a)
 
 
-@intrinsic
-def total(typingctx, a):
+@instruction(lambda a: _ELEMENTS[a](a) if a in _ELEMENTS else None)
+def total(builder, a):
     """Return the sum of the lanes, halves added to halves, as one number."""
-    element = _ELEMENTS.get(a)
-    if element is None:
-        return None
-
-    def codegen(context, builder, sig, args):
-        vector = args[0]
-        width = LANES
-        while width > 1:
-            half = width // 2
-            index = ir.VectorType(_INT, half)
-            low = builder.shuffle_vector(vector, vector, ir.Constant(index, list(range(half))))
-            high = builder.shuffle_vector(
-                vector, vector, ir.Constant(index, list(range(half, width)))
-            )
-            vector = builder.fadd(low, high)
-            width = half
-        return builder.extract_element(vector, ir.Constant(_INT, 0))
-
-    return element(a), codegen
+    width = LANES
+    while width > 1:
+        half = width // 2
+        low = builder.shuffle_vector(a, a, _order(*range(half)))
+        high = builder.shuffle_vector(a, a, _order(*range(half, width)))
+        a, width = builder.fadd(low, high), half
+    return builder.extract_element(a, ir.Constant(_INT, 0))
 
 
 to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
@@ -478,28 +404,20 @@ as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes."
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
 
 
-@intrinsic
-def signed_shift(typingctx, a, places):
+@instruction(INTS(INTS, INTS))
+def signed_shift(builder, a, places):
     """Return int32 lanes shifted right by ``places``, filled with copies of their sign."""
-
-    def codegen(context, builder, sig, args):
-        return builder.ashr(*args)
-
-    return INTS(INTS, INTS), codegen
+    return builder.ashr(a, places)
 
 
-@intrinsic
-def product_of_halves(typingctx, a, b):
+@instruction(INTS(INTS, INTS))
+def product_of_halves(builder, a, b):
     """Return the upper 16 bits of the products of int32 lanes' lower 16."""
-
-    def codegen(context, builder, sig, args):
-        halves, wide = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (16, 32))
-        a, b = (builder.zext(builder.bitcast(lanes, halves), wide) for lanes in args)
-        upper = builder.lshr(builder.mul(a, b), ir.Constant(wide, [16] * (2 * LANES)))
-        lanes = builder.bitcast(builder.trunc(upper, halves), _LLVM["int32"])
-        return builder.and_(lanes, ir.Constant(_LLVM["int32"], [0xFFFF] * LANES))
-
-    return INTS(INTS, INTS), codegen
+    halves, wide = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (16, 32))
+    a, b = (builder.zext(builder.bitcast(lanes, halves), wide) for lanes in (a, b))
+    upper = builder.lshr(builder.mul(a, b), ir.Constant(wide, [16] * (2 * LANES)))
+    lanes = builder.bitcast(builder.trunc(upper, halves), _LLVM["int32"])
+    return builder.and_(lanes, ir.Constant(_LLVM["int32"], [0xFFFF] * LANES))
 
 
 @intrinsic
@@ -517,99 +435,79 @@ def put(typingctx, address, place, value):
     return types.none(address, types.intp, value), codegen
 
 
-def _prefetch(nearness, doc):
-    @intrinsic
-    def ask(typingctx, address):
-        def codegen(context, builder, sig, args):
-            place = builder.bitcast(args[0], _BYTE.as_pointer())
-            read, near, data = (ir.Constant(_INT, number) for number in (0, nearness, 1))
-            call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), place, read, near, data)
-            return context.get_dummy_value()
-
-        return types.none(address), codegen
-
-    ask.__doc__ = doc
-    return ask
+def _prefetch(builder, address, nearness):
+    place = builder.bitcast(address, _BYTE.as_pointer())
+    read, near, data = (ir.Constant(_INT, number) for number in (0, nearness, 1))
+    call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), place, read, near, data)
 
 
-prefetch = _prefetch(
-    3, "Ask for the cache line at an address, to be read soon; any address is allowed."
-)
-prefetch_stream = _prefetch(
-    2, "Ask for a cache line of a long stream, far ahead: into the second cache."
-)
+@instruction(types.none)
+def prefetch(builder, address):
+    """Ask for the cache line at an address, to be read soon; any address is allowed."""
+    _prefetch(builder, address, 3)
 
 
-@intrinsic
-def float_bits(typingctx, value):
+@instruction(types.none)
+def prefetch_stream(builder, address):
+    """Ask for a cache line of a long stream, far ahead: into the second cache."""
+    _prefetch(builder, address, 2)
+
+
+@instruction(types.uint64(types.float32))
+def float_bits(builder, value):
     """Return the bits of a float32 as a uint64; of floats not below 0 they rise as the floats."""
-
-    def codegen(context, builder, sig, args):
-        return builder.zext(builder.bitcast(args[0], _INT), _LONG)
-
-    return types.uint64(types.float32), codegen
+    return builder.zext(builder.bitcast(value, _INT), _LONG)
 
 
-@intrinsic
-def float_of_bits(typingctx, bits):
+@instruction(types.float32(types.uint64))
+def float_of_bits(builder, bits):
     """Return the float32 of the lower 32 bits: the inverse of `float_bits`."""
-
-    def codegen(context, builder, sig, args):
-        return builder.bitcast(builder.trunc(args[0], _INT), ir.FloatType())
-
-    return types.float32(types.uint64), codegen
+    return builder.bitcast(builder.trunc(bits, _INT), ir.FloatType())
 
 
-def _order(bits: int) -> int:
+def _lanes_in(bits: int) -> int:
     """Return the numbers of the lanes in a set of eight, rising, a byte each, then zeros."""
     lanes = [lane for lane in range(_HALF) if bits >> lane & 1]
     return sum(lane << 8 * i for i, lane in enumerate(lanes))
 
 
-_ORDERS = ir.Constant(ir.ArrayType(_LONG, 1 << _HALF), [_order(bits) for bits in range(1 << _HALF)])
+_SETS = 1 << _HALF
+_ORDERS = ir.Constant(ir.ArrayType(_LONG, _SETS), [_lanes_in(bits) for bits in range(_SETS)])
 
 
-@intrinsic
-def append_less(typingctx, numbers, place, a, b, first):
+@instruction(types.int64(types.CPointer(types.int32), types.int64, FLOATS, FLOATS, INTS))
+def append_less(builder, numbers, place, a, b, first):
     """Write first + l for every lane l where a < b; return the place behind the last.
 
     ``first`` is int32 lanes, all the same. ``numbers`` is an address of int32. Up to SPARE places
     behind the one returned are overwritten.
     """
-    if numbers != types.CPointer(types.int32) or (a, b) != (FLOATS, FLOATS):
-        return None
-
-    def codegen(context, builder, sig, args):
-        target, place, a, b, first = args
-        orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
-        for start in (0, _HALF):
-            order = ir.Constant(_WORDS, list(range(start, start + _HALF)))
-            halves = [builder.shuffle_vector(lanes, lanes, order) for lanes in (a, b)]
-            mask = builder.bitcast(builder.fcmp_ordered("<", *halves), ir.IntType(8))
-            bits = builder.zext(mask, _LONG)
-            chosen = builder.load(builder.gep(orders, [ir.Constant(_LONG, 0), bits]))
-            chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
-            vector = builder.shuffle_vector(first, first, order)
-            vector = builder.add(vector, ir.Constant(_WORDS, [start] * _HALF))
-            to = builder.bitcast(builder.gep(target, [place]), _WORDS.as_pointer())
-            builder.store(builder.add(chosen, vector), to, align=4)
-            place = builder.add(place, call_llvm(builder, "llvm.ctpop.i64", _LONG, bits))
-        return place
-
-    return types.int64(numbers, types.int64, FLOATS, FLOATS, INTS), codegen
+    orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
+    for start in (0, _HALF):
+        order = ir.Constant(_WORDS, list(range(start, start + _HALF)))
+        halves = [builder.shuffle_vector(lanes, lanes, order) for lanes in (a, b)]
+        mask = builder.bitcast(builder.fcmp_ordered("<", *halves), ir.IntType(8))
+        bits = builder.zext(mask, _LONG)
+        chosen = builder.load(builder.gep(orders, [ir.Constant(_LONG, 0), bits]))
+        chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
+        vector = builder.shuffle_vector(first, first, order)
+        vector = builder.add(vector, ir.Constant(_WORDS, [start] * _HALF))
+        to = builder.bitcast(builder.gep(numbers, [place]), _WORDS.as_pointer())
+        builder.store(builder.add(chosen, vector), to, align=4)
+        place = builder.add(place, call_llvm(builder, "llvm.ctpop.i64", _LONG, bits))
+    return place
 
 
-@intrinsic
-def lower(typingctx, address, place, value):
+@instruction(
+    lambda a, _, value: (
+        types.none(a, types.int64, value)
+        if isinstance(a, types.CPointer) and value == a.dtype
+        else None
+    )
+)
+def lower(builder, address, place, value):
     """Put an integer at ``place`` behind an address if it is less than what is there."""
-    if not isinstance(address, types.CPointer) or value != address.dtype:
-        return None
-
-    def codegen(context, builder, sig, args):
-        target = builder.gep(args[0], [args[1]])
-        present = builder.load(target)
-        smaller = builder.icmp_signed("<", args[2], present)
-        builder.store(builder.select(smaller, args[2], present), target)
-        return context.get_dummy_value()
-
-    return types.none(address, types.int64, value), codegen
+    target = builder.gep(address, [place])
+    present = builder.load(target)
+    smaller = builder.icmp_signed("<", value, present)
+    builder.store(builder.select(smaller, value, present), target)

@@ -39,7 +39,8 @@ def gather(
     right = np.empty((addresses.shape[0], tables), np.int64)
     for s in range(addresses.shape[0]):
         find_places(pointer_to_uint64(addresses[s, 0]), addresses[s, 2], keys, left[s])
-        right[s] = left[s]
+        for table in range(tables):
+            right[s, table] = left[s, table]
     visited[:] = np.uint64(0)
     found = 0
     for depth in range(depths, 0, -1):

@@ -14,21 +14,20 @@ on the hash, and by then at least the recall asked for is found in the mean, for
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
-from gcws_search.index.kernels.compiling import inlined, inner, kernel
-from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
-from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
+from gcws_search.index.kernels.gmm.dense import reach
+from gcws_search.index.kernels.gmm.exact_rerank import compare, exact_gmm, quick_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
-from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
+from gcws_search.index.kernels.gmm.sparse import spread, spread_size
 from gcws_search.index.kernels.lanes.vector import (
     at,
     keep,
     offset,
-    pointer,
     pointer_to_int32,
     pointer_to_uint64,
 )
@@ -131,62 +130,6 @@ class ProbeHits(NamedTuple):
     recall: Float64s  # (m,): expected share of items as similar as the hits that was found
 
 
-class _Comparison(NamedTuple):
-    """A query and the rows it is compared with, by address."""
-
-    query: Any  # dense
-    query_norm: Any
-    width: Any  # 0 when sparse
-    rows: Any  # dense
-    norms: Any
-    indptr: Any
-    slots: Any
-    values: Any
-    table_slots: Any  # of a sparse query, spread over ``size`` places
-    table_values: Any
-    size: Any
-
-
-@inlined
-def _compare(
-    queries: Rows, m: int, rows: Rows, table_slots: UInt32s, table_values: Float32s
-) -> _Comparison:
-    """Return how query m is compared; where sparse, it is spread over the table."""
-    width = rows.dense.shape[1]
-    return _Comparison(
-        offset(pointer(queries.dense), m * width),
-        queries.norms[m],
-        width,
-        pointer(rows.dense),
-        pointer(rows.norms),
-        pointer(rows.indptr),
-        pointer(rows.slots),
-        pointer(rows.values),
-        pointer(table_slots),
-        pointer(table_values),
-        table_slots.shape[0],
-    )
-
-
-@inlined
-def _score(pair: _Comparison, row: Any, farthest: Any) -> Any:
-    """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
-    norm = at(pair.norms, row)
-    if pair.width > 0:
-        address = offset(pair.rows, row * pair.width)
-        return dense_score_within(pair.query, pair.query_norm, address, norm, pair.width, farthest)
-    shared = shared_mass(
-        pair.table_slots,
-        pair.table_values,
-        pair.size,
-        pair.slots,
-        pair.values,
-        at(pair.indptr, row),
-        at(pair.indptr, row + 1),
-    )
-    return shared / (pair.query_norm + norm - shared)
-
-
 @inner
 def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
     """Return the depth at which the rule will hold if no better hit turns up; 0 for none."""
@@ -246,13 +189,14 @@ def probe(
         if not dense:
             part = slice(queries.indptr[m], queries.indptr[m + 1])
             spread(queries.slots[part], queries.values[part], table_slots, table_values)
-        pair = _compare(queries, m, rows, table_slots, table_values)
+        pair = compare(queries, m, rows, table_slots, table_values)
         skipped = requests.skip[m]
         scan_nanoseconds = requests.scan_nanoseconds[m]
         sought = requests.keys[m]
         for s in range(addresses.shape[0]):
             find_places(pointer_to_uint64(addresses[s, 0]), addresses[s, 2], sought, left[s])
-            right[s] = left[s]
+            for table in range(tables):
+                right[s, table] = left[s, table]
         hits = out.rows[m]
         size = 0
         farthest = reach(np.float32(floor)) if dense else np.float32(0.0)
@@ -297,7 +241,7 @@ def probe(
                         if permitted[row] == 0 or row == skipped:
                             continue
                         candidates += 1
-                        score = _score(pair, row, farthest)
+                        score = quick_gmm(pair, row, farthest)
                         if score >= floor and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
                             better = True
@@ -327,7 +271,7 @@ def probe(
             before = candidates
             depth -= 1
         exact_gmm(queries, m, rows, hits[:size], exact)
-        out.sizes[m] = size = rank(exact, hits, size, min_score, out.scores[m])
+        out.sizes[m] = size = rank(exact, hits, size, min_score, False, out.scores[m])
         out.recall[m] = 1.0 - mean_miss(out.scores[m], size, rule, depth, done)
         counters = out.counters[m]
         counters[DEPTH], counters[TABLES] = depth, tables

@@ -10,13 +10,14 @@ the best of plain vector code. The sums are whole numbers, so all ways agree.
 # mypy: disable-error-code="attr-defined"
 # ruff: noqa: ANN001, ANN201, ANN202
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import config
 from numba.extending import models, register_model
 
 from gcws_search.index.contracts.arrays import LANES
-from gcws_search.index.kernels.lanes.vector import FLOATS, INTS, call_llvm, intrinsic
+from gcws_search.index.kernels.cache import features_here
+from gcws_search.index.kernels.lanes.vector import FLOATS, INTS, call_llvm, instruction
 
 REGISTER_BYTES = 64
 """Rows are padded to a multiple of this."""
@@ -38,18 +39,10 @@ _PAIRWISE = (
 registers."""
 
 
-def _processor() -> frozenset[str]:
-    """Return the features of the processor that code is compiled for."""
-    if config.CPU_FEATURES is not None:
-        named = config.CPU_FEATURES.split(",")
-        return frozenset(name[1:] for name in named if name.startswith("+"))
-    try:
-        return frozenset(name for name, has in binding.get_host_cpu_features().items() if has)
-    except RuntimeError:  # not known on this platform
-        return frozenset()
-
-
-_FEATURES = _processor()
+_FEATURES = features_here()
+if config.CPU_FEATURES is not None:  # what to compile for is named
+    _named = config.CPU_FEATURES.split(",")
+    _FEATURES = frozenset(name[1:] for name in _named if name.startswith("+"))
 
 
 class Sums(types.Type):
@@ -104,36 +97,23 @@ def _byte_sums(builder, x, y):
     return sums
 
 
-@intrinsic
-def no_sums(typingctx):
+@instruction(SUMS())
+def no_sums(builder):
     """Return eight sums of nothing."""
-
-    def codegen(context, builder, sig, args):
-        return ir.Constant(_SUMS, [0] * 8)
-
-    return SUMS(), codegen
+    return ir.Constant(_SUMS, [0] * 8)
 
 
-@intrinsic
-def add_byte_differences(typingctx, sums, a, b, start):
+@instruction(lambda _, a, b, start: SUMS(SUMS, a, b, types.intp))
+def add_byte_differences(builder, sums, a, b, start):
     """Return the sums with |a − b| of 64 unsigned bytes from ``start`` on added."""
-
-    def codegen(context, builder, sig, args):
-        before, left, right, first = args
-        x, y = _load(builder, left, first, _BYTES), _load(builder, right, first, _BYTES)
-        return builder.add(before, _byte_sums(builder, x, y))
-
-    return SUMS(SUMS, a, b, types.intp), codegen
+    x, y = _load(builder, a, start, _BYTES), _load(builder, b, start, _BYTES)
+    return builder.add(sums, _byte_sums(builder, x, y))
 
 
-@intrinsic
-def total_of_sums(typingctx, sums):
+@instruction(types.int64(SUMS))
+def total_of_sums(builder, sums):
     """Return all sums together, as an int64."""
-
-    def codegen(context, builder, sig, args):
-        return call_llvm(builder, "llvm.vector.reduce.add.v8i64", _LONG, args[0])
-
-    return types.int64(SUMS), codegen
+    return call_llvm(builder, "llvm.vector.reduce.add.v8i64", _LONG, sums)
 
 
 def _eight_totals(builder, registers):
@@ -149,22 +129,19 @@ def _eight_totals(builder, registers):
     return registers[0]
 
 
-@intrinsic
-def totals_of_sums(typingctx, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):  # noqa: E741 (a register a row)
+@instruction(FLOATS(*([SUMS] * LANES)))
+def totals_of_sums(builder, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):  # noqa: E741 (a register a row)
     """Return float32 lanes, each all sums of one of sixteen rows together.
 
     Sixteen rows cost some forty steps, where `total_of_sums` takes as many for five.
     """
-
-    def codegen(context, builder, sig, args):
-        low, high = _eight_totals(builder, args[:8]), _eight_totals(builder, args[8:])
-        even = ir.Constant(ir.VectorType(_INT, LANES), list(range(0, 32, 2)))
-        words = (builder.bitcast(each, _INTS) for each in (low, high))
-        return builder.sitofp(
-            builder.shuffle_vector(*words, even), ir.VectorType(ir.FloatType(), LANES)
-        )
-
-    return FLOATS(*([SUMS] * LANES)), codegen
+    low = _eight_totals(builder, (a, b, c, d, e, f, g, h))
+    high = _eight_totals(builder, (i, j, k, l, m, n, o, p))
+    even = ir.Constant(ir.VectorType(_INT, LANES), list(range(0, 32, 2)))
+    words = (builder.bitcast(each, _INTS) for each in (low, high))
+    return builder.sitofp(
+        builder.shuffle_vector(*words, even), ir.VectorType(ir.FloatType(), LANES)
+    )
 
 
 def _short_sums(builder, difference):
@@ -178,29 +155,19 @@ def _short_sums(builder, difference):
     return builder.add(*halves)
 
 
-@intrinsic
-def add_short_differences(typingctx, sums, a, b, start):
+@instruction(lambda _, a, b, start: INTS(INTS, a, b, types.intp))
+def add_short_differences(builder, sums, a, b, start):
     """Return int32 lanes with |a − b| of 32 int16 from byte ``start`` on added.
 
     The differences must fit into an int16.
     """
-
-    def codegen(context, builder, sig, args):
-        before, left, right, first = args
-        x, y = _load(builder, left, first, _SHORTS), _load(builder, right, first, _SHORTS)
-        signed = builder.sub(x, y)
-        no = ir.Constant(ir.IntType(1), 0)
-        difference = call_llvm(builder, "llvm.abs.v32i16", _SHORTS, signed, no)
-        return builder.add(before, _short_sums(builder, difference))
-
-    return INTS(INTS, a, b, types.intp), codegen
+    x, y = _load(builder, a, start, _SHORTS), _load(builder, b, start, _SHORTS)
+    no = ir.Constant(ir.IntType(1), 0)
+    difference = call_llvm(builder, "llvm.abs.v32i16", _SHORTS, builder.sub(x, y), no)
+    return builder.add(sums, _short_sums(builder, difference))
 
 
-@intrinsic
-def total_of_ints(typingctx, ints):
+@instruction(types.int32(INTS))
+def total_of_ints(builder, ints):
     """Return the sum of int32 lanes."""
-
-    def codegen(context, builder, sig, args):
-        return call_llvm(builder, "llvm.vector.reduce.add.v16i32", _INT, args[0])
-
-    return types.int32(INTS), codegen
+    return call_llvm(builder, "llvm.vector.reduce.add.v16i32", _INT, ints)

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt8s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s
 from gcws_search.index.contracts.batches import RowCopies
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
-from gcws_search.index.kernels.quantized.rows import MAX_SHORT
 
 _ZERO = np.float32(0.0)
 _MAX_BYTE = 255
@@ -78,36 +77,26 @@ def copy_like(rows: Float32s, like: RowCopies) -> RowCopies:
 
 
 @kernel
-def round_to_bytes(
-    rows: Float32s, step: float, origin: int, out: UInt8s, out_norms: Float32s
+def round_rows(
+    rows: Float32s,
+    step: float,
+    origin: int,
+    low: float,
+    high: float,
+    out: AnyArray,
+    out_norms: Float32s,
 ) -> None:
-    """Write rows as (n, stride) unsigned bytes, ``origin`` for 0, values out of range cut off."""
+    """Write rows as (n, stride) bytes or int16 from ``low`` to ``high``, ``origin`` for 0."""
     inverse = np.float32(1.0 / step)
+    zero, least, most = np.float32(origin), np.float32(low), np.float32(high)
     for row in range(rows.shape[0]):
         norm = np.int64(0)
         for i in range(rows.shape[1]):
-            unit = np.rint(rows[row, i] * inverse) + np.float32(origin)
-            byte = np.int32(min(max(unit, _ZERO), np.float32(255.0)))
-            out[row, i] = np.uint8(byte)
-            norm += abs(byte - origin)
+            unit = np.int32(min(max(np.rint(rows[row, i] * inverse) + zero, least), most))
+            out[row, i] = unit
+            norm += abs(unit - origin)
         for i in range(rows.shape[1], out.shape[1]):
-            out[row, i] = np.uint8(origin)
-        out_norms[row] = np.float32(norm)
-
-
-@kernel
-def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
-    """Write rows as (n, stride / 2) int16 between ± MAX_SHORT, values out of range cut off."""
-    inverse = np.float32(1.0 / step)
-    highest = np.float32(MAX_SHORT)
-    for row in range(rows.shape[0]):
-        norm = np.int64(0)
-        for i in range(rows.shape[1]):
-            unit = np.int32(min(max(np.rint(rows[row, i] * inverse), -highest), highest))
-            out[row, i] = np.int16(unit)
-            norm += abs(unit)
-        for i in range(rows.shape[1], out.shape[1]):
-            out[row, i] = np.int16(0)
+            out[row, i] = origin
         out_norms[row] = np.float32(norm)
 
 

@@ -41,7 +41,7 @@ from gcws_search.index.kernels.quantized.l1_distance import (
     total_of_sums,
 )
 
-MAX_SHORT = 16383
+MAX_SHORT = 16383.0
 """Whole numbers kept as int16 are between ± this, so that a difference of two is one too."""
 
 BYTES = 0
@@ -107,38 +107,21 @@ def rows_at(addresses: Int64s) -> Any:
 
 
 @inlined
-def _byte_distance(a: Any, b: Any, stride: Any) -> Any:
-    sums = no_sums()
-    for i in range(0, stride, REGISTER_BYTES):
-        sums = add_byte_differences(sums, a, b, i)
-    return np.float32(total_of_sums(sums))
-
-
-@inlined
-def _short_distance(a: Any, b: Any, stride: Any) -> Any:
-    ints = splat(np.int32(0))
-    for i in range(0, stride, REGISTER_BYTES):
-        ints = add_short_differences(ints, a, b, i)
-    return np.float32(total_of_ints(ints))
-
-
-@inlined
-def _float_distance(a: Any, b: Any, stride: Any) -> Any:
-    left = as_float_address(a)
-    right = as_float_address(b)
-    lanes = splat(_ZERO)
+def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    if kind == BYTES:
+        sums = no_sums()
+        for i in range(0, stride, REGISTER_BYTES):
+            sums = add_byte_differences(sums, a, b, i)
+        return np.float32(total_of_sums(sums))
+    if kind == SHORTS:
+        ints = splat(np.int32(0))
+        for i in range(0, stride, REGISTER_BYTES):
+            ints = add_short_differences(ints, a, b, i)
+        return np.float32(total_of_ints(ints))
+    left, right, lanes = as_float_address(a), as_float_address(b), splat(_ZERO)
     for i in range(0, stride // 4, LANES):
         lanes = lanes + absolute(load(left, i) - load(right, i))
     return total(lanes)
-
-
-@inlined
-def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
-    if kind == BYTES:
-        return _byte_distance(a, b, stride)
-    if kind == SHORTS:
-        return _short_distance(a, b, stride)
-    return _float_distance(a, b, stride)
 
 
 @inner

@@ -20,7 +20,7 @@ from tests.support.processes import run_python
 PROGRAM = """
 import json, os, resource, sys
 from gcws_search.index.kernels import CACHE_FOLDER
-from gcws_search.index.kernels.gmm import dense, rows
+from gcws_search.index.kernels.gmm import dense, exact_rerank, rows
 from gcws_search.index.warmup import compile as warmup
 from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached
 from gcws_search.index.warmup.compile import chains
@@ -37,7 +37,8 @@ todo = [[one for one in chain if one.name == "dense similarity"] for chain in ch
 warmup.chains = lambda: todo
 seen = []
 compile_kernels(lambda *progress: seen.append(progress), basics_ready=seen.append)
-stats = [kernel.stats for kernel in (dense.exact_dense, dense.matrix_dense, rows.dense_norms)]
+used = exact_rerank.exact_rows.compiled, dense.matrix_dense, rows.dense_norms
+stats = [kernel.stats for kernel in used]
 counts = [sum(map(len, each)) for each in zip(*((s.cache_hits, s.cache_misses) for s in stats))]
 print(json.dumps([seen, *counts, kernels_are_cached(), str(CACHE_FOLDER)]))
 """
@@ -109,7 +110,7 @@ def test_a_full_disk_costs_each_start_the_time_to_compile_and_no_more(tmp_path: 
 def test_kernels_cut_short_are_compiled_again(compiled: Path, tmp_path: Path) -> None:
     cache = shutil.copytree(compiled, tmp_path / "cache")
     for pattern, share in (
-        ("dense.exact_dense-*.nbi", 0.0), ("dense.matrix_dense-*.nbi", 0.5),
+        ("exact_rerank.exact_rows-*.nbi", 0.0), ("dense.matrix_dense-*.nbi", 0.5),
         ("rows.dense_norms-*.nbc", 0.5),
     ):  # fmt: skip
         [file] = cache.rglob(pattern)

@@ -12,7 +12,9 @@ from gcws_search.index.kernels.hashing.randomness import (
     fine_gamma,
     hash_parameters,
     level_of,
-    min_rate,
+    min_chance,
+    min_clock,
+    mix,
     slot_words,
 )
 from gcws_search.index.kernels.lanes.functions import log_positive
@@ -73,7 +75,9 @@ def _bound_all(seed: np.uint64, out: Float32s) -> None:
         low, high = slot_words(seed, np.uint32(slot))
         for b in range(0, out.shape[1], LANES):
             samples = lane_numbers() + splat(np.int32(b))
-            store(out[slot], b, min_rate(splat(low), splat(high), samples) * scale)
+            x = mix(splat(low), splat(high), samples)
+            bound = min_chance(x, splat(low)) * min_clock(x, splat(low))
+            store(out[slot], b, bound * scale)
 
 
 def fine_gammas(words: Int32s, endings: Int32s) -> Float32s:
