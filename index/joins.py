@@ -600,7 +600,7 @@ class PairJoin:
             if count < 0:
                 return None
             order = np.argsort(room[0, :count], kind="stable")
-            numbers, partners = room[:, order].astype(np.int64)
+            numbers, partners = (each[order].astype(np.int64) for each in room)
         else:
             scanner, near, total = Scanner(view, self.inverted, 0.0), [_NO_ROWS], 0
             for row in rows.tolist():

@@ -210,16 +210,7 @@ class GraphLifecycle:
         neighbours.reach_all(linked, links)
         if stop.is_set():
             return None
-        graph = GraphSearch(
-            neighbours,
-            links,
-            NOT_CALIBRATED,
-            len(rows),
-            self._band_keys,
-            workers,
-            self.policy.search,
-            self.allowance,
-        )
+        graph = self._search_of(neighbours, links, NOT_CALIBRATED, len(rows), workers)
         sample = HeldOut.of(
             graph,
             tables,
@@ -426,17 +417,18 @@ class GraphLifecycle:
         neighbours.mark_all_linked()
         # Rows that were dead when the graph was built, or died since, are gone.
         built = min(built, len(rows))
-        graph = GraphSearch(
-            neighbours,
-            links,
-            calibration,
-            built,
-            self._band_keys,
-            workers,
-            policy.search,
-            self.allowance,
-        )
-        return graph, tables
+        return self._search_of(neighbours, links, calibration, built, workers), tables
+
+    def _search_of(
+        self,
+        neighbours: NeighbourGraph,
+        links: NeighbourLinks,
+        calibration: Calibration,
+        built: int,
+        workers: Workers,
+    ) -> GraphSearch:
+        own = self._band_keys, workers, self.policy.search, self.allowance
+        return GraphSearch(neighbours, links, calibration, built, *own)
 
 
 def _own_links(saved: Int32s, unknown: Int64s) -> Int32s:

@@ -136,9 +136,8 @@ class NeighbourGraph:
         self.drift, self.narrow = drift, narrow
         self._quantized = QuantizedRows(quantizer, rows.dense.shape[1])
         self._tables = tables
-        self._beam = _SPARSE_BEAM if quantizer.kind == SPARSE else _BEAM
-        if narrow:
-            self._beam = _NARROW_BEAM
+        wide = _SPARSE_BEAM if quantizer.kind == SPARSE else _BEAM
+        self._beam = _NARROW_BEAM if narrow else wide
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
         self._room = AddressSpace()
         self._count = 0
@@ -323,10 +322,8 @@ class NeighbourGraph:
 
         def join(first: int, last: int) -> None:
             with self.scratch.lend(sizes) as scratch:
-                addresses = scratch.addresses
-                join_links(
-                    graph.rows, addresses, targets, sources, first, last, pruning, links.array
-                )
+                rows, addresses, out = graph.rows, scratch.addresses, links.array
+                join_links(rows, addresses, targets, sources, first, last, pruning, out)
 
         workers.split(count, join, min_size=64, pieces=_PIECES)
 

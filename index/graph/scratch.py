@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt64s
+from gcws_search.index.contracts.arrays import AnyArray, Int64s
 from gcws_search.index.kernels.graph.beam_search import ADDRESSES
 from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
 from gcws_search.index.kernels.quantized.rows import places
@@ -80,10 +80,12 @@ class Scratch:
             (SPARSE_SLOTS if sizes.longest else SLOTS, ADDRESSES), np.int64
         )
         for slot in self.addresses:
+            pool_of_slot = np.empty(places_for(sizes.room), np.uint64)  # not touched before its use
+            pool_of_slot[:GUARD] = ABOVE_ALL
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
-                _empty_pool(sizes.room),
+                pool_of_slot,
                 np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
@@ -133,10 +135,3 @@ class ScratchPool:
         scratch = self.take(sizes)
         yield scratch
         self.give(scratch)
-
-
-def _empty_pool(capacity: int) -> UInt64s:
-    """Return a pool without entries; its memory is not touched before it is used."""
-    pool = np.empty(places_for(capacity), np.uint64)
-    pool[:GUARD] = ABOVE_ALL
-    return pool

@@ -111,16 +111,8 @@ class GraphSearch:
         allowed = self.allowance.share(params.limit)
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else self._together(queries // self.workers.threads)
-        key = (
-            params.limit,
-            params.recall,
-            allowed,
-            view.vectors.count,
-            view.permitted_count,
-            live,
-            len(tables.segments),
-            together,
-        )
+        rows, permitted, segments = view.vectors.count, view.permitted_count, len(tables.segments)
+        key = params.limit, params.recall, allowed, rows, permitted, live, segments, together
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= _MAX_PLANS:  # any recall may be asked for

@@ -51,12 +51,14 @@ KERNEL_ARROWS: dict[str, set[str]] = {
     "ordering": set(),
     "hashing": {"lanes"},
     "gmm": {"lanes", "ordering"},
-    "quantized": {"gmm", "lanes", "ordering"},
+    "quantized": {"cache", "gmm", "lanes", "ordering"},
     "lsh": {"gmm", "lanes", "ordering"},
     "sparse": {"gmm", "lanes", "ordering"},
     "graph": {"gmm", "hashing", "lanes", "ordering", "quantized"},
 }
-"""Folder of kernels, and which other folders of kernels it may import; all import `compiling`."""
+"""Folder of kernels, and which other folders of kernels it may import; all import `compiling`.
+
+Code for rows in bytes is written by the features of the processor, which `cache` tells."""
 COMPILED = "kernel", "inner", "inlined"
 """Decorators of kernels."""
 

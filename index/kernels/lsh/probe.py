@@ -195,8 +195,7 @@ def probe(
         sought = requests.keys[m]
         for s in range(addresses.shape[0]):
             find_places(pointer_to_uint64(addresses[s, 0]), addresses[s, 2], sought, left[s])
-            for table in range(tables):
-                right[s, table] = left[s, table]
+            right[s] = left[s]
         hits = out.rows[m]
         size = 0
         farthest = reach(np.float32(floor)) if dense else np.float32(0.0)

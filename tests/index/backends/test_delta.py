@@ -25,19 +25,10 @@ from tests.support.index.small_index import Rows, SmallIndex, answer, answers
 
 OLD, NEW, DIM = 3000, 300, 24
 WAITING = list(range(OLD, OLD + NEW))
+Made = tuple[SmallIndex, Rows, Rows]
 
 
 POLICIES = graphs_from(500)
-
-
-@pytest.fixture(params=["dense", "sparse"])
-def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Rows and queries."""
-    both = clustered(rng, OLD + NEW, 200, dim=DIM)
-    if request.param == "dense":
-        return both
-    rows, queries = (sparse_of(np.maximum(some, 0)) for some in both)
-    return rows, queries
 
 
 def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
@@ -48,8 +39,18 @@ def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
     return index
 
 
-def test_it_is_foreseen_whether_further_rows_wait(made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
+@pytest.fixture(params=["dense", "sparse"])
+def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> Made:
+    """Return an index whose last rows wait, its rows, and queries."""
+    rows, queries = clustered(rng, OLD + NEW, 200, dim=DIM)
+    if request.param == "dense":
+        return waiting(rows), rows, queries
+    some, others = (sparse_of(np.maximum(each, 0)) for each in (rows, queries))
+    return waiting(some), some, others
+
+
+def test_it_is_foreseen_whether_further_rows_wait(made: Made) -> None:
+    _, rows, _ = made
     index = waiting(rows, replace(POLICIES, max_delta_rows=NEW + 5))
     view, backend = index.rows.view(), index.backend
     few = 5 * DIM
@@ -60,9 +61,8 @@ def test_it_is_foreseen_whether_further_rows_wait(made: tuple[Rows, Rows]) -> No
     assert not backend.can_defer(unsettled.state, unsettled.rows.view(), 1, 1)
 
 
-def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
-    index = waiting(rows)
+def test_rows_wait_once_there_are_lists(made: Made) -> None:
+    index, rows, _ = made
     without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
     assert without.state.delta.count == 0
     assert index.is_overdue
@@ -73,11 +73,8 @@ def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["measured", "proven"])
-def test_the_recall_asked_for_holds_with_rows_that_wait(
-    guarantee: str, made: tuple[Rows, Rows]
-) -> None:
-    rows, queries = made
-    index = waiting(rows)
+def test_the_recall_asked_for_holds_with_rows_that_wait(guarantee: str, made: Made) -> None:
+    index, _, queries = made
     for limit in (1, 10):
         params = SearchParams(limit=limit, guarantee=guarantee)  # type: ignore[arg-type]
         found = index.search(queries, params)
@@ -92,11 +89,8 @@ def test_the_recall_asked_for_holds_with_rows_that_wait(
         assert new <= {row for hits in found for row in hits.rows.tolist()}
 
 
-def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(
-    made: tuple[Rows, Rows],
-) -> None:
-    rows, _ = made
-    index = waiting(rows)
+def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(made: Made) -> None:
+    index, rows, _ = made
     together = index.search(rows[OLD:], SearchParams(limit=3))
     assert [hits.rows[0] for hits in together] == WAITING
     for row in (OLD, OLD + 77, OLD + NEW - 1):
@@ -105,9 +99,8 @@ def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(
         assert alone.scores[0] == 1.0
 
 
-def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
-    index = waiting(rows)
+def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: Made) -> None:
+    index, rows, _ = made
     exact = SearchParams(limit=5, recall=1.0)
     permitted = np.ones(OLD + NEW, np.uint8)
     permitted[OLD::2] = 0
@@ -126,9 +119,8 @@ def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: tuple[Rows,
         assert (hits.rows < OLD).all()
 
 
-def test_a_filter_may_leave_fewer_rows_than_the_limit(made: tuple[Rows, Rows]) -> None:
-    rows, queries = made
-    index = waiting(rows)
+def test_a_filter_may_leave_fewer_rows_than_the_limit(made: Made) -> None:
+    index, _, queries = made
     few = [0, 1, 2, OLD, OLD + 1]
     permitted = np.zeros(OLD + NEW, np.uint8)
     permitted[few] = 1
@@ -148,9 +140,8 @@ def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("rerank", ["none", "own"])
-def test_estimates_know_rows_that_wait(rerank: Rerank, made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
-    index = waiting(rows)
+def test_estimates_know_rows_that_wait(rerank: Rerank, made: Made) -> None:
+    index, rows, _ = made
     for row, hits in zip(
         WAITING, index.search(rows[OLD:], SearchParams(limit=5, rerank=rerank)), strict=True
     ):
@@ -169,11 +160,8 @@ def test_pairs_know_rows_that_wait(rng: np.random.Generator) -> None:
     assert (scores == 1.0).all()
 
 
-def test_a_compaction_keeps_rows_that_wait(
-    made: tuple[Rows, Rows], rng: np.random.Generator
-) -> None:
-    rows, queries = made
-    index = waiting(rows)
+def test_a_compaction_keeps_rows_that_wait(made: Made, rng: np.random.Generator) -> None:
+    index, rows, queries = made
     stays = rng.random(OLD + NEW) < 0.9
     index.compact(stays)
     assert index.state.delta.count == stays[OLD:].sum()
@@ -187,10 +175,9 @@ def test_a_compaction_keeps_rows_that_wait(
 
 
 def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
-    made: tuple[Rows, Rows], rng: np.random.Generator
+    made: Made, rng: np.random.Generator
 ) -> None:
-    rows, queries = made
-    index = waiting(rows)
+    index, _, queries = made
     index.backend.pairs(index.state, index.view(), min_score=0.9, recall=0.9)
     stays = rng.random(OLD + NEW) < 0.9
     index.compact(stays)
@@ -202,17 +189,16 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
     assert recall(index, queries, 10).reaches(0.9)
 
 
-def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
-    index = waiting(rows)
+def test_a_compaction_without_lists_leaves_no_row_waiting(made: Made) -> None:
+    index = made[0]
     index.compact(np.arange(OLD + NEW) >= OLD - 100)
     assert index.state.graph is None
     assert index.state.delta.count == 0
     assert len(index.state.tables) == NEW + 100
 
 
-def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
-    rows, _ = made
+def test_only_so_many_rows_wait(made: Made) -> None:
+    _, rows, _ = made
     numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
     size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
     for policies in (
@@ -226,9 +212,8 @@ def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
         assert len(index.state.tables) == OLD + 8
 
 
-def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) -> None:
-    rows, queries = made
-    index = waiting(rows)
+def test_rows_taken_in_behind_are_not_taken_in_again(made: Made) -> None:
+    index, rows, queries = made
     behind = index.optimize()
     more = clustered(np.random.default_rng(5), 40, 0, dim=DIM)[0]
     further = more if isinstance(rows, np.ndarray) else sparse_of(np.maximum(more, 0))

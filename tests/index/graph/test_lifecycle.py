@@ -51,30 +51,23 @@ def overdue(index: SmallIndex, dead: int = 0) -> bool:
     return bool(index.backend.graph_is_overdue(index.state, rows, rows - dead))
 
 
-def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
-    rows, more = clustered(rng, MIN - 1, 1)
-    index = indexed(CollectionConfig(dim=24)).add(rows)
+def test_lists_are_made_of_enough_live_rows_and_anew_once_these_have_grown_by_half(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 2 * MIN, 0)
+    index = indexed(CollectionConfig(dim=24)).add(rows[: MIN - 1])
     assert not overdue(index)
-    index.add(more)
+    index.add(rows[MIN - 1 : MIN])
     assert overdue(index)
     assert not overdue(index, dead=1)
     link(index)
-    assert not overdue(index)
     assert all(lists_of(index))
-
-
-def test_whole_keys_have_no_lists(rng: np.random.Generator) -> None:
-    config = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
-    assert not overdue(indexed(config).add(clustered(rng, 2 * MIN, 0)[0]))
-
-
-def test_lists_are_made_anew_when_the_rows_have_grown_by_half(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * MIN, 0)
-    index = linked(rows[:MIN], policies=POLICIES)
     index.add(rows[MIN : MIN * 3 // 2])
     assert not overdue(index)
     index.add(rows[MIN * 3 // 2 : MIN * 3 // 2 + 1])
     assert overdue(index)
+    whole_keys = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
+    assert not overdue(indexed(whole_keys).add(rows))  # these have no lists
 
 
 def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
@@ -85,18 +78,12 @@ def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
     assert not overdue(index, dead=MIN * 9 // 10)
     assert overdue(index, dead=MIN * 11 // 10)
     alive = np.ones(4 * MIN, np.uint8)
-    alive[: MIN * 11 // 10] = 0
-    link(index, alive)
+    alive[rng.permutation(4 * MIN)[: MIN * 11 // 10]] = 0
+    lists = lists_of(link(index, alive))
     assert not overdue(index, dead=MIN * 11 // 10)
     assert overdue(index, dead=MIN * 9 // 4)
-
-
-def test_dead_rows_are_in_no_new_list(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * MIN, 0)
-    alive = (rng.random(2 * MIN) < 0.7).astype(np.uint8)
-    lists = lists_of(link(indexed(CollectionConfig(dim=24)).add(rows), alive))
     assert {bool(own) for own, lives in zip(lists, alive, strict=True) if lives} == {True}
-    assert all(alive[own].all() for own in lists)
+    assert all(alive[own].all() for own in lists)  # dead rows are in no new list
 
 
 def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -> None:
@@ -108,12 +95,16 @@ def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -
     assert {entry for own in lists for entry in own} >= set(range(500, 600))
 
 
-def test_lists_are_given_up_when_more_rows_are_put_than_they_have(rng: np.random.Generator) -> None:
+def test_lists_are_given_up_or_not_taken_when_more_rows_are_put_than_they_have(
+    rng: np.random.Generator,
+) -> None:
     rows, _ = clustered(rng, 2 * MIN + 1, 0)
     index = linked(rows[:MIN], policies=replace(POLICIES, max_delta_rows=MIN))
+    made = index.optimize()
     index.add(rows[MIN:])
     assert index.state.graph is None
     assert overdue(index)
+    assert index.backend.adopt(index.state, index.rows.view(), made) is None
 
 
 def test_any_number_of_threads_makes_the_same_lists(rng: np.random.Generator) -> None:
@@ -183,14 +174,6 @@ def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Ge
     assert index.state.tables.bands == made.tables.bands
     assert all(lists_of(index)[3000:])
     assert recall(index, queries, 10).reaches(0.9)
-
-
-def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * MIN, 0)
-    index = indexed(CollectionConfig(dim=24)).add(rows[:MIN])
-    made = index.optimize()
-    index.add(rows[MIN:])
-    assert index.backend.adopt(index.state, index.rows.view(), made) is None
 
 
 class StopAfter(threading.Event):
@@ -456,18 +439,13 @@ def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted
     assert recall(again, more, 10).reaches(0.9)
 
 
-def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
-    index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
-    saved = kept(index)
-    again = restored(index, SavedIndex(saved.links[:, :3], saved.notes))
-    assert lists_of(again) == [own[:3] for own in lists_of(index)]
-
-
-def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
+def test_narrow_lists_are_taken_back_and_none_where_most_are_unknown_or_few_rows_are_left(
     rng: np.random.Generator,
 ) -> None:
     index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     saved = kept(index)
+    again = restored(index, SavedIndex(saved.links[:, :3], saved.notes))
+    assert lists_of(again) == [own[:3] for own in lists_of(index)]
     nothing = np.full((600, 1), UNKNOWN, np.int32)
     assert restored(index, replace(saved, links=nothing)).state.graph is None
     assert restored(index, SavedIndex(nothing, {})).state.graph is None
