@@ -81,27 +81,22 @@ class Report:
         self.find(what)
 
 
-def check_directory(
-    path: Path, *, repair: bool = False, threads: int | None = None
-) -> Iterator[Report]:
+def check_directory(path: Path, *, repair: bool = False) -> Iterator[Report]:
     """Yield what is found of each collection of a data directory, by name.
 
     repair: whether a damaged file is replaced by one of all that is sound; the damaged one stays
         beside it, as ``NAME.sqlite.damaged-NUMBER``.
-    threads: for kernels; None takes as many as the process may use.
     Raises DirectoryLocked.
     """
     directory = DataDirectory(path)
     try:
         for name in directory.names():
-            yield check_file(directory, name, repair=repair, threads=threads)
+            yield check_file(directory, name, repair=repair)
     finally:
         directory.close()
 
 
-def check_file(
-    directory: DataDirectory, name: str, *, repair: bool = False, threads: int | None = None
-) -> Report:
+def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:
     """Return what is found of one collection's file, and repair it if wanted."""
     report = Report(name)
     try:
@@ -110,9 +105,9 @@ def check_file(
             note = read_note(path)
         if note is not None:
             report.find(note)
-        Examination(path, report, threads).run(None)
+        Examination(path, report).run(None)
         if repair and report.findings:
-            _repair(directory, report, threads)
+            _repair(directory, report)
     except (DamagedFile, IncompatibleFile) as error:
         report.find(f"{error}; nothing can be done but to restore a snapshot")
     except StoreError as error:
@@ -130,7 +125,7 @@ def findings_of(path: Path, name: str) -> list[str]:
     """
     report = Report(name)
     try:
-        Examination(path, report, None).run(None, derived=False, skips_unreadable=False)
+        Examination(path, report).run(None, derived=False, skips_unreadable=False)
     except StoreError:
         raise
     except Exception as error:
@@ -139,11 +134,11 @@ def findings_of(path: Path, name: str) -> list[str]:
     return report.findings
 
 
-def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
+def _repair(directory: DataDirectory, report: Report) -> None:
     """Put a file of all that is sound in the place of one that is damaged."""
     name, unfinished = report.name, directory.unfinished_path(report.name)
     try:
-        examination = Examination(directory.file(name), Report(name), threads)
+        examination = Examination(directory.file(name), Report(name))
         Store.create(unfinished, name, examination.identity_of_copy)
         with closing(Store(unfinished, name, durability="normal")) as copy:
             examination.run(copy)
@@ -163,7 +158,7 @@ class Examination:
     Raises DamagedFile, IncompatibleFile.
     """
 
-    def __init__(self, path: Path, report: Report, threads: int | None) -> None:
+    def __init__(self, path: Path, report: Report) -> None:
         with closing(Store(path, report.name, despite_note=True)) as store:
             identity, self._last_sequence = store.identity, store.next_sequence - 1
         config = config_of(identity, report.name)
@@ -172,7 +167,7 @@ class Examination:
         self._is_outdated = identity != self.identity_of_copy
         self._report = report
         self._space = VectorSpace.of(config)
-        self._backend = make_backend(config, threads=threads)
+        self._backend = make_backend(config)
 
     def run(
         self, copy: Store | None, *, derived: bool = True, skips_unreadable: bool = True

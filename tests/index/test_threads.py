@@ -249,15 +249,18 @@ def test_threads_in_the_background_that_work_together_do_not_wait_for_each_other
     assert searches.turns_taken == 0
 
 
-def test_pieces_read_ahead_are_those_of_the_generator_and_made_by_another_thread() -> None:
-    makers: set[threading.Thread] = set()
+def test_pieces_read_ahead_and_then_an_error_are_those_of_a_generator_in_another_thread() -> None:
+    makers, found = set[threading.Thread](), list[int]()
 
     def pieces() -> Generator[int]:
         for piece in range(50):
             makers.add(threading.current_thread())
             yield piece
+        raise OSError("no space")
 
-    assert [*read_ahead(pieces())] == [*range(50)]
+    with pytest.raises(OSError, match="no space"):
+        found.extend(read_ahead(pieces()))
+    assert found == [*range(50)]
     assert len(makers) == 1
     assert threading.current_thread() not in makers
 
@@ -272,17 +275,6 @@ def test_the_next_piece_is_made_while_one_is_used() -> None:
 
     for piece in read_ahead(pieces()):
         assert made[min(piece + 1, 2)].wait(30)
-
-
-def test_what_a_generator_raises_comes_out_behind_its_pieces() -> None:
-    def pieces() -> Generator[int]:
-        yield 1
-        raise OSError("no space")
-
-    ahead = read_ahead(pieces())
-    assert next(ahead) == 1
-    with pytest.raises(OSError, match="no space"):
-        next(ahead)
 
 
 def test_a_generator_read_ahead_is_closed_with_its_reader() -> None:
@@ -392,6 +384,9 @@ def test_only_threads_that_give_way_take_semaphore_and_only_while_searches_are_e
         note("behind, idle")
         searches.announce()
         note("behind")
+        with pytest.raises(KeyError), searches.turn():
+            raise KeyError
+        assert searches.turns_taken == 0
         now = 102.0
         note("behind, idle again")
 
@@ -401,19 +396,6 @@ def test_only_threads_that_give_way_take_semaphore_and_only_while_searches_are_e
     note("before")
     expected = {"behind, idle": 0, "behind": 1, "behind, idle again": 0, "before": 0}
     assert taken == expected
-    assert searches.turns_taken == 0
-
-
-def test_a_turn_ends_with_an_error() -> None:
-    searches = Searches(lambda: 100.0, 2)
-    searches.announce()
-
-    def behind() -> None:
-        give_way()
-        with pytest.raises(KeyError), searches.turn():
-            raise KeyError
-
-    run(behind)
     assert searches.turns_taken == 0
 
 

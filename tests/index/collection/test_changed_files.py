@@ -212,7 +212,7 @@ def test_what_was_told_can_be_mended(cure: str, opened: ix.Catalog, folder: Path
     if cure == "remove the note":
         (folder / f"{FILE}-changed").unlink()
     if cure == "repair":
-        [report] = ix.check_directory(folder, repair=True, threads=1)
+        [report] = ix.check_directory(folder, repair=True)
         assert any("was replaced while it was open" in line for line in report.findings)
     with closing(opened_catalog(folder)) as catalog:
         if cure == "restore":

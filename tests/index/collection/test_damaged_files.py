@@ -201,9 +201,9 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     shutil.copy(OLD_FORMATS / f"{name}.sqlite", file)
     if damage is not None:
         change_file(tmp_path, damage)
-    [report] = ix.check_directory(tmp_path, threads=1)
+    [report] = ix.check_directory(tmp_path)
     assert (len(report.findings), report.items) == (findings, len(HELD))
-    [report] = ix.check_directory(tmp_path, repair=True, threads=1)
+    [report] = ix.check_directory(tmp_path, repair=True)
     with opened(tmp_path) as stored:
         assert stored.config == WIDE
         assert held(stored) == holding(HELD)
@@ -304,7 +304,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def checked(path: Path, *, repair: bool = False) -> ix.Report:
-    [report] = ix.check_directory(path.parent, repair=repair, threads=1)
+    [report] = ix.check_directory(path.parent, repair=repair)
     return report
 
 

@@ -93,7 +93,7 @@ def test_encoding_anew_that_is_broken_off_changes_nothing_and_is_made_at_the_nex
 def test_a_check_takes_codes_of_earlier_hashes_for_sound(tmp_path: Path, path: Path) -> None:
     before = codes_of(path)
     for repair in (False, True):
-        [report] = ix.check_directory(tmp_path, repair=repair, threads=1)
+        [report] = ix.check_directory(tmp_path, repair=repair)
         assert (report.is_sound, report.items, report.repaired) == (True, len(VALUES), False)
     assert version_of(path) == "1"
     assert codes_of(path) == before
@@ -103,7 +103,7 @@ def test_a_repair_encodes_anew_and_finds_codes_that_are_not_what_was_written(
     tmp_path: Path, path: Path
 ) -> None:
     rows_of(path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE id = 'i5'")
-    [report] = ix.check_directory(tmp_path, repair=True, threads=1)
+    [report] = ix.check_directory(tmp_path, repair=True)
     assert ["'i5'" in line for line in report.findings] == [True]
     assert report.repaired
     assert version_of(path) == str(ix.ALGORITHM_VERSION)

@@ -177,6 +177,15 @@ def agreed(catalog: ix.Catalog, folder: Path) -> dict[str, list[str]]:
     return found
 
 
+def each_call(faults: Faults, step: int = 1) -> Iterator[int]:
+    """Yield the number of a call that is to fail, until no call has this number."""
+    for turn in range(1, MAX_CALLS, step):
+        yield turn
+        if faults.failed is None:
+            return
+    raise AssertionError("it asks without an end")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("what", OPERATIONS)
 def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_made_again(
@@ -186,7 +195,7 @@ def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_mad
     install(faults, tmp_path, monkeypatch)
     operation.before(catalog)
     before = agreed(catalog, tmp_path)
-    for turn in range(1, MAX_CALLS):
+    for turn in each_call(faults):
         error: ix.GcwsError | None = None
         with faults.failing(turn):
             try:
@@ -205,9 +214,6 @@ def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_mad
         assert agreed(catalog, tmp_path) == before or what == "put many"
         before = agreed(catalog, tmp_path)
         assert not [path for path in tmp_path.rglob(".*") if "things" not in path.parent.name]
-        if failed_at is None:
-            return
-    raise AssertionError("it asks without an end")
 
 
 STEP: Final = 1 if ALL_FAULTS in os.environ else 3
@@ -223,7 +229,7 @@ def vacuumed(folder: Path) -> str | None:
 
 def repaired(folder: Path) -> str | None:
     """Repair the files of a folder; return why one could not be."""
-    [report] = ix.check_directory(folder, repair=True, threads=1)
+    [report] = ix.check_directory(folder, repair=True)
     return None if report.repaired else report.findings[-1]
 
 
@@ -254,16 +260,13 @@ def turns(
     faults: Faults, template: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[int, Path]]:
     """Yield the number of a call and a copy of a folder, until no call has this number."""
-    for turn in range(1, MAX_CALLS, STEP):
+    for turn in each_call(faults, STEP):
         copy = folder / f"turn {turn}"
         shutil.copytree(template, copy)
         with monkeypatch.context() as patched:
             install(faults, copy, patched)
             yield turn, copy
-        if faults.failed is None:
-            assert turn > 1
-            return
-    raise AssertionError("it asks without an end")
+    assert turn > 1
 
 
 def tried(work: Callable[[Path], str | None], folder: Path) -> str | None:
@@ -416,14 +419,11 @@ def collections(
 ) -> Iterator[tuple[int, ix.Catalog, ix.StoredCollection]]:
     """Yield the number of a call and a new collection, until no call has this number."""
     install(faults, folder, monkeypatch)
-    for turn in range(1, MAX_CALLS):
+    for turn in each_call(faults):
         with closing(opened_catalog(folder / str(turn), policies)) as catalog:
             config = ix.CollectionConfig(dim=DIM, backend=ix.ExactParams())
             yield turn, catalog, catalog.create("things", config)[0]
-        if faults.failed is None:
-            assert turn > 1
-            return
-    raise AssertionError("it asks without an end")
+    assert turn > 1
 
 
 def use(stored: ix.StoredCollection) -> None:

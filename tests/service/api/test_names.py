@@ -331,12 +331,12 @@ def test_a_damaged_name_is_found_and_left_out(serve: Serve, data_dir: Path) -> N
     with sqlite3.connect(data_dir / "plants.sqlite") as connection:
         connection.execute("UPDATE names SET name = 'other' WHERE name = 'ester'")
     connection.close()
-    [report] = check_directory(data_dir, threads=1)
+    [report] = check_directory(data_dir)
     assert len(report.findings) == 1
     assert "coordinate 1" in report.findings[0]
     assert_problem(serve().get(URL), 500, "damaged_file", "coordinate 1")
     serve().stop()
-    [report] = check_directory(data_dir, repair=True, threads=1)
+    [report] = check_directory(data_dir, repair=True)
     assert report.repaired
     client = serve()
     assert named(client) == {"acid": 0, "ketone": 2}
