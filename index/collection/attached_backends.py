@@ -88,7 +88,7 @@ class AttachedBackends:
         with self._naming:
             return list(self._building.values())
 
-    def load(self, progress: Callable[[int], None] | None = None) -> None:
+    def load(self, progress: Callable[[int], None]) -> None:
         """Build the backends that the file names; call it once, when all rows are loaded.
 
         progress: called with the number of items taken in since the last call.
@@ -116,8 +116,7 @@ class AttachedBackends:
                     damage or "no index has such notes",
                 )
             self._collection.attach(indexed)
-            if progress is not None:
-                progress(view.count)
+            progress(view.count)
 
     def attach(
         self, params: BackendParams, name: str | None = None, notes: str | None = None

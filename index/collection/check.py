@@ -88,12 +88,9 @@ def check_directory(path: Path, *, repair: bool = False) -> Iterator[Report]:
         beside it, as ``NAME.sqlite.damaged-NUMBER``.
     Raises DirectoryLocked.
     """
-    directory = DataDirectory(path)
-    try:
+    with closing(DataDirectory(path)) as directory:
         for name in directory.names():
             yield check_file(directory, name, repair=repair)
-    finally:
-        directory.close()
 
 
 def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:

@@ -171,8 +171,7 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
 
     Raises DirectoryLocked.
     """
-    directory = DataDirectory(path)
-    try:
+    with closing(DataDirectory(path)) as directory:
         for name in directory.names():
             before = after = 0
             error = None
@@ -187,8 +186,6 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
             finally:
                 discard(copy)
             yield Vacuumed(name, before, after, error)
-    finally:
-        directory.close()
 
 
 def _vacuum(directory: DataDirectory, name: str, copy: Path) -> None:

@@ -33,7 +33,7 @@ def load_rows(
     space: VectorSpace,
     backend: Backend[Any],
     chunk_bytes: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None],
 ) -> Generator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
 
@@ -58,8 +58,7 @@ def load_rows(
             if replace_codes is not None:
                 replace_codes(chunk.sequences, codes_to_blobs(encoded.codes))
             yield encoded
-            if progress is not None:
-                progress(len(chunk.ids))
+            progress(len(chunk.ids))
 
 
 def _decode(

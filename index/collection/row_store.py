@@ -39,10 +39,6 @@ class RowsById:
         self._shards: list[dict[str, int]] = [{} for _ in range(_SHARDS)]
         self.put(ids, 0)
 
-    def __len__(self) -> int:
-        """Return the number of ids."""
-        return sum(map(len, self._shards))
-
     def rows(self, ids: Iterable[str]) -> list[int | None]:
         """Return the row of each id, None where there is no such item."""
         shards = self._shards

@@ -143,17 +143,12 @@ class StoredCollection:
 
     # Writing
 
-    def load(self, progress: Callable[[int], None] | None = None) -> None:
-        """Read all rows of the file; to be called once, before anything else.
+    def read(self, progress: Callable[[int], None]) -> None:
+        """Read all rows of the file, and begin nothing; to be called once, before anything else.
 
         progress: called with the number of items read, or taken into a comparison backend, since
             the last call.
         """
-        self.read(progress)
-        self.begin()
-
-    def read(self, progress: Callable[[int], None] | None = None) -> None:
-        """Read all rows of the file, and begin nothing: the first part of `load`."""
         try:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
@@ -170,7 +165,7 @@ class StoredCollection:
         self.auditor.load()
 
     def begin(self) -> None:
-        """Begin what is due in the background: the second part of `load`."""
+        """Begin what is due in the background, once all rows are read."""
         self.checkpoints.note_loaded()
         self.optimizer.start()
         self.reclaimer.request()  # a process that was killed left its log
