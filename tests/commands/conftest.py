@@ -12,7 +12,7 @@ from gcws_search.commands.app import app
 from tests.support.service.live_server import listening
 
 Call = Callable[..., Result]
-"""Takes the words of a command line, and perhaps its standard input."""
+"""Takes the words of a command line, perhaps its standard input, and the code it must end by."""
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +26,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def call(url: str) -> Call:
     """Return what runs a command that asks the server."""
 
-    def run(*words: str, input: bytes | None = None) -> Result:
-        return CliRunner(env={"GCWS_URL": url}).invoke(app, [*words], input=input)
+    def run(*words: str, code: int = 0, input: bytes | None = None) -> Result:
+        done = CliRunner(env={"GCWS_URL": url}).invoke(app, [*words], input=input)
+        assert done.exit_code == code, done.output
+        return done
 
     return run
 
@@ -54,9 +56,7 @@ class Bench:
     ) -> Result:
         """Load a file of the folder, or standard input, into the plants: it ends by ``code``."""
         place = "-" if path == "-" else str(self.folder / path)
-        done = self.call("load", place, "--into", "plants", *options, input=input)
-        assert done.exit_code == code, done.output
-        return done
+        return self.call("load", place, "--into", "plants", *options, code=code, input=input)
 
     @property
     def plants(self) -> gcws_search.Collection:

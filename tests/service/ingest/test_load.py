@@ -390,6 +390,7 @@ NO_NPY = (
     (b"1,2,3,4\n", "CSV"),
     (b"words, no", "CSV"),
     (b"some words", "starts with 'some wo"),
+    (b"[1, 2, 3]", "starts with '[1, 2, 3'"),
     (b"\x93NUM", "ends inside"),
     (b"\x00\x01\x02\x03\x04\x05\x06\x07", "the bytes 00 01 02"),
     (b"ARROW1\0\0", "Arrow file"),
