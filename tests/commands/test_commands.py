@@ -76,9 +76,9 @@ def test_groups_are_listed_written_and_thinned_out(
         rows = [tuple(row.values()) for row in table.to_pylist()]
         assert rows[:4] == expected
         assert len(rows) == 5
-    assert call(*words, "-o", "groups.txt").exit_code == 2
+    call(*words, "-o", "groups.txt", code=2)
     assert "3 would be deleted" in call(*words, "--delete-others", "--dry-run").stdout
-    assert call(*words, "--delete-others", input=b"n\n").exit_code == 1
+    call(*words, "--delete-others", code=1, input=b"n\n")
     assert len(items) == 6
     assert "3 deleted" in call(*words, "--delete-others", input=b"y\n").stdout
     assert sorted(item.id for item in items) == ["b", "d", "e"]
