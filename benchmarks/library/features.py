@@ -13,8 +13,8 @@ from benchmarks.harness.bandwidth import BYTES, reading
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import in_threads, interleaved
 from gcws_search.index.comparison.features import FourierMap, best_products, map_rows
-from gcws_search.index.contracts.arrays import large, round_up
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.arrays import large
+from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.contracts.parameters import CollectionConfig, FourierKind, FourierParams
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace

@@ -16,7 +16,8 @@ from benchmarks.papers.labelled import Labelled, batch_of, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from gcws_search.index.comparison.random_binning import RandomBinning
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s, round_up
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s
+from gcws_search.index.contracts.batches import round_up
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
 from gcws_search.index.polya import pitches
 from gcws_search.index.similarities import polya_kernel

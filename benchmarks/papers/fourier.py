@@ -15,8 +15,8 @@ from benchmarks.papers.correlation_theory import gmm_limit
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from gcws_search.index.comparison.features import FourierMap, map_rows
-from gcws_search.index.contracts.arrays import Float32s, Float64s, round_up
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.arrays import Float32s, Float64s
+from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.similarities import gmm

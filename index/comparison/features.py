@@ -31,10 +31,9 @@ from gcws_search.index.contracts.arrays import (
     UInt8s,
     UInt64s,
     large,
-    round_up,
     with_room,
 )
-from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.batches import VectorBatch, round_up, row_width
 from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     MAX_DIM,

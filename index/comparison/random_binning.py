@@ -8,16 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backend import Backend
-from gcws_search.index.contracts.arrays import (
-    LANES,
-    Float32s,
-    Float64s,
-    Int64s,
-    UInt32s,
-    UInt64s,
-    round_up,
-)
-from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s, UInt32s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch, round_up, row_width
 from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,

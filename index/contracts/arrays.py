@@ -22,11 +22,6 @@ LANES: Final = 16
 """float32 numbers that one vector instruction takes: 512 bits."""
 
 
-def round_up(count: int) -> int:
-    """Return a count rounded up to whole vector registers, as dense rows and samples fill them."""
-    return -(-count // LANES) * LANES
-
-
 MIN_CAPACITY: Final = 64
 """Entries for which a growing array has room at first."""
 

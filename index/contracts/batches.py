@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from gcws_search.index.contracts.arrays import (
+    LANES,
     AnyArray,
     Float32s,
     Float64s,
@@ -16,7 +17,6 @@ from gcws_search.index.contracts.arrays import (
     Int64s,
     UInt8s,
     UInt32s,
-    round_up,
 )
 from gcws_search.index.contracts.parameters import Form
 
@@ -206,6 +206,11 @@ class VectorBatch:
 
 
 Batch = TypeVar("Batch", RawBatch, VectorBatch)
+
+
+def round_up(count: int) -> int:
+    """Return a count rounded up to whole vector registers, as dense rows and samples fill them."""
+    return -(-count // LANES) * LANES
 
 
 def row_width(form: Form, dim: int | None) -> int | None:

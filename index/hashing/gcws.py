@@ -17,9 +17,8 @@ from gcws_search.index.contracts.arrays import (
     UInt16s,
     UInt32s,
     large,
-    round_up,
 )
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.kernels.hashing.band_keys import cut_samples
 from gcws_search.index.kernels.hashing.gcws_stream import sketch_from_stream
 from gcws_search.index.kernels.hashing.gcws_table import dense_slots, fill_table, sketch_from_table

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import LANES, UInt64s, round_up
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.arrays import LANES, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.hashing.gcws_table import keys_from_table

@@ -9,8 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s, round_up
-from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, concatenate
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s
+from gcws_search.index.contracts.batches import (
+    RawBatch,
+    SparseVector,
+    VectorBatch,
+    concatenate,
+    round_up,
+)
 from gcws_search.index.contracts.errors import InvalidVector, Loc
 from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Form, Transform
 from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms, transform_rows
