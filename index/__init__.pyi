@@ -136,6 +136,12 @@ from .contracts.parameters import (
     put_mode as put_mode,
 )
 from .contracts.saved_index import notes_of as notes_of, text_of as text_of
+from .contracts.scores import (
+    ScoreKind as ScoreKind,
+    check_score as check_score,
+    least_gmm as least_gmm,
+    score_of as score_of,
+)
 from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures
 from .payload import (
     Columns as Columns,

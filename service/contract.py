@@ -48,6 +48,8 @@ class QueryRequest(NamedTuple):
     """In a cluster: whether shards may be left out, ..."""
     is_strict: bool = False
     """... and whether writes of others are waited for."""
+    score: ix.ScoreKind = "gmm"
+    """Of the scores that are shown; those of `params` and of hits are the GMM."""
     is_shown: bool = True
     """Whether all hits are part of an answer, whose length is limited."""
 

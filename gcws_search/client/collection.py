@@ -56,6 +56,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
     put_mode,
 )
+from gcws_search.index.contracts.scores import ScoreKind, check_score, least_gmm, shown_score
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -286,6 +287,8 @@ class Collection:
         guarantee: Guarantee = "measured",
         backend: str | None = None,
         explain: bool = False,
+        score: ScoreKind = "gmm",
+        distance: bool = False,
     ) -> Hits:
         """Return the most similar items.
 
@@ -302,25 +305,36 @@ class Collection:
         guarantee : {"measured", "proven"}
         explain : bool
             Whether the hits have an ``explanation`` of what the query cost.
+        score : {"gmm", "bray_curtis"}
+            Kind of the scores, and of ``min_score``: the GMM J, or 2 J / (1 + J). The order is the
+            same.
+        distance : bool
+            Whether hits have 1 - score in its place; ``min_score`` stays a score.
 
         Raises
         ------
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        kind = check_score(score)
+        show = shown_score(kind, distance=distance)
+        local_options = options | {"min_score": least_gmm(kind, min_score)}
         return self._do(
-            lambda local: local.query(vector, id, options, where, backend, explain=explain),
+            lambda local: local.query(
+                vector, id, local_options, where, backend, explain=explain
+            ).rescore(show),
             lambda remote: remote.post(
                 "query",
                 options
                 | present(
+                    score=None if kind == "gmm" else kind,
                     vector=None if vector is None else json_vector(vector),
                     id=id,
                     filter=filter_of(where),
                     backend=backend,
                     explain=explain or None,
                 ),
-                query_hits,
+                lambda found: query_hits(found).rescore(shown_score("gmm", distance=distance)),
             ),
         )
 
@@ -335,6 +349,8 @@ class Collection:
         guarantee: Guarantee = "measured",
         backend: str | None = None,
         on_error: OnError = "stop",
+        score: ScoreKind = "gmm",
+        distance: bool = False,
     ) -> ManyHits:
         """Return the most similar items of each vector, as arrays; see `query` and `add`.
 
@@ -343,10 +359,16 @@ class Collection:
         """
         read = partial(rows_of, vectors)
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        kind = check_score(score)
+        show = shown_score(kind, distance=distance)
+        local_options = options | {"min_score": least_gmm(kind, min_score)}
+        asked = options | present(backend=backend, score=None if kind == "gmm" else kind)
         return self._do(
-            lambda local: local.query_many(read, options, where, backend, on_error),
+            lambda local: local.query_many(read, local_options, where, backend, on_error).rescore(
+                show
+            ),
             lambda remote: remote.query_many(
-                read, options | present(backend=backend), filter_of(where), on_error
+                read, asked, filter_of(where), on_error, distance=distance
             ),
         )
 
@@ -380,12 +402,19 @@ class Collection:
         )
 
     def pairs(
-        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+        self,
+        *,
+        min_score: float,
+        limit: int | None = None,
+        recall: float = 0.9,
+        score: ScoreKind = "gmm",
     ) -> list[Pair]:
-        """Return the pairs of items at least so similar, the most similar first."""
+        """Return the pairs of items at least so similar, the most similar first; see `query`."""
         asked = {"min_score": min_score, "limit": limit, "recall": recall}
+        kind = check_score(score)
         return self._do(
-            lambda local: local.pairs(min_score, limit, recall), lambda remote: remote.pairs(asked)
+            lambda local: local.pairs(min_score, limit, recall, kind),
+            lambda remote: remote.pairs(asked | ({} if kind == "gmm" else {"score": kind})),
         )
 
     def groups(
@@ -396,6 +425,7 @@ class Collection:
         mode: GroupMode = "components",
         keep: str = "first",
         where: Mapping[str, Any] | None = None,
+        score: ScoreKind = "gmm",
     ) -> list[Group]:
         """Return groups of near-duplicates, the largest first.
 
@@ -413,15 +443,19 @@ class Collection:
             have the greatest sum; or the one of the greatest value under this key of payloads.
         where : dict, optional
             A filter, as of `query`.
+        score : {"gmm", "bray_curtis"}
+            Kind of the scores, and of ``min_score``.
 
         Raises
         ------
         InvalidParameter, InvalidFilter
         """
         asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
+        kind = check_score(score)
+        more = present(filter=filter_of(where), score=None if kind == "gmm" else kind)
         return self._do(
-            lambda local: local.groups(asked, where),
-            lambda remote: remote.groups(asked | present(filter=filter_of(where))),
+            lambda local: local.groups(asked, where, kind),
+            lambda remote: remote.groups(asked | more),
         )
 
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:

@@ -43,6 +43,7 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.contracts.scores import ScoreKind, least_gmm, score_of
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -377,17 +378,31 @@ class EmbeddedCollection:
         each = rows.one_by_one(space, lambda words: names.find(words, beyond_dim=True)[0])
         return [query for query, _ in each]
 
-    def pairs(self, min_score: float, limit: int | None, recall: float) -> list[Pair]:
+    def pairs(
+        self, min_score: float, limit: int | None, recall: float, kind: ScoreKind
+    ) -> list[Pair]:
         """Return the pairs of items at least so similar."""
         for name, value in (("min_score", min_score), ("recall", recall)):
             if not 0 < value <= 1:
                 raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-        found = self.index.pairs(min_score=min_score, limit=limit, recall=recall)
-        return [Pair(*each) for each in found]
+        least = least_gmm(kind, min_score)
+        found = self.index.pairs(min_score=least, limit=limit, recall=recall)
+        return [Pair(a, b, score_of(kind, score)) for a, b, score in found]
 
-    def groups(self, asked: Mapping[str, Any], where: Mapping[str, Any] | None) -> list[Group]:
+    def groups(
+        self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ScoreKind
+    ) -> list[Group]:
         """Return groups of near-duplicates."""
-        return self.index.groups(GroupParams(**asked), _filter(where))
+        least = {"min_score": least_gmm(kind, asked["min_score"])}
+        found = self.index.groups(GroupParams(**{**asked, **least}), _filter(where))
+        return [
+            Group(
+                each.representative,
+                [(member, score_of(kind, score)) for member, score in each.members],
+                score_of(kind, each.weakest),
+            )
+            for each in found
+        ]
 
     def map(
         self,

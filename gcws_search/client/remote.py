@@ -39,6 +39,7 @@ from gcws_search.index.contracts.analysis import (
     SimilarItem,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.contracts.scores import shown_score
 
 if TYPE_CHECKING:
     import httpx
@@ -181,6 +182,8 @@ class RemoteCollection:
         options: Mapping[str, Any],
         where: Mapping[str, Any] | None,
         on_error: str,
+        *,
+        distance: bool,
     ) -> ManyHits:
         """Return the hits of queries that all have the same options, some megabytes a request."""
         rows, limit = await self.server.call(read), options["limit"]
@@ -212,7 +215,8 @@ class RemoteCollection:
             for row, each in enumerate(found)
             if "error" in each
         ]
-        return hits_of(lists, limit).spread(rejected)
+        hits = hits_of(lists, limit).rescore(shown_score("gmm", distance=distance))
+        return hits.spread(rejected)
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
         """Return pairs; an answer has one a line."""

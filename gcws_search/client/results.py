@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, overload
 
@@ -70,6 +70,11 @@ class Hits(Sequence[Hit]):
         """The scores of the hits."""
         return [hit.score for hit in self.hits]
 
+    def rescore(self, change: Callable[[Any], Any]) -> Hits:
+        """Return the hits with their scores changed."""
+        hits = [hit._replace(score=change(hit.score)) for hit in self.hits]
+        return Hits(hits, self.explanation)
+
     def __repr__(self) -> str:
         """Return the hits in one line."""
         shown = ", ".join(f"{hit.id} {hit.score:.3f}" for hit in self.hits[:_SHOWN])
@@ -103,6 +108,10 @@ class ManyHits:
         """Return the shape in one line."""
         left_out = f", {len(self.rejected)} rejected" if self.rejected else ""
         return "ManyHits({} queries × {} hits".format(*self.ids.shape) + f"{left_out})"
+
+    def rescore(self, change: Callable[[Any], Any]) -> ManyHits:
+        """Return the hits with their scores changed."""
+        return ManyHits(self.ids, change(self.scores), self.rejected)
 
     def spread(self, rejected: Sequence[Rejected]) -> ManyHits:
         """Return the hits with empty rows where queries were left out."""

@@ -63,6 +63,9 @@ def groups(
     where: Annotated[
         str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
     ] = None,
+    score: Annotated[
+        str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
+    ] = "gmm",
     output: Annotated[
         str | None,
         typer.Option(
@@ -96,6 +99,7 @@ def groups(
             mode=mode,  # type: ignore[arg-type]  # the server says which there are
             keep=keep,
             where=condition,
+            score=score,  # type: ignore[arg-type]
         )
         if output is not None:
             with failures():

@@ -77,6 +77,9 @@ def query(
     where: Annotated[
         str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
     ] = None,
+    score: Annotated[
+        str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
+    ] = "gmm",
     explain: Annotated[bool, typer.Option("--explain", help="Say what the query cost.")] = False,
     as_json: Json = False,
     url: Url = LOCAL,
@@ -95,6 +98,7 @@ def query(
             min_score=min_score,
             where=condition,
             explain=explain,
+            score=score,  # type: ignore[arg-type]  # what is none is refused
         )
     rows = [hit._asdict() for hit in hits]
     explained = {"explain": dict(hits.explanation)} if hits.explanation else {}

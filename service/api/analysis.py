@@ -14,7 +14,7 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import SHARE
+from gcws_search.service.api.query import SHARE, Score
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
@@ -90,6 +90,7 @@ class PairsBody(Body):
         description="Expected share of the pairs found, in (0, 1].",
         json_schema_extra=SHARE,
     )
+    score: Score = "gmm"
 
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index
     filter: FilterDocument | None = Field(
         default=None, description="Only items that pass are grouped."
     )
+    score: Score = "gmm"
 
 
 class SketchBody(Body):
@@ -290,11 +292,14 @@ async def pairs(
 
     def work() -> list[tuple[str, str, float]]:
         return collection.pairs(
-            min_score=body.min_score, recall=body.recall, limit=body.limit, stop=stop
+            min_score=ix.least_gmm(body.score, body.min_score),
+            recall=body.recall,
+            limit=body.limit,
+            stop=stop,
         )
 
     found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
-    return StreamingResponse(_lines(found), media_type=NDJSON)
+    return StreamingResponse(_lines(found, body.score), media_type=NDJSON)
 
 
 def _check(body: PairsBody) -> None:
@@ -318,9 +323,8 @@ async def groups(
     A score is exact, and that of the member and the representative.
     """
     service.startup.require_kernels()
-    params = ix.GroupParams(
-        **{each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
-    )
+    asked = {each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
+    params = ix.GroupParams(**asked | {"min_score": ix.least_gmm(body.score, body.min_score)})
     where = requests.condition(body.filter, service.settings)
     stop, began = threading.Event(), time.monotonic()
 
@@ -329,10 +333,12 @@ async def groups(
 
     found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
     seconds = time.monotonic() - began
-    return StreamingResponse(_group_lines(found, seconds), media_type=NDJSON)
+    return StreamingResponse(_group_lines(found, seconds, body.score), media_type=NDJSON)
 
 
-async def _group_lines(found: list[ix.Group], seconds: float) -> AsyncIterator[bytes]:
+async def _group_lines(
+    found: list[ix.Group], seconds: float, kind: ix.ScoreKind
+) -> AsyncIterator[bytes]:
     items = 0
     for group in found:
         items += len(group.members)
@@ -341,8 +347,11 @@ async def _group_lines(found: list[ix.Group], seconds: float) -> AsyncIterator[b
                 {
                     "representative": group.representative,
                     "size": len(group.members),
-                    "members": [{"id": member, "score": score} for member, score in group.members],
-                    "weakest": group.weakest,
+                    "members": [
+                        {"id": member, "score": ix.score_of(kind, score)}
+                        for member, score in group.members
+                    ],
+                    "weakest": ix.score_of(kind, group.weakest),
                 }
             )
             + b"\n"
@@ -350,10 +359,12 @@ async def _group_lines(found: list[ix.Group], seconds: float) -> AsyncIterator[b
     yield json_bytes({"groups": len(found), "items": items, "seconds": seconds}) + b"\n"
 
 
-async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
+async def _lines(found: list[tuple[str, str, float]], kind: ix.ScoreKind) -> AsyncIterator[bytes]:
     for first in range(0, len(found), _LINES_A_PIECE):
         piece = found[first : first + _LINES_A_PIECE]
-        yield b"".join(json_bytes({"a": a, "b": b, "score": s}) + b"\n" for a, b, s in piece)
+        yield b"".join(
+            json_bytes({"a": a, "b": b, "score": ix.score_of(kind, s)}) + b"\n" for a, b, s in piece
+        )
 
 
 @router.post("/map", responses=shows("MapAnswer"))

@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 import numpy as np
 import orjson
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
 from gcws_search.service import models, problems
@@ -104,6 +105,25 @@ Candidates = Annotated[
 ]
 
 
+def _known_score(word: object) -> object:
+    """Refuse what is no kind of score by what it is called here."""
+    try:
+        return ix.check_score(word)
+    except ix.InvalidParameter as error:
+        words = {"expected": error.expected, "got": error.got}
+        raise PydanticCustomError("score", "expected {expected}, got {got}", words) from None
+
+
+Score = Annotated[
+    ix.ScoreKind,
+    BeforeValidator(_known_score),
+    Field(
+        description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
+        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity. The order is the same."
+    ),
+]
+
+
 class SearchOptions(BaseModel):
     """What one query, or many, ask for."""
 
@@ -122,6 +142,7 @@ class SearchOptions(BaseModel):
         "nothing with the query may be returned too, with score 0.",
         json_schema_extra=bounds(0, 1),
     )
+    score: Score = "gmm"
     guarantee: ix.Guarantee = Field(
         default="measured",
         description="In which sense `recall` is promised. `measured`: as the mean over queries "
@@ -303,6 +324,11 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
             where = requests.condition(text, limits)
     least, sense, rerank = body.min_score, body.guarantee, body.rerank
     depth = body.limit, body.recall, body.candidates, body.offset
+    if body.score != "gmm":
+        if rerank != "gmm":
+            expected = f"'gmm' for the score {body.score!r}"
+            raise ix.InvalidParameter(expected=expected, got=repr(rerank), loc=("rerank",))
+        least = ix.least_gmm(body.score, least)
     return QueryRequest(
         vectors=None,
         item_id=item_id,
@@ -316,6 +342,7 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
         allow_partial=body.allow_partial,
         is_strict=body.consistency == "strict",
         offset=body.offset,
+        score=body.score,
     )
 
 
@@ -366,6 +393,9 @@ async def query_packed(
 def query_json(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
     hits: list[dict[str, Any]]
+    scores = found.scores
+    if asked.score != "gmm":
+        scores = [ix.score_of(asked.score, each) for each in scores]
     if asked.with_payload and found.payloads is not None:
         hits = [
             {
@@ -373,12 +403,12 @@ def query_json(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
                 "score": score,
                 "payload": None if payload is None else orjson.Fragment(payload),
             }
-            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+            for item_id, score, payload in zip(found.ids, scores, found.payloads, strict=True)
         ]
     else:
         hits = [
             {"id": item_id, "score": score}
-            for item_id, score in zip(found.ids, found.scores, strict=True)
+            for item_id, score in zip(found.ids, scores, strict=True)
         ]
     if found.vectors is not None:
         for hit, vector in zip(hits, found.vectors, strict=True):

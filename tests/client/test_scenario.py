@@ -97,6 +97,31 @@ def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
         items.add([[1, 2]], recall=1)
 
 
+def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES])
+    query = [1.5, -1, 0, -0.5]
+    plain = items.query(query, limit=2, recall=1)
+    asked = {"limit": 2, "recall": 1, "score": "bray_curtis"}
+    expected = [2 * score / (1 + score) for score in plain.scores]
+    assert items.query(query, **asked).scores == expected
+    assert items.query(query, **asked, min_score=expected[0]).ids == plain.ids[:1]
+    far = items.query(query, **asked, distance=True)
+    assert far.scores == [1 - score for score in expected]
+    assert items.query(query, limit=2, recall=1, distance=True).scores == [
+        1 - score for score in plain.scores
+    ]
+    assert items.query_many([query], **asked).scores.tolist() == [expected]
+    assert items.query_many([query], **asked, distance=True).scores.tolist() == [far.scores]
+    [pair] = items.pairs(min_score=0.3)
+    score = 2 * pair.score / (1 + pair.score)
+    assert [each.score for each in items.pairs(min_score=score, score="bray_curtis")] == [score]
+    [group] = items.groups(min_score=score, recall=1, score="bray_curtis")
+    assert group.weakest == group.members[1][1] == score
+    with pytest.raises(InvalidParameter, match="ruzicka is gmm"):
+        items.query(query, score="ruzicka")
+
+
 def test_near_duplicates_are_grouped(opened: Open) -> None:
     items = opened(4)
     payloads = {"roast": ROASTS, "place": range(4)}

@@ -1,0 +1,112 @@
+"""Kinds of scores: one order, another number; `min_score` is of the same kind."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from gcws_search.index.contracts.scores import OTHER_NAMES, least_gmm, score_of
+from tests.support.service.client import Client, Json, assert_problem
+
+pytestmark = pytest.mark.served(cluster="few")
+
+URL = "/v1/collections/lakes"
+KIND = {"score": "bray_curtis"}
+
+
+@pytest.fixture
+def rows(client: Client, rng: np.random.Generator) -> np.ndarray:
+    """Store counts of 30 species in 40 lakes, whose scores reach far down."""
+    made = rng.poisson(1.5, size=(40, 30)).astype(float)
+    made[20:] = np.maximum(0, made[:20] + rng.integers(-1, 2, size=(20, 30)))
+    assert client.put(URL, json={"dim": 30}).status_code == 201
+    items = [{"id": f"i{number}", "vector": row} for number, row in enumerate(made.tolist())]
+    client.put(f"{URL}/items", json={"items": items})
+    return made
+
+
+def bray_curtis(a: np.ndarray, b: np.ndarray) -> float:
+    """Return 1 less the dissimilarity, by its own definition."""
+    return float(1 - abs(a - b).sum() / (a + b).sum())
+
+
+def number(item_id: str) -> int:
+    return int(item_id[1:])
+
+
+def test_hits_have_the_score_that_is_asked_for(client: Client, rows: np.ndarray) -> None:
+    query = rows[3] + 0.5
+    exact = {f"i{each}": bray_curtis(query, row) for each, row in enumerate(rows)}
+    ranked = sorted(exact.values(), reverse=True)
+    for least in (0.0, ranked[5] - 1e-9, ranked[5] + 1e-9, 1.0):
+        asked = {"vector": query.tolist(), "limit": 40, "recall": 1, "min_score": least, **KIND}
+        hits = client.post(f"{URL}/query", json=asked).json()["hits"]
+        assert len(hits) == sum(score >= least for score in ranked)
+        assert [hit["score"] for hit in hits] == pytest.approx(ranked[: len(hits)], abs=1e-12)
+        assert all(hit["score"] == pytest.approx(exact[hit["id"]], abs=1e-12) for hit in hits)
+    all_hits = {"vector": query.tolist(), "limit": 40, "recall": 1}
+    answers = [client.post(f"{URL}/query", json=all_hits | more) for more in ({}, KIND)]
+    plain, other = ([hit["id"] for hit in answer.json()["hits"]] for answer in answers)
+    assert plain == other
+    around: Json = {"id": "i1", "limit": 2, "recall": 1}
+    both = [around, around | KIND]
+    first, second = client.post(f"{URL}/query/batch", json={"queries": both}).json()["results"]
+    for a, b in zip(first["hits"], second["hits"], strict=True):
+        assert a["id"] == b["id"]
+        assert b["score"] == pytest.approx(2 * a["score"] / (1 + a["score"]), abs=1e-15)
+    page = {"vector": query.tolist(), "limit": 5, "offset": 5, "recall": 1, **KIND}
+    paged = client.post(f"{URL}/query", json=page).json()["hits"]
+    assert [hit["score"] for hit in paged] == pytest.approx(ranked[5:10], abs=1e-12)
+
+
+def test_pairs_and_groups_have_it_too(client: Client, rows: np.ndarray) -> None:
+    asked = {"min_score": 0.8, "recall": 1, **KIND}
+    lines = client.post(f"{URL}/pairs", json=asked).text.splitlines()
+    found = {(each["a"], each["b"]): each["score"] for each in map(json.loads, lines)}
+    expected = {
+        (f"i{a}", f"i{b}"): bray_curtis(rows[a], rows[b])
+        for a in range(40)
+        for b in range(40)
+        if f"i{a}" < f"i{b}" and bray_curtis(rows[a], rows[b]) >= 0.8
+    }
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert len(found) > 10
+    *groups, _ = map(json.loads, client.post(f"{URL}/groups", json=asked).text.splitlines())
+    assert {each["id"] for group in groups for each in group["members"]} == {
+        each for pair in expected for each in pair
+    }
+    for group in groups:
+        first = rows[number(group["representative"])]
+        for member in group["members"]:
+            score = bray_curtis(first, rows[number(member["id"])])
+            assert member["score"] == pytest.approx(score, abs=1e-12)
+        assert group["weakest"] >= 0.8
+
+
+def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np.ndarray) -> None:
+    vector = rows[0].tolist()
+    for word, meant in [*OTHER_NAMES.items(), ("Ruzicka", "gmm"), ("cosine", "")]:
+        bodies: list[tuple[str, Json]] = [
+            ("query", {"vector": vector}),
+            ("pairs", {"min_score": 0.5}),
+            ("groups", {"min_score": 0.5}),
+        ]
+        for route, body in bodies:
+            answer = client.post(f"{URL}/{route}", json={**body, "score": word})
+            assert_problem(answer, 422, "invalid_parameter")
+            assert "'bray_curtis'" in answer.json()["detail"]
+            assert not meant or f"{word} is {meant}" in answer.json()["detail"]
+    own = client.post(f"{URL}/query", json={"vector": vector, "rerank": "none", **KIND})
+    assert_problem(own, 422, "invalid_parameter")
+    high = client.post(f"{URL}/query", json={"vector": vector, "min_score": 1.5, **KIND})
+    assert_problem(high, 422, "invalid_parameter")
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_least_gmm_lets_through_what_scores_enough_and_no_more(
+    least: float, gmm: float
+) -> None:
+    enough = score_of("bray_curtis", gmm) >= least
+    assert (gmm >= least_gmm("bray_curtis", least)) == enough
+    assert least_gmm("gmm", least) == least
