@@ -6,6 +6,7 @@
 - `check`: a file checked and repaired
 - `memory_collection`: puts, deletes, the view of readers; when tombstones are compacted
 - `items`: what callers hand in and get: batches, ids, views, results, pages
+- `similar`: items that are stored unless one like them is
 - `row_store`: vectors, ids and payloads by row, and back; which rows live, their compaction
 - `backend_index`: a backend with its index of a view
 - `writer`: puts and deletes, in the file and in memory; the queue of those committed together

@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
-    "collection": {"backend", "backends", "exact", "hashing", "payload", "similarities"}
+    "collection": {"backend", "backends", "exact", "hashing", "joins", "payload", "similarities"}
     | {"storage", "vectors"}
     | EVERYWHERE,
     "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}

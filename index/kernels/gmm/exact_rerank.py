@@ -38,7 +38,7 @@ class ExactHits(NamedTuple):
     bounds: Float32s
 
 
-class Comparison(NamedTuple):
+class QuickPair(NamedTuple):
     """A query and the rows it is compared with, by address."""
 
     query: Any  # dense
@@ -57,10 +57,10 @@ class Comparison(NamedTuple):
 @inlined
 def compare(
     queries: Any, m: Any, rows: Any, table_slots: UInt32s, table_values: Float32s
-) -> Comparison:
+) -> QuickPair:
     """Return how query m is compared with rows; a sparse one is spread over the table already."""
     width = rows.dense.shape[1]
-    return Comparison(
+    return QuickPair(
         offset(pointer(queries.dense), m * width),
         queries.norms[m],
         width,
@@ -76,7 +76,7 @@ def compare(
 
 
 @inlined
-def quick_gmm(pair: Comparison, row: Any, farthest: Any) -> Any:
+def quick_gmm(pair: QuickPair, row: Any, farthest: Any) -> Any:
     """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
     norm = at(pair.norms, row)
     if pair.width > 0:
