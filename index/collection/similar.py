@@ -5,11 +5,12 @@ The writer asks, so that no other write comes between the question and the commi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.batches import VectorBatch, concatenate
@@ -28,35 +29,26 @@ class Near(NamedTuple):
     score: float
 
 
-class NewRows:
-    """Rows that the changes planned so far put."""
+def nearest_planned(
+    collection: MemoryCollection,
+    vectors: VectorBatch,
+    unless: UnlessSimilar,
+    puts: Sequence[EncodedBatch],
+    planned: Mapping[str, int | None],
+) -> list[Near | None]:
+    """Return of each vector the most similar item of puts that are planned before it.
 
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._sequences: list[int] = []
-        self._vectors: list[VectorBatch] = []
-
-    def add(self, ids: Sequence[str], sequences: Sequence[int], vectors: VectorBatch) -> None:
-        """Take in planned rows."""
-        self._ids += ids
-        self._sequences += sequences
-        self._vectors.append(vectors)
-
-    def nearest(
-        self,
-        collection: MemoryCollection,
-        vectors: VectorBatch,
-        unless: UnlessSimilar,
-        planned: dict[str, int | None],
-    ) -> list[Near | None]:
-        """Return of each vector the most similar row that later changes have left."""
-        pairs = zip(self._ids, self._sequences, strict=True)
-        live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
-        if not live.any():
-            return [None] * len(vectors)
-        self._vectors = [concatenate(self._vectors)]
-        view = RowView(self._vectors[0], live, int(np.count_nonzero(live)))
-        return _best(collection, view, vectors, unless, self._ids)
+    planned: the sequence number of each item once all that is planned is done.
+    """
+    ids = [item_id for items in puts for item_id in items.ids]
+    sequences = [sequence for items in puts for sequence in items.sequences]
+    pairs = zip(ids, sequences, strict=True)
+    live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
+    if not live.any():
+        return [None] * len(vectors)
+    rows = concatenate([items.vectors for items in puts])
+    view = RowView(rows, live, int(np.count_nonzero(live)))
+    return _best(collection, view, vectors, unless, ids)
 
 
 def _best(

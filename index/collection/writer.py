@@ -32,7 +32,7 @@ from gcws_search.index.collection.items import (
     number_items,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.similar import Near, NewRows, choose, nearest_stored
+from gcws_search.index.collection.similar import Near, choose, nearest_planned, nearest_stored
 from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import (
@@ -75,7 +75,7 @@ class SequenceNumbers:
         self.next_id = collection.next_id
         self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
         self.named: set[int] = set()  # coordinates whose names the changes store
-        self.new_rows = NewRows()
+        self.puts: list[Put] = []  # planned so far
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there will be no such item."""
@@ -186,11 +186,12 @@ class Put(Change):
         self.removed = removed
         self.items.sequences = numbers.put(ids, self.rows.sequences)
         numbers.next_id = next_id
-        numbers.new_rows.add(ids, self.items.sequences, self.items.vectors)
-        self.similar = [
-            SimilarItem(row, own, ids[to] if isinstance(to, int) else to, score)
-            for row, own, (to, score) in left_out
-        ]
+        numbers.puts.append(self)
+        if left_out:
+            self.similar = [
+                SimilarItem(row, own, ids[to] if isinstance(to, int) else to, score)
+                for row, own, (to, score) in left_out
+            ]
         if numbers.collection.space.dim is None:
             self.names = numbers.collection.names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
@@ -202,7 +203,8 @@ class Put(Change):
         """Leave out items like others; return their places and ids, and what they are like."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
-        new = numbers.new_rows.nearest(collection, vectors, unless, numbers.planned)
+        planned = [put.items for put in numbers.puts]
+        new = nearest_planned(collection, vectors, unless, planned, numbers.planned)
         best = [
             max(filter(None, both), key=lambda near: near.score, default=None)
             for both in zip(stored, new, strict=True)

@@ -143,7 +143,9 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     def read() -> ix.ItemBatch:
         return read_items(body.items, collection, service.settings)
 
-    mode = ix.put_mode(body.mode, body.min_score, body.recall)
+    mode: ix.Mode = "upsert"
+    if body.mode != "upsert" or (body.min_score, body.recall) != (None, None):
+        mode = ix.put_mode(body.mode, body.min_score, body.recall)
     if not body.items:
         return JsonResponse({"inserted": 0, "updated": 0})
     if isinstance(mode, ix.UnlessSimilar):

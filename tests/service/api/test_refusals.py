@@ -204,8 +204,8 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         (LIKE | {"explain": 1}, "parameter", "explain", "true or false"),
         (
             LIKE | {"limt": 3}, "parameter",
-            "unknown field 'limt'; expected one of limit, offset, recall, min_score, guarantee, "
-            "with_payload, with_vector, backend, rerank, candidates, explain",
+            "unknown field 'limt'; expected one of limit, offset, recall, min_score, score, "
+            "guarantee, with_payload, with_vector, backend, rerank, candidates, explain",
         ),
         (LIKE | {"filter": {"must": 3}}, "filter", "filter.must"),
         (LIKE | {"filter": [1]}, "filter", "filter", "a list of 1"),
@@ -289,7 +289,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
                 ("gaussian", {"gamma": 1}, "params", "scale", "gamma"),
                 ("polya", {"distribution": "cauchy"}, "params.distribution", "half_normal"),
                 ("polya", {"distribution": "nakagami", "shape": 0.4}, "shape", "0.5 to 1e+06"),
-                ("polya", {"shape": [2]}, "params.shape", "null or a number"),
+                ("polya", {"shape": [2]}, "params.shape", "a number above 0"),
             )
         ),
     ],
