@@ -179,6 +179,9 @@ class CollectionProtocol(Protocol):
     ) -> ix.Page:
         """Return items in the order in which they were put."""
 
+    def find(self, text: str, limit: int) -> ix.Page:
+        """Return items by their ids' beginning, then by what ids and payloads contain."""
+
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
 

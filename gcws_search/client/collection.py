@@ -33,6 +33,7 @@ from gcws_search.client.remote import (
     RemoteCollection,
     comparison_of,
     explanation_of,
+    items_of_page,
     json_point,
     json_vector,
     map_of,
@@ -41,7 +42,7 @@ from gcws_search.client.remote import (
     run,
     segment,
 )
-from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pair
+from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
 from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.vectors import is_id, rows_of
@@ -590,6 +591,26 @@ class Collection:
             lambda remote: remote.page(cursor, limit, with_vector),
         )
 
+    def find(self, text: str, *, limit: int = 20) -> FoundItems:
+        """Return the items that a text finds, without vectors.
+
+        First those whose ids begin with it, then those whose ids or payloads contain it in any
+        case; both in the order in which they were put. A payload is searched as JSON text.
+
+        Raises
+        ------
+        InvalidParameter
+            The text is empty, or the limit is below 1.
+        """
+        return self._do(
+            lambda local: local.find(text, limit),
+            lambda remote: remote.get(
+                "items",
+                lambda found: FoundItems(items_of_page(found), found["complete"]),
+                {"q": text, "limit": str(limit)},
+            ),
+        )
+
     def names(
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
     ) -> dict[int, str]:
@@ -769,6 +790,7 @@ class AsyncCollection:
     profile = _awaiting(Collection.profile)
     compare = _awaiting(Collection.compare)
     page = _awaiting(Collection.page)
+    find = _awaiting(Collection.find)
     names = _awaiting(Collection.names)
     set_names = _awaiting(Collection.set_names)
     count = _awaiting(Collection.count)

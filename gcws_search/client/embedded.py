@@ -18,6 +18,7 @@ from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
     Compared,
+    FoundItems,
     GivenIds,
     Hit,
     Hits,
@@ -438,6 +439,11 @@ class EmbeddedCollection:
         """Return some items, and where the next page starts."""
         found = self.index.page(limit=limit, cursor=cursor, with_vector=with_vector)
         return [*map(item_of, found.items)], found.next_cursor
+
+    def find(self, text: str, limit: int) -> FoundItems:
+        """Return items that a text finds."""
+        found = self.index.find(text, limit)
+        return FoundItems([*map(item_of, found.items)], found.complete)
 
     def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         """Return names of coordinates by coordinate."""

@@ -242,8 +242,7 @@ class RemoteCollection:
         """Return some items, and where the next page starts."""
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
         found = await self.get("items", dict, params | present(cursor=cursor))
-        items = [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
-        return items, found["next_cursor"]
+        return items_of_page(found), found["next_cursor"]
 
     async def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         """Return names of coordinates by coordinate."""
@@ -258,6 +257,11 @@ class RemoteCollection:
             names = await self.get("names", itemgetter("names"), params)
             found |= {each["index"]: each["name"] for each in names}
         return found
+
+
+def items_of_page(found: dict[str, Any]) -> list[Item]:
+    """Return the items of an answer of the route ``items``."""
+    return [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
 
 
 def present(**given: Any) -> dict[str, Any]:

@@ -151,6 +151,42 @@ class Item:
     payload: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class FoundItems(Sequence[Item]):
+    """Items found by a text; those whose ids begin with it come first.
+
+    Attributes
+    ----------
+    items : list of Item
+        Without vectors.
+    complete : bool
+        Whether the time was enough to look at all items.
+    """
+
+    items: list[Item]
+    complete: bool
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        """Return one item, or some."""
+        return self.items[place]
+
+    def __repr__(self) -> str:
+        """Return the ids in one line."""
+        shown = ", ".join(item.id for item in self.items[:_SHOWN])
+        more = ", …" if len(self.items) > _SHOWN else ""
+        return f"FoundItems({len(self.items)}: {shown}{more}, complete={self.complete})"
+
+
 class Rejected(NamedTuple):
     """A row that was not stored.
 

@@ -3,7 +3,7 @@
 - `app`: which commands exist, and where each is
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
-- `query`: ``query``, ``explain`` and ``compare``
+- `query`: ``query``, ``find``, ``explain`` and ``compare``
 - `groups`: groups of near-duplicates
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "collections": ("commands.server", _DATA, "List collections, or show or drop one."),
     "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
+    "find": ("commands.query", _SEARCH, "Find items by a text in their ids and payloads."),
     "explain": ("commands.query", _SEARCH, "Say why two items are similar."),
     "groups": (
         "commands.groups",

@@ -59,18 +59,19 @@ def server(url: str, key: str | None) -> Iterator[Server]:
     from gcws_search.client.connection import RetryPolicy, connect  # noqa: PLC0415
 
     # A server that starts compiles kernels for a minute, the first time.
-    policy = RetryPolicy(attempts=60, max_seconds=2, report=_report)
+    policy = RetryPolicy(attempts=60, max_seconds=2, report=report)
     with failures(), connect(url, key, policy=policy) as found:
         yield found
 
 
-def _report(message: str) -> None:
+def report(message: str) -> None:
+    """Print a sentence on standard error."""
     typer.echo(f"gcws-search: {message}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """Print a sentence and end with exit code 1."""
-    _report(message)
+    report(message)
     raise typer.Exit(FAILED)
 
 

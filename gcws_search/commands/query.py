@@ -1,4 +1,4 @@
-"""``query``, ``explain`` and ``compare``."""
+"""``query``, ``find``, ``explain`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gcws_search.commands.options import (
     Url,
     family,
     print_table,
+    report,
     server,
     tell,
     usage,
@@ -107,6 +108,29 @@ def query(
     print_table(rows, ["id", "score", "payload"])
     if hits.explanation:
         typer.echo("  ".join(f"{word} {value}" for word, value in hits.explanation.items()))
+
+
+@cli.command("find", epilog="Example: gcws-search find coffees ken --limit 5")
+def find(
+    name: Name,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What ids begin with, or ids and payloads hold.")
+    ],
+    *,
+    limit: Annotated[int, typer.Option(help="How many items.")] = 20,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Find items by a text in their ids and payloads."""
+    with server(url, key) as server_:
+        found = server_.collection(name).find(text, limit=limit)
+    rows = [{"id": item.id, "payload": item.payload} for item in found]
+    if tell(as_json, {"items": rows, "complete": found.complete}):
+        return
+    print_table(rows, ["id", "payload"])
+    if not found.complete:
+        report("the time was over before all items were looked at")
 
 
 @cli.command("explain", epilog="Example: gcws-search explain coffees kenya brazil")

@@ -52,6 +52,9 @@ class Policies:
     checkpoint_share: int = 4
     """1/share of all rows."""
 
+    find_seconds: float = 1.0
+    """After which a search for a text ends, with the items found by then."""
+
     # When a file gives back what it does not need: above both.
     min_free_pages: int = 128
     free_share: int = 4

@@ -18,6 +18,7 @@
 - `reclaim`: free space given back
 - `compare`: what each backend finds and costs
 - `explain`: a similarity by its coordinates
+- `find`: items by the beginning of their ids, or by a text in ids and payloads
 - `groups`: near-duplicates joined by pairs, and which of them is kept
 - `item_map`: places in a plane for a sample and others, with their neighbours
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one

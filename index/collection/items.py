@@ -316,10 +316,14 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some items in the order in which they were put, and where the next page starts, if any."""
+    """Some items in the order in which they were put, and where the next page starts, if any.
+
+    complete: of items found by a text: whether the time was enough to look at all.
+    """
 
     items: list[StoredItem]
     next_cursor: str | None
+    complete: bool = True
 
 
 def sequence_of(cursor: str | None) -> int:

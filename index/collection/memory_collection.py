@@ -27,6 +27,7 @@ import numpy as np
 
 from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
+from gcws_search.index.collection.find import FoundRows, find_rows
 from gcws_search.index.collection.groups import group_rows
 from gcws_search.index.collection.items import (
     EncodedBatch,
@@ -408,6 +409,18 @@ class MemoryCollection:
         chosen = np.zeros(len(view), np.uint8)
         chosen[[row for row in rows if row is not None]] = 1
         return view, self.mask(view, where) & chosen
+
+    def find(self, text: str, limit: int) -> tuple[View, FoundRows]:
+        """Return a view, and the rows of it that a text finds; see `find_rows`.
+
+        Raises InvalidParameter (the text is empty, or the limit is below 1).
+        """
+        if not text:
+            raise InvalidParameter(expected="a text", got="an empty one", loc=("text",))
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        view = self.view
+        return view, find_rows(view, text, limit, self.policies.find_seconds)
 
     def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
         """Return what a search sees; only costs of sparse rows need a sample of the live ones."""

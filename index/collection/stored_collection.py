@@ -405,6 +405,16 @@ class StoredCollection:
         next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
         return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
 
+    def find(self, text: str, limit: int = 20) -> Page:
+        """Return items that a text finds, without vectors; raises as `MemoryCollection.find`.
+
+        First those whose ids begin with it, then those whose ids or payloads contain it in any
+        case; both in the order in which they were put.
+        """
+        view, found = self.memory.find(text, limit)
+        rows = np.concatenate([found.prefixed, found.others])
+        return Page(self._items(view, rows, with_vector=False), None, found.complete)
+
     def _items(self, view: View, rows: Int64s, *, with_vector: bool) -> list[StoredItem]:
         """Return the items of some rows.
 

@@ -123,6 +123,12 @@ class PageParams(BaseModel):
         description="Only these items, instead of `filter`: `ids=a,b`, or `ids=a&ids=b`. Where "
         "the parameter is repeated, commas are part of ids. Those of no item are left out.",
     )
+    q: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Only items whose ids begin with this text, then those whose ids or payloads "
+        "contain it in any case; instead of `cursor`, `filter` and `ids`.",
+    )
 
 
 def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
@@ -190,9 +196,12 @@ async def delete_items(
 async def page_items(
     service: ServiceOf, collection: CollectionOf, params: Annotated[PageParams, Query()]
 ) -> Response:
-    """Show a page of items in a stable order: of all, of those that pass a filter, or of some."""
+    """Show a page of items in a stable order: of all, that pass a filter, by ids, or by a text."""
     limit = service.settings.max_page_limit
     require_at_most(params.limit, limit, "limit")
+    if params.q is not None:
+        size = AnswerBytes(service.settings.max_answer_bytes)
+        return await service.workers.searches.run(_find_items, collection, params, params.q, size)
     where, ids = _page_filter(params, service.settings), _page_ids(params, limit)
 
     def work() -> Response:
@@ -215,6 +224,30 @@ async def page_items(
                 return JsonResponse({"items": shown, "next_cursor": cursor})
 
     return await service.workers.searches.run(work)
+
+
+def _find_items(
+    collection: CollectionProtocol, params: PageParams, text: str, size: AnswerBytes
+) -> Response:
+    """Return the items that a text finds."""
+    for name in ("cursor", "filter", "ids"):
+        if getattr(params, name) is not None:
+            raise ix.InvalidParameter(expected=f"one of 'q' and {name!r}", got="both")
+    found = collection.find(text, params.limit)
+    items = found.items
+    size.add_hits([one.id for one in items], [one.payload for one in items])
+    if params.with_vector:
+        named: dict[str, ix.StoredItem] = {}
+        for first in range(0, len(items), _VECTORS_AT_ONCE):
+            ids = [one.id for one in items[first : first + _VECTORS_AT_ONCE]]
+            page = collection.page(
+                limit=len(ids), cursor=None, with_vector=True, where=None, ids=ids
+            )
+            size.add_vectors([one.vector for one in page.items])
+            named |= {one.id: one for one in page.items}
+        items = [named[one.id] for one in items if one.id in named]  # but those deleted since
+    shown = [_item(one, with_vector=params.with_vector) for one in items]
+    return JsonResponse({"items": shown, "next_cursor": None, "complete": found.complete})
 
 
 @reading.get("/{item_id:any_text}", responses=shows("ItemAnswer"))

@@ -553,6 +553,14 @@ class ClusterCollection:
         next_cursor = str(shown[-1].key) if len(rows) > limit else None
         return ix.Page([self._item(row, with_vector=with_vector) for row in shown], next_cursor)
 
+    def find(self, text: str, limit: int) -> ix.Page:
+        """Return items by their ids' beginning, then by what ids and payloads contain."""
+        answers = self.ask("find", text=text, limit=limit)
+        keys = operations.merge_found(answers)[:limit]
+        rows = {row.key: row for row in self.database.rows_by_key(self.number, keys)}
+        items = [self._item(rows[key], with_vector=False) for key in keys if key in rows]
+        return ix.Page(items, None, all(answer.head["complete"] for answer in answers))
+
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
         answers = self.ask("count", filter=encode_filter(where))

@@ -372,6 +372,21 @@ def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     return keys, items
 
 
+def _answer_find(collection: ix.StoredCollection, asked: Message) -> Message:
+    view, found = collection.memory.find(asked.head["text"], asked.head["limit"])
+    blobs = [view.sequences[rows].tobytes() for rows in (found.prefixed, found.others)]
+    return Message({"complete": found.complete}, blobs)
+
+
+def merge_found(answers: Sequence[Message]) -> list[int]:
+    """Return the keys that shards found: by their ids' beginning first, each kind rising."""
+    found = list[int]()
+    for part in range(2):
+        keys = [np.frombuffer(answer.blobs[part], np.int64) for answer in answers]
+        found += np.sort(np.concatenate(keys)).tolist()
+    return found
+
+
 # Pairs
 
 
@@ -747,6 +762,7 @@ OPERATIONS: Final[dict[str, Answer]] = {
         {"count": collection.count(decode_filter(asked.head.get("filter")))}
     ),
     "rows": _answer_rows,
+    "find": _answer_find,
     "describe": _answer_describe,
     "summary": lambda collection, _: Message(asdict(collection.summary())),
     "curve": _answer_curve,

@@ -122,6 +122,23 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
         items.query(query, score="ruzicka")
 
 
+def test_items_are_found_by_a_text(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ["s", "a B", 'x "y"', "é"]})
+    found = items.find("s")
+    assert [item.id for item in found] == ["sidamo", "kenya", "brazil", "robusta"]
+    assert [item.id for item in items.find("A b")] == ["brazil"]
+    assert found[1] == gcws_search.Item("kenya", None, {"roast": "s"})
+    assert found.complete
+    assert repr(items.find("s", limit=2)) == "FoundItems(2: sidamo, kenya, complete=True)"
+    assert [item.id for item in items.find('"Y"')] == ["robusta"]
+    assert [item.id for item in items.find("É")] == ["sidamo"]
+    assert not items.find("tea")
+    for wrong in ({"text": ""}, {"text": "a", "limit": 0}):
+        with pytest.raises(InvalidParameter, match="expected"):
+            items.find(**wrong)
+
+
 def test_near_duplicates_are_grouped(opened: Open) -> None:
     items = opened(4)
     payloads = {"roast": ROASTS, "place": range(4)}

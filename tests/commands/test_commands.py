@@ -85,15 +85,36 @@ def test_groups_are_listed_written_and_thinned_out(
     assert "0 groups of 0 items" in call(*words, "--delete-others", "--yes").stdout
 
 
+def test_items_are_found_by_a_text(coffees: gcws_search.Collection, call: Call) -> None:
+    assert coffees.find("r")[0].id == "robusta"
+    found = json.loads(call("find", "coffees", "R", "--json").stdout)
+    assert [each["id"] for each in found["items"]] == ["kenya", "brazil", "robusta"]
+    assert found["complete"]
+    shown = call("find", "coffees", "LIGHT").stdout
+    assert shown.split() == ["id", "payload", "kenya", '{"roast":', '"light"}']
+    assert call("find", "coffees", "r", "--limit", "1").stdout.split()[2] == "robusta"
+    call("find", "coffees", "", code=1)
+    call("find", "coffees", code=2)
+
+
+def test_a_search_whose_time_was_over_says_so(coffees: gcws_search.Collection, call: Call) -> None:
+    described = json.dumps(coffees.describe()).encode()
+    page = b'{"items": [{"id": "a", "payload": null}], "next_cursor": null, "complete": false}'
+    with answering("/v1/collections/coffees", (200, described), (200, page)) as url:
+        found = call("find", "coffees", "a", "--url", url)
+    assert found.stdout.split() == ["id", "payload", "a"]
+    assert "time was over" in found.stderr
+
+
 @contextmanager
 def answering(path: str, *answers: tuple[int, bytes]) -> Iterator[str]:
-    """Yield the address of a server that answers so at a path, the last one again and again."""
+    """Yield the address of a server that answers so below a path, the last one again and again."""
     left = [*answers]
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the library's name
             status, body = left.pop(0) if len(left) > 1 else left[0]
-            self.send_response(status if self.path == path else 500)
+            self.send_response(status if self.path.startswith(path) else 500)
             self.send_header("Retry-After", "1")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -3,6 +3,7 @@
 import sqlite3
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from tests.support.index.items import (
     held,
     holding,
     ids_of,
+    opened_catalog,
     put,
     reopened,
     vector,
@@ -49,6 +51,21 @@ def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
 
 
 # Reading
+
+
+@pytest.mark.parametrize(("seconds", "complete"), [(60.0, True), (0.0, False)])
+def test_a_search_for_a_text_says_whether_its_time_was_enough(
+    tmp_path: Path, seconds: float, complete: bool
+) -> None:
+    with closing(opened_catalog(tmp_path, ix.Policies(find_seconds=seconds))) as catalog:
+        stored, _ = catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))
+        put(stored, {f"i{row}": 1 + row for row in range(1000)})
+        last = stored.find("i999")
+        assert last.complete == complete
+        assert [each.id for each in last.items] == ["i999"] * complete
+        first = stored.find("i1", 3)
+        assert first.complete  # there are enough
+        assert [each.id for each in first.items] == ["i1", "i10", "i11"]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "٣", "9" * 19, "9" * 5000, " 1"])
