@@ -100,6 +100,8 @@ def test_items_without_ids_are_numbered_after_those_that_are_left_out(client: Cl
     assert again["inserted"] == 0
     assert "ids" not in again
     assert [each["to"] for each in again["similar"]] == ["0", "0", "1", "0", "2"]
+    assert put(client, [{"id": "100", "vector": [1, 2]}], **MODE)["inserted"] == 0
+    assert put(client, [{"vector": [77, 1]}], **MODE)["ids"] == {"first": "3", "last": "3"}
 
 
 def test_what_is_replaced_or_deleted_keeps_nothing_out(client: Client) -> None:
