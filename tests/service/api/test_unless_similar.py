@@ -100,7 +100,8 @@ def test_items_without_ids_are_numbered_after_those_that_are_left_out(client: Cl
     assert again["inserted"] == 0
     assert "ids" not in again
     assert [each["to"] for each in again["similar"]] == ["0", "0", "1", "0", "2"]
-    assert put(client, [{"id": "100", "vector": [1, 2]}], **MODE)["inserted"] == 0
+    more = [{"id": "100", "vector": [1, 2]}, {"id": "x", "vector": [0, -5]}]
+    assert put(client, more, **MODE)["inserted"] == 1
     assert put(client, [{"vector": [77, 1]}], **MODE)["ids"] == {"first": "3", "last": "3"}
 
 
