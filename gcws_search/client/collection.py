@@ -641,11 +641,13 @@ class Collection:
             ),
         )
 
-    def count(self) -> int:
-        """Return the number of items."""
+    def count(self, *, where: Mapping[str, Any] | None = None) -> int:
+        """Return the number of items, or of those that pass a filter as of `query`."""
         return self._do(
-            lambda local: len(local.index),
-            lambda remote: remote.get("", lambda found: int(found["items"])),
+            lambda local: local.count(where),
+            lambda remote: remote.post(
+                "count", present(filter=filter_of(where)), lambda found: int(found["count"])
+            ),
         )
 
     def describe(self) -> dict[str, Any]:

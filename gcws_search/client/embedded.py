@@ -458,6 +458,10 @@ class EmbeddedCollection:
         self.index.set_names(names)
         return len(names)
 
+    def count(self, where: Mapping[str, Any] | None) -> int:
+        """Return the number of items, or of those that pass a filter."""
+        return self.index.count(_filter(where))
+
     def describe(self) -> dict[str, Any]:
         """Return all there is to know of the collection, as the API shows it."""
         found = asdict(self.index.describe())

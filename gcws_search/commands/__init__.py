@@ -4,7 +4,8 @@
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
 - `query`: ``query``, ``find``, ``explain`` and ``compare``
-- `groups`: groups of near-duplicates
+- `items`: ``create``, ``get``, ``count`` and ``delete``
+- `groups`: ``groups`` and ``pairs`` of near-duplicates
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``
 - `demo`: a server with three collections

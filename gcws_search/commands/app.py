@@ -23,6 +23,10 @@ _FILES: Final = "Files of a server that does not run"
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "load": ("commands.load", _DATA, "Load files into a collection."),
     "export": ("commands.server", _DATA, "Write all items of a collection to a file."),
+    "create": ("commands.items", _DATA, "Create a collection."),
+    "get": ("commands.items", _DATA, "Print items by their ids."),
+    "count": ("commands.items", _DATA, "Count items, or those that pass a filter."),
+    "delete": ("commands.items", _DATA, "Delete items by their ids, or by a filter."),
     "collections": ("commands.server", _DATA, "List collections, or show or drop one."),
     "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
@@ -33,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         _SEARCH,
         "Find groups of near-duplicates, and delete all but one.",
     ),
+    "pairs": ("commands.groups", _SEARCH, "Find pairs of near-duplicates."),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
     "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),
@@ -68,18 +73,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows were rejected.
 class _Commands(TyperGroup):
     """Commands that are imported when they are called."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of the panels."""
-        del ctx
-        return [*COMMANDS]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return what the list shows of a command."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        _, panel, words = COMMANDS[cmd_name]
-        return TyperCommand(cmd_name, help=words, rich_help_panel=panel)
+    def __init__(self, **options: Any) -> None:
+        # What the list shows, in the order of the panels; suggestions are made of the names.
+        shown = {
+            name: TyperCommand(name, help=words, rich_help_panel=panel)
+            for name, (_, panel, words) in COMMANDS.items()
+        }
+        super().__init__(**options | {"commands": shown})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""

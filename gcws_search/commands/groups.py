@@ -1,12 +1,12 @@
-"""``groups``: groups of near-duplicates, and all but one of each deleted."""
+"""``groups`` of near-duplicates, all but one of each deleted; ``pairs`` of them."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,14 +23,16 @@ from gcws_search.commands.options import (
     tell,
     usage,
 )
-from gcws_search.commands.query import filter_from
+from gcws_search.commands.query import Score, Where, filter_from
 
 if TYPE_CHECKING:
     from gcws_search.index.contracts.analysis import Group
 
 cli = family()
 
-_COLUMNS = ("id", "group", "representative", "score")
+_MEMBER: Final = {"id": "string", "group": "int64", "representative": "string", "score": "float64"}
+_PAIR: Final = {"a": "string", "b": "string", "score": "float64"}
+"""Columns of files and their types, in Arrow's words."""
 _FORMATS = (".parquet", ".csv", ".ndjson", ".jsonl")
 _SHOWN = 20
 _MEMBERS_SHOWN = 4
@@ -60,12 +62,8 @@ def groups(
             "or that of the greatest value of a payload key."
         ),
     ] = "first",
-    where: Annotated[
-        str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
-    ] = None,
-    score: Annotated[
-        str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
-    ] = "gmm",
+    where: Where = None,
+    score: Score = "gmm",
     output: Annotated[
         str | None,
         typer.Option(
@@ -88,8 +86,7 @@ def groups(
     key: Key = None,
 ) -> None:
     """Find groups of near-duplicates, the largest first."""
-    if output is not None and not output.endswith(_FORMATS):
-        usage(f"--output: expected a file called {', '.join(_FORMATS)}, got {output!r}")
+    _require_format(output)
     condition = filter_from(where)
     with server(url, key) as connected:
         collection = connected.collection(name)
@@ -103,7 +100,7 @@ def groups(
         )
         if output is not None:
             with failures():
-                _write(output, found)
+                _write(output, _MEMBER, _rows(found))
         others = [member for group in found for member, _ in group.members[1:]]
         deleted = 0
         if delete_others and others and not dry_run:
@@ -150,8 +147,59 @@ def _rows(groups: list[Group]) -> Iterator[tuple[str, int, str, float]]:
             yield member, number, group.representative, score
 
 
-def _write(path: str, groups: list[Group]) -> None:
-    """Write a row a member; the file appears when it is whole."""
+@cli.command("pairs", epilog="Example: gcws-search pairs articles --min-score 0.8 -o pairs.csv")
+def pairs(
+    name: Name,
+    *,
+    min_score: Annotated[float, typer.Option(help="Least score of a pair.")],
+    limit: Annotated[
+        int | None, typer.Option(help="How many pairs, the most similar; all unless given.")
+    ] = None,
+    recall: Annotated[
+        float, typer.Option(help="Expected share of these pairs found; 1 finds all.")
+    ] = 0.9,
+    score: Score = "gmm",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write the pairs to a file (.parquet, .csv, .ndjson, .jsonl): a, b, score.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Find pairs of near-duplicates, the most similar first."""
+    _require_format(output)
+    with server(url, key) as connected:
+        found = connected.collection(name).pairs(
+            min_score=min_score,
+            limit=limit,
+            recall=recall,
+            score=score,  # type: ignore[arg-type]  # the server says which there are
+        )
+        if output is not None:
+            with failures():
+                _write(output, _PAIR, found)
+    rows = [pair._asdict() for pair in found]
+    if tell(as_json, {"pairs": rows}):
+        return
+    if output is None:
+        print_table(rows[:_SHOWN], [*_PAIR])
+        if len(rows) > _SHOWN:
+            typer.echo(f"{len(rows) - _SHOWN} more pairs; -o FILE writes them all")
+    typer.echo(f"{len(rows)} pairs")
+
+
+def _require_format(path: str | None) -> None:
+    if path is not None and not path.endswith(_FORMATS):
+        usage(f"--output: expected a file called {', '.join(_FORMATS)}, got {path!r}")
+
+
+def _write(path: str, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Write rows of columns of these types to a file, which appears when it is whole."""
     target = Path(path)
     part = target.with_name(f"{target.name}.part")
     try:
@@ -159,19 +207,21 @@ def _write(path: str, groups: list[Group]) -> None:
             import pyarrow as pa  # noqa: PLC0415
             import pyarrow.parquet as pq  # noqa: PLC0415
 
-            types = (pa.string(), pa.int64(), pa.string(), pa.float64())
-            columns = [*zip(*_rows(groups), strict=True)] or [()] * len(_COLUMNS)
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-            pq.write_table(pa.table(arrays, [*_COLUMNS]), part)
+            values = [*zip(*rows, strict=True)] or [()] * len(columns)
+            arrays = [
+                pa.array(column, kind)
+                for column, kind in zip(values, columns.values(), strict=True)
+            ]
+            pq.write_table(pa.table(arrays, [*columns]), part)
         else:
             with part.open("w", encoding="utf-8", newline="") as file:
                 if path.endswith(".csv"):
                     writer = csv.writer(file)
-                    writer.writerow(_COLUMNS)
-                    writer.writerows(_rows(groups))
+                    writer.writerow(columns)
+                    writer.writerows(rows)
                 else:
-                    for row in _rows(groups):
-                        line = dict(zip(_COLUMNS, row, strict=True))
+                    for row in rows:
+                        line = dict(zip(columns, row, strict=True))
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
         part.replace(target)
     finally:

@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from gcws_search.commands.options import (
+    DIM,
     LOCAL,
+    OPEN,
     REJECTED,
     Json,
     Key,
+    Normalize,
+    Power,
+    Storage,
     Url,
     bar,
+    dim_of,
     fail,
     failures,
     family,
     server,
     tell,
+    transform_of,
     usage,
 )
 from gcws_search.formats.files import WORDS, input_files, is_encoding
@@ -45,7 +52,6 @@ cli = family()
 
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
-_OPEN: Final = "open"
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
 _TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar")
@@ -92,21 +98,10 @@ def load(
             help="What a missing number becomes: an error, its row left out, 0, the mean."
         ),
     ] = "error",
-    dim: Annotated[
-        str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
-    ] = None,
-    normalize: Annotated[
-        Literal["none", "l1", "l2"] | None,
-        typer.Option(help="Transform of a collection that is created: divide by this norm."),
-    ] = None,
-    power: Annotated[
-        float | None,
-        typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power."),
-    ] = None,
-    storage: Annotated[
-        Literal["memory", "mapped"] | None,
-        typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
-    ] = None,
+    dim: Annotated[str | None, DIM] = None,
+    normalize: Normalize = None,
+    power: Power = None,
+    storage: Storage = None,
     mode: Annotated[
         Literal["upsert", "insert", "unless_similar"],
         typer.Option(
@@ -170,7 +165,7 @@ def load(
         id=id_,
         vector=_words(vector),
         payload=_words(payload),
-        dim=_dim(dim),
+        dim=dim_of(dim),
         header=header,
         id_start=id_start,
         lenient=on_error == "skip",
@@ -198,17 +193,15 @@ def load(
         is_new = collection is None
         export = first.export or {}
         if collection is None:
-            size = None if dim == _OPEN else first.dim
+            size = None if dim == OPEN else first.dim
             words = "an open space of sparse vectors" if size is None else f"dim {size}"
             typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
             if not yes and sys.stdin.isatty() and sys.stderr.isatty():
                 typer.confirm("Create it?", default=True, abort=True, err=True)
-            chosen = {"power": power, "normalize": normalize}
             collection = found.collection(
                 into,
                 size,
-                transform=export.get("transform", {})
-                | {word: value for word, value in chosen.items() if value is not None},
+                transform=export.get("transform", {}) | transform_of(normalize, power),
                 backend=export.get("backend"),
                 storage=storage or export.get("storage", "memory"),
             )
@@ -229,14 +222,6 @@ def _words(texts: list[str] | None) -> tuple[str, ...] | None:
     """Return the columns of an option that may be given several times; None where it is not."""
     words = [word.strip() for text in texts or () for word in text.split(",")]
     return tuple(filter(None, words)) if texts else None
-
-
-def _dim(text: str | None) -> int | None:
-    if text is None or text == _OPEN:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
-    return int(text)
 
 
 def _show_rows(source: Source, as_json: bool) -> None:

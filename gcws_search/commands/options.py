@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
@@ -28,6 +28,20 @@ Key = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
+DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
+Normalize = Annotated[
+    Literal["none", "l1", "l2"] | None,
+    typer.Option(help="Transform of a collection that is created: divide by this norm."),
+]
+Power = Annotated[
+    float | None, typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power.")
+]
+Storage = Annotated[
+    Literal["memory", "mapped"] | None,
+    typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
+]
+OPEN: Final = "open"
+"""The value of --dim for an open space."""
 
 
 def family() -> typer.Typer:
@@ -78,6 +92,21 @@ def fail(message: str) -> NoReturn:
 def usage(message: str) -> NoReturn:
     """End with exit code 2."""
     raise typer.BadParameter(message)
+
+
+def dim_of(text: str | None) -> int | None:
+    """Return the number of coordinates that --dim gives, None for an open space or no option."""
+    if text is None or text == OPEN:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
+    return int(text)
+
+
+def transform_of(normalize: str | None, power: float | None) -> dict[str, Any]:
+    """Return the parts of a transform that options give."""
+    chosen = {"power": power, "normalize": normalize}
+    return {word: value for word, value in chosen.items() if value is not None}
 
 
 def tell(as_json: bool, answer: Any, *lines: str) -> bool:

@@ -32,6 +32,11 @@ Names = Annotated[
     str | None, typer.Option("--names", help="A vector by names and weights: 'acid:2 ester'.")
 ]
 
+Where = Annotated[str | None, typer.Option("--where", help="A filter as JSON, or values by key.")]
+Score = Annotated[
+    str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
+]
+
 
 def vector_of(row: str | None, names: str | None) -> Any:
     """Return the vector that an option gives, None for none."""
@@ -75,12 +80,8 @@ def query(
     limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
     recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
     min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
-    where: Annotated[
-        str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
-    ] = None,
-    score: Annotated[
-        str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
-    ] = "gmm",
+    where: Where = None,
+    score: Score = "gmm",
     explain: Annotated[bool, typer.Option("--explain", help="Say what the query cost.")] = False,
     as_json: Json = False,
     url: Url = LOCAL,

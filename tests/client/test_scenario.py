@@ -81,6 +81,16 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+def test_items_are_counted(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], payloads={"roast": ROASTS, "place": range(4)})
+    assert items.count() == 4
+    for where, number in (({"roast": "light"}, 2), ({"place": {"gte": 1}}, 3), ({"a": 1}, 0)):
+        assert items.count(where=where) == number
+    with pytest.raises(gcws_search.InvalidFilter):
+        items.count(where={"must": 1})
+
+
 def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
     items = opened(2)
     asked = {"mode": "unless_similar", "min_score": 0.9, "recall": 1}

@@ -106,6 +106,110 @@ def test_a_search_whose_time_was_over_says_so(coffees: gcws_search.Collection, c
     assert "time was over" in found.stderr
 
 
+def test_pairs_are_listed_and_written(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    items = server.collection("plants", dim=2)
+    items.add([[1, 2], [1, 2], [-3, 1], [-3, 1.1], [9, 0], [1, 2]], ids=list("abcdef"))
+    words = ("pairs", "plants", "--min-score", "0.8", "--recall", "1")
+    expected = [pair._asdict() for pair in items.pairs(min_score=0.8, recall=1)]
+    assert len(expected) == 4
+    assert json.loads(call(*words, "--json").stdout) == {"pairs": expected}
+    assert call(*words).stdout.splitlines()[-1] == "4 pairs"
+    limited = json.loads(call(*words, "--json", "--limit", "2").stdout)["pairs"]
+    assert limited == expected[:2]
+    readers = {
+        "csv": pyarrow.csv.read_csv,
+        "ndjson": pyarrow.json.read_json,
+        "parquet": pyarrow.parquet.read_table,
+    }
+    for kind, read in readers.items():
+        path = tmp_path / f"pairs.{kind}"
+        call(*words, "-o", str(path))
+        assert read(path).to_pylist() == expected
+    none = tmp_path / "none.parquet"
+    items.delete(list("abcf"))
+    call("pairs", "plants", "--min-score", "0.999", "-o", str(none))
+    table = pyarrow.parquet.read_table(none)
+    assert (table.column_names, len(table)) == (["a", "b", "score"], 0)
+    call(*words, "-o", "pairs.txt", code=2)
+    assert "min_score" in call("pairs", "plants", "--min-score", "2", code=1).stderr
+
+
+def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) -> None:
+    words = ("create", "plants", "--dim", "3", "--normalize", "l2", "--power", "0.5")
+    assert call(*words).stdout == "plants: dim 3, 0 items\n"
+    config = server.collection("plants").config
+    assert (config.dim, config.transform.normalize, config.transform.power) == (3, "l2", 0.5)
+    server.collection("plants").add([[1, 2, 3]])
+    assert json.loads(call(*words, "--json").stdout)["items"] == 1
+    assert "normalize" in call("create", "plants", "--dim", "3", code=1).stderr
+    assert "open space" in call("create", "words", "--dim", "open").stdout
+    assert server.collection("words").config.dim is None
+    call("create", "mapped", "--dim", "2", "--storage", "mapped")
+    assert server.collection("mapped").config.storage == "mapped"
+    for wrong in ([], ["--dim", "0"], ["--dim", "many"], ["--dim", "2", "--storage", "disk"]):
+        call("create", "other", *wrong, code=2)
+
+
+def test_items_are_shown_and_counted(coffees: gcws_search.Collection, call: Call) -> None:
+    shown = [
+        json.loads(line)
+        for line in call("get", "coffees", "kenya", "brazil").stdout.split("\n")[:-1]
+    ]
+    assert shown == [
+        {"id": "kenya", "payload": {"roast": "light"}},
+        {"id": "brazil", "payload": {"roast": "medium"}},
+    ]
+    [item] = json.loads(call("get", "coffees", "kenya", "--with-vector", "--json").stdout)["items"]
+    assert item["vector"] == COFFEES["kenya"]
+    absent = call("get", "coffees", "kenya", "mocha", code=1)
+    assert absent.stdout == ""
+    assert "'mocha'" in absent.stderr
+    assert call("count", "coffees").stdout == "3\n"
+    for where in ({"roast": "light"}, {"roast": ["light", "dark"]}, {"roast": "none"}):
+        counted = json.loads(
+            call("count", "coffees", "--where", json.dumps(where), "--json").stdout
+        )
+        assert counted == {"count": coffees.count(where=where)}
+    call("count", "coffees", "--where", "roast", code=2)
+
+
+def test_items_are_deleted_by_ids_or_by_a_filter(
+    coffees: gcws_search.Collection, call: Call
+) -> None:
+    light = ("delete", "coffees", "--where", '{"roast": "light"}')
+    ids = ("delete", "coffees", "kenya", "kenya", "mocha")
+    for words in (light, ids):
+        assert call(*words, "--dry-run").stdout == "1 would be deleted\n"
+        assert "Delete 1 items from 'coffees'?" in call(*words, code=1, input=b"n\n").stderr
+        call(*words, code=1)  # nobody answers
+        assert coffees.count() == 3
+    assert "1 deleted" in call(*light, input=b"y\n").stdout
+    assert json.loads(call(*ids, "--yes", "--json").stdout) == {"deleted": 0}
+    assert call("delete", "coffees", "brazil", "--yes").stdout == "1 deleted\n"
+    assert [item.id for item in coffees] == ["robusta"]
+    for wrong in ([], ["robusta", "--where", '{"roast": "dark"}']):
+        call("delete", "coffees", *wrong, "--yes", code=2)
+    for condition in ("{}", '{"must": []}'):
+        for option in ("--yes", "--dry-run"):
+            refused = call("delete", "coffees", "--where", condition, option, code=1)
+            assert "expected at least one condition" in refused.stderr
+    assert coffees.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("querry coffees", "'query'"),
+        ("snapshot creat coffees", "'create'"),
+        ("query coffees --limt 3", "--limit"),
+    ],
+)
+def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -> None:
+    assert meant in call(*line.split(), code=2).output
+
+
 @contextmanager
 def answering(path: str, *answers: tuple[int, bytes]) -> Iterator[str]:
     """Yield the address of a server that answers so below a path, the last one again and again."""
@@ -368,6 +472,12 @@ JSON = {
     "version": ("version", None),
     "check {folder}/data": ("collections", 2),
     "vacuum {folder}/data": ("collections", 2),
+    "get coffees kenya": ("items", 1),
+    "count coffees": ("count", 3),
+    "pairs coffees --min-score 0.9": ("pairs", 0),
+    "delete coffees kenya --yes": ("deleted", 1),
+    "create teas --dim 4": ("dim", 4),
+    "collections --drop teas": ("dropped", "teas"),
     "collections --drop coffees": ("dropped", "coffees"),
 }
 
@@ -390,6 +500,8 @@ def test_json_is_one_object_on_one_line(call: Call, tmp_path: Path) -> None:
 NAMING = (
     "load {folder}/a.npy --into {name}", "query {name} --row 1,2", "collections {name}",
     "collections --drop {name}", "export {name} -o {folder}/a.ndjson", "snapshot create {name}",
+    "create {name} --dim 2", "get {name} 1", "count {name}", "delete {name} 1",
+    "pairs {name} --min-score 1",
     "snapshot list {name}", "snapshot restore coffees {name}",
 )  # fmt: skip
 

@@ -1,0 +1,132 @@
+"""``create`` a collection; ``get``, ``count`` and ``delete`` its items."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from gcws_search.commands.options import (
+    DIM,
+    LOCAL,
+    Json,
+    Key,
+    Name,
+    Normalize,
+    Power,
+    Storage,
+    Url,
+    dim_of,
+    family,
+    server,
+    tell,
+    transform_of,
+    usage,
+)
+from gcws_search.commands.query import Where, filter_from
+
+cli = family()
+
+
+@cli.command("create", epilog="Example: gcws-search create mnist --dim 784 --normalize l2")
+def create(
+    name: Name,
+    *,
+    dim: Annotated[str, DIM],
+    normalize: Normalize = None,
+    power: Power = None,
+    storage: Storage = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Create a collection; one that is there already, and the same, stays as it is."""
+    size = dim_of(dim)
+    with server(url, key) as found:
+        transform = transform_of(normalize, power)
+        collection = found.collection(name, size, transform=transform, storage=storage or "memory")
+        described = collection.describe()
+    words = "an open space of sparse vectors" if size is None else f"dim {size}"
+    tell(as_json, described, f"{name}: {words}, {described['items']} items")
+
+
+@cli.command("get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
+def get(
+    name: Name,
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of items.")],
+    *,
+    with_vector: Annotated[bool, typer.Option("--with-vector", help="Show vectors, too.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one object, with a list of the items.")
+    ] = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Print items as JSON, one a line."""
+    with server(url, key) as found:
+        collection = found.collection(name)
+        items = [asdict(collection.get(each)) for each in ids]
+    for item in items if not with_vector else ():
+        del item["vector"]
+    if tell(as_json, {"items": items}):
+        return
+    for item in items:
+        tell(True, item)
+
+
+@cli.command("count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
+def count(
+    name: Name, *, where: Where = None, as_json: Json = False, url: Url = LOCAL, key: Key = None
+) -> None:
+    """Count the items of a collection, or those that pass a filter."""
+    condition = filter_from(where)
+    with server(url, key) as found:
+        number = found.collection(name).count(where=condition)
+    tell(as_json, {"count": number}, str(number))
+
+
+@cli.command("delete", epilog="Example: gcws-search delete mnist --where '{\"label\": 3}'")
+def delete(
+    name: Name,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of items.")] = None,
+    *,
+    where: Where = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many would be deleted.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Delete items by their ids, or all that pass a filter; asks."""
+    condition = filter_from(where)
+    if bool(ids) == (condition is not None):
+        usage("expected ids of items, or --where")
+    with server(url, key) as found:
+        collection = found.collection(name)
+        if condition is not None:
+            _require_conditions(condition)
+        asked: dict[str, Any] = {"where": condition} if condition is not None else {"ids": ids}
+        if dry_run or not yes:
+            number = (
+                collection.count(where=condition)
+                if condition is not None
+                else sum(each in collection for each in dict.fromkeys(ids or ()))
+            )
+            if dry_run:
+                tell(as_json, {"items": number, "deleted": 0}, f"{number} would be deleted")
+                return
+            if number:
+                typer.confirm(f"Delete {number} items from {name!r}?", abort=True, err=True)
+        deleted = collection.delete(**asked)
+    tell(as_json, {"deleted": deleted}, f"{deleted} deleted")
+
+
+def _require_conditions(where: dict[str, Any]) -> None:
+    """Refuse a filter that all items pass, as the server does, before anything is counted."""
+    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.index import parse_filter  # noqa: PLC0415
+
+    parse_filter(filter_of(where)).require_conditions()
