@@ -6,11 +6,14 @@ first page is the search itself. Deeper searches, for 100 hits, 1,000 and so on,
 ranking with the hits that it lacks.
 """
 
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import repeat
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from math import inf
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import orjson
@@ -204,6 +207,11 @@ class QueryBody(SearchOptions, Body):
     vector: VectorBody | None = Field(
         default=None, description="The vector to search for; instead of `id`."
     )
+    cursor: Literal[True] | Annotated[str, Field(min_length=1, max_length=2048)] | None = Field(
+        default=None,
+        description="`true` asks for the first page of a ranking; the `cursor` of an answer, sent "
+        "with the same query, for the page behind it. Of one query, without `offset`.",
+    )
     id: Id | None = Field(
         default=None, description="Searches around this stored item, which is left out of the hits."
     )
@@ -362,6 +370,8 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
     if body.consistency == "strict" and reads_names(body):
         await service.workers.searches.run(collection.load_names)
     asked = request_of(body, collection, service.settings)
+    if body.cursor is not None:
+        return await answer_page(service, collection, asked, body.cursor)
     return await _answer_one(service, collection, asked)
 
 
@@ -500,6 +510,10 @@ def _read_json(
     bad: _Bad = {}
     for number, one in enumerate(batch.queries):
         try:
+            if one.cursor is not None:
+                raise ix.InvalidParameter(
+                    expected="no cursor in a batch", got="one", loc=("cursor",)
+                )
             query = request_of(one, collection, service.settings)
             if batch.on_error == "skip":
                 _require_a_rest(query, collection)
@@ -613,11 +627,15 @@ def page_searches(params: ix.SearchParams, offset: int, max_limit: int) -> list[
     found, depth = [params], _FIRST_DEPTH
     while found[-1].limit < end:
         if depth > params.limit:
-            limit = min(depth, max_limit)
-            recall = max(params.recall, 1 - (1 - params.recall) * _PAGE / limit)
-            found.append(replace(params, limit=limit, recall=recall))
+            found.append(_deepen(params, min(depth, max_limit)))
         depth *= _GROWTH
     return found
+
+
+def _deepen(params: ix.SearchParams, limit: int) -> ix.SearchParams:
+    """Return a search for more hits, which misses no more in all than one for a page."""
+    recall = max(params.recall, 1 - (1 - params.recall) * _PAGE / limit)
+    return replace(params, limit=limit, recall=recall)
 
 
 async def search_page(
@@ -677,6 +695,97 @@ async def search_batch(
         found.update(zip(numbers, some, strict=True))
     ranked = [found[number] for number in range(len(asked))]
     return await service.workers.batches.run(show, ranked)
+
+
+def _query_mark(asked: QueryRequest) -> int:
+    """Return a CRC-32 of what a query asks for, but for how many hits."""
+    parts: list[bytes] = [
+        repr((replace(asked.params, limit=1), asked.backend, asked.item_id)).encode(),
+        asked.filter_text,
+        repr((asked.score, asked.with_unknown, [*asked.unknown_names])).encode(),
+    ]
+    if asked.vectors is not None:
+        arrays = (asked.vectors.dense, asked.vectors.indices, asked.vectors.values)
+        parts += [array.tobytes() for array in arrays]
+    return zlib.crc32(b"\0".join(parts))
+
+
+class _Position(NamedTuple):
+    """Behind which hit a page starts, and how many are on the pages before."""
+
+    mark: int
+    seen: int
+    score: float
+    id: str
+
+    @classmethod
+    def read(cls, cursor: str, mark: int) -> Self:
+        """Return the position of a cursor; InvalidParameter where it is of another query."""
+        try:
+            found = cls(*orjson.loads(urlsafe_b64decode(cursor)))
+            kinds = isinstance(found.seen, int), isinstance(found.score, float)
+            if found.mark == mark and all(kinds) and isinstance(found.id, str):
+                return found
+        except (ValueError, TypeError):
+            pass
+        raise ix.InvalidParameter(
+            expected="the cursor that an answer to the same query had",
+            got=repr(cursor[:40]),
+            loc=("cursor",),
+        )
+
+    def text(self) -> str:
+        """Return the cursor."""
+        return urlsafe_b64encode(orjson.dumps([*self])).decode()
+
+
+async def answer_page(
+    service: Service,
+    collection: CollectionProtocol,
+    asked: QueryRequest,
+    cursor: Literal[True] | str,
+) -> Response:
+    """Answer a page of a ranking: the hits behind the last one of the page before.
+
+    No hit comes twice, whatever is written meanwhile. With a recall of 1 none that was there is
+    left out either; below, a deeper search may find hits that the pages before have missed.
+    """
+    if asked.offset:
+        raise ix.InvalidParameter(
+            expected="0 beside a cursor", got=str(asked.offset), loc=("offset",)
+        )
+    mark, limit, max_limit = _query_mark(asked), asked.params.limit, service.settings.max_limit
+    position = _Position(mark, 0, inf, "")
+    if cursor is not True:
+        position = _Position.read(cursor, mark)
+    ids_only = asked._replace(with_payload=False, with_vector=False, is_shown=False)
+    depth = position.seen + limit + 1  # one more tells whether another page follows
+    while True:
+        depth = min(depth, max_limit)
+        params = _deepen(asked.params, depth)
+        try:
+            [found] = await service.searches.search_batch(
+                collection, [ids_only._replace(params=params)], list
+            )
+        except ix.InvalidVector as error:
+            raise error.at("vector", skip=1) from None
+        ranked = sorted((-score, each) for score, each in zip(found.scores, found.ids, strict=True))
+        behind = [hit for hit in ranked if hit > (-position.score, position.id)]
+        if len(behind) > limit or len(ranked) < depth or depth == max_limit:
+            break
+        depth *= _GROWTH
+    shown = behind[:limit]
+    page = replace(found, ids=[each for _, each in shown], scores=[-least for least, _ in shown])
+
+    def finish() -> Response:
+        [whole] = _add_items(service, collection, asked, [page])
+        answer = query_json(asked, whole)
+        if len(behind) > limit:
+            seen = position.seen + limit
+            answer["cursor"] = _Position(mark, seen, -shown[-1][0], shown[-1][1]).text()
+        return JsonResponse(answer)
+
+    return await service.workers.batches.run(finish)
 
 
 def _continue(ranking: ix.QueryResult, deeper: ix.QueryResult, limit: int) -> ix.QueryResult:

@@ -1,0 +1,96 @@
+"""Pages of a ranking by cursor: no hit twice, none left out, whatever is written meanwhile."""
+
+import numpy as np
+import pytest
+
+from tests.support.reference.kernels import gmm_of_rows
+from tests.support.service.client import Client, Json, assert_problem
+
+pytestmark = pytest.mark.served(cluster="few")
+
+URL = "/v1/collections/pages"
+ROWS = 90
+
+
+@pytest.fixture
+def rows(client: Client, rng: np.random.Generator) -> np.ndarray:
+    """Store rows many of which tie, in a collection of three numbers."""
+    made = rng.integers(1, 5, size=(ROWS, 3)).astype(float)
+    assert client.put(URL, json={"dim": 3}).status_code == 201
+    items = [
+        {"id": f"i{number}", "vector": row, "payload": {"n": number}}
+        for number, row in enumerate(made.tolist())
+    ]
+    client.put(f"{URL}/items", json={"items": items})
+    return made
+
+
+def ranking(rows: dict[str, np.ndarray], query: np.ndarray) -> list[str]:
+    scores = {each: float(gmm_of_rows(query[None], row[None])[0]) for each, row in rows.items()}
+    return sorted(scores, key=lambda each: (-round(scores[each], 12), each))
+
+
+def page(client: Client, cursor: Json, **asked: Json) -> Json:
+    answer = client.post(f"{URL}/query", json=asked | {"cursor": cursor})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("limit", [7, 45, 90, 200])
+def test_pages_are_the_whole_ranking(client: Client, rows: np.ndarray, limit: int) -> None:
+    query = np.array([2.0, 3.5, 1])
+    found: list[str] = []
+    cursor: Json = True
+    pages = 0
+    asked = {"vector": query.tolist(), "limit": limit, "recall": 1, "score": "bray_curtis"}
+    while cursor:
+        answer = page(client, cursor, **asked)
+        found += [hit["id"] for hit in answer["hits"]]
+        assert all(hit["payload"] == {"n": int(hit["id"][1:])} for hit in answer["hits"])
+        cursor, pages = answer.get("cursor"), pages + 1
+    assert found == ranking({f"i{number}": row for number, row in enumerate(rows)}, query)
+    assert pages == -(-ROWS // limit)
+
+
+def test_no_hit_comes_twice_and_none_is_left_out_while_others_write(
+    client: Client, rows: np.ndarray, rng: np.random.Generator
+) -> None:
+    query = np.array([2.0, 3.5, 1])
+    stored = {f"i{number}": row for number, row in enumerate(rows)}
+    throughout = {*stored}
+    found: list[str] = []
+    cursor: Json = True
+    while cursor:
+        answer = page(client, cursor, vector=query.tolist(), limit=8, recall=1)
+        found += [hit["id"] for hit in answer["hits"]]
+        cursor = answer.get("cursor")
+        new = {f"n{len(found)}-{number}": query + rng.random(3) for number in range(5)}
+        items = [{"id": each, "vector": row.tolist()} for each, row in new.items()]
+        client.put(f"{URL}/items", json={"items": items})
+        gone = str(rng.choice(sorted(throughout)))
+        client.delete(f"{URL}/items/{gone}")
+        throughout.discard(gone)
+    assert len(found) == len({*found})
+    order = ranking({each: stored[each] for each in throughout}, query)
+    assert [each for each in found if each in throughout] == order
+
+
+def test_a_cursor_belongs_to_its_query(client: Client, rows: np.ndarray) -> None:
+    asked: Json = {"vector": [2, 3.5, 1], "limit": 5}
+    cursor = page(client, True, **asked)["cursor"]
+    assert page(client, cursor, **asked | {"limit": 9})["hits"]
+    wrong: list[tuple[Json, str]] = [
+        ({"vector": [2, 3.5, 2]}, "cursor"),
+        ({"recall": 0.8}, "cursor"),
+        ({"filter": {"must": {"key": "n", "range": {"lt": 5}}}}, "cursor"),
+        ({"cursor": "bm9uc2Vuc2U="}, "cursor"),
+        ({"cursor": "ü"}, "cursor"),
+        ({"cursor": False}, "cursor"),
+        ({"offset": 5}, "offset"),
+    ]
+    for more, word in wrong:
+        answer = client.post(f"{URL}/query", json={**asked, "cursor": cursor, **more})
+        assert_problem(answer, 422, "invalid_parameter")
+        assert word in answer.json()["detail"]
+    batch = {"queries": [{**asked, "cursor": True}]}
+    assert_problem(client.post(f"{URL}/query/batch", json=batch), 422, "invalid_parameter")
