@@ -111,3 +111,4 @@ from .index import (
     storage_error as storage_error,
     vacuum_directory as vacuum_directory,
 )
+from .version import __version__ as __version__

@@ -1,6 +1,7 @@
 """The version of this program."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 
 def program_version() -> str:
@@ -9,3 +10,6 @@ def program_version() -> str:
         return version("gcws-search")
     except PackageNotFoundError:  # run from a source tree
         return "0+unknown"
+
+
+__version__: Final = program_version()

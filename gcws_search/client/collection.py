@@ -350,13 +350,14 @@ class Collection:
         guarantee: Guarantee = "measured",
         backend: str | None = None,
         on_error: OnError = "stop",
+        with_payload: bool = False,
         score: ScoreKind = "gmm",
         distance: bool = False,
     ) -> ManyHits:
         """Return the most similar items of each vector, as arrays; see `query` and `add`.
 
         With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
-        ``rejected`` of the result.
+        ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
         """
         read = partial(rows_of, vectors)
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
@@ -365,11 +366,16 @@ class Collection:
         local_options = options | {"min_score": least_gmm(kind, min_score)}
         asked = options | present(backend=backend, score=None if kind == "gmm" else kind)
         return self._do(
-            lambda local: local.query_many(read, local_options, where, backend, on_error).rescore(
-                show
-            ),
+            lambda local: local.query_many(
+                read, local_options, where, backend, on_error, with_payload=with_payload
+            ).rescore(show),
             lambda remote: remote.query_many(
-                read, asked, filter_of(where), on_error, distance=distance
+                read,
+                asked,
+                filter_of(where),
+                on_error,
+                with_payload=with_payload,
+                distance=distance,
             ),
         )
 

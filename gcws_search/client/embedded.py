@@ -320,6 +320,8 @@ class EmbeddedCollection:
         where: Mapping[str, Any] | None,
         backend: str | None,
         on_error: str,
+        *,
+        with_payload: bool,
     ) -> ManyHits:
         """Return the hits of each query as arrays."""
         params = SearchParams(**options)
@@ -333,8 +335,10 @@ class EmbeddedCollection:
                 Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
             ]
             if not len(rows):
-                return hits_of([], limit).spread(rejected)
-            return _arrays(self._search(rows, params, condition, backend), limit).spread(rejected)
+                return hits_of([], limit, [] if with_payload else None).spread(rejected)
+            results = self._search(rows, params, condition, backend)
+            arrays = _arrays_with_payloads if with_payload else _arrays
+            return arrays(results, limit).spread(rejected)
 
     def _bad_queries(self, rows: InputVectors) -> dict[int, InvalidInput]:
         """Return the vectors that cannot be searched for."""
@@ -513,6 +517,16 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
         table[query, : len(one.ids)] = one.ids
         scores[query, : len(one.ids)] = one.scores
     return ManyHits(table, scores)
+
+
+def _arrays_with_payloads(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
+    """Return the hits of all queries as arrays, with payloads."""
+    found = [each for part in parts for each in part]
+    payloads = [
+        [None if payload is None else read_json(payload) for payload in each.payloads or ()]
+        for each in found
+    ]
+    return hits_of([(each.ids, each.scores) for each in found], limit, payloads)
 
 
 def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:

@@ -183,11 +183,13 @@ class RemoteCollection:
         where: Mapping[str, Any] | None,
         on_error: str,
         *,
+        with_payload: bool,
         distance: bool,
     ) -> ManyHits:
         """Return the hits of queries that all have the same options, some megabytes a request."""
         rows, limit = await self.server.call(read), options["limit"]
-        params = {name: str(value) for name, value in options.items()} | {"with_payload": "false"}
+        params = {name: str(value) for name, value in options.items()}
+        params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
             params["on_error"] = on_error
         step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
@@ -200,23 +202,21 @@ class RemoteCollection:
                 reply = await self.ask("POST", "query/batch", body, headers, params)
                 answer = orjson.loads(reply.content)
             else:
-                asked = {**options, "with_payload": False, "filter": where}
+                asked = {**options, "with_payload": with_payload, "filter": where}
                 each = [{"vector": vector, **asked} for vector in part.json()]
                 document = {"queries": each, "on_error": on_error}
                 answer = await self.post("query/batch", document, dict)
             found += answer["results"]
-        lists = [
-            ([hit["id"] for hit in each["hits"]], [hit["score"] for hit in each["hits"]])
-            for each in found
-            if "error" not in each
-        ]
+        answers = [each["hits"] for each in found if "error" not in each]
+        lists = [([hit["id"] for hit in hits], [hit["score"] for hit in hits]) for hits in answers]
+        payloads = [[hit["payload"] for hit in hits] for hits in answers] if with_payload else None
         rejected = [
             Rejected(row, each["error"]["code"], each["error"]["detail"])
             for row, each in enumerate(found)
             if "error" in each
         ]
-        hits = hits_of(lists, limit).rescore(shown_score("gmm", distance=distance))
-        return hits.spread(rejected)
+        many = hits_of(lists, limit, payloads).rescore(shown_score("gmm", distance=distance))
+        return many.spread(rejected)
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
         """Return pairs; an answer has one a line."""

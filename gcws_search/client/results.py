@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, overload
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gcws_search.index.contracts.analysis import BackendComparison, SimilarItem
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN: Final = 5
 
@@ -70,6 +73,29 @@ class Hits(Sequence[Hit]):
         """The scores of the hits."""
         return [hit.score for hit in self.hits]
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a frame of a row a hit: ``id``, ``score``, and a column for each payload key.
+
+        A payload key ``id`` or ``score`` becomes ``payload.id`` or ``payload.score``.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415  # not required to be installed
+        except ImportError as error:
+            message = "to_pandas needs pandas, which is not installed: pip install pandas"
+            raise ImportError(message) from error
+        payloads = [hit.payload or {} for hit in self.hits]
+        keys = dict.fromkeys(key for payload in payloads for key in payload)
+        columns: dict[str, list[Any]] = {"id": self.ids, "score": self.scores}
+        for key in keys:
+            name = f"payload.{key}" if key in ("id", "score") else key
+            columns[name] = [payload.get(key) for payload in payloads]
+        return pd.DataFrame(columns)
+
     def rescore(self, change: Callable[[Any], Any]) -> Hits:
         """Return the hits with their scores changed."""
         hits = [hit._replace(score=change(hit.score)) for hit in self.hits]
@@ -94,11 +120,14 @@ class ManyHits:
         NaN where a query has fewer hits.
     rejected : list of Rejected
         Queries that were left out, with ``on_error="skip"``.
+    payloads : (m, limit) object, or None
+        With ``with_payload=True``: dicts; None where an item has none, or a query fewer hits.
     """
 
     ids: NDArray[np.object_]
     scores: NDArray[np.float64]
     rejected: Sequence[Rejected] = ()
+    payloads: NDArray[np.object_] | None = None
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """Yield both arrays."""
@@ -111,7 +140,7 @@ class ManyHits:
 
     def rescore(self, change: Callable[[Any], Any]) -> ManyHits:
         """Return the hits with their scores changed."""
-        return ManyHits(self.ids, change(self.scores), self.rejected)
+        return replace(self, scores=change(self.scores))
 
     def spread(self, rejected: Sequence[Rejected]) -> ManyHits:
         """Return the hits with empty rows where queries were left out."""
@@ -122,18 +151,32 @@ class ManyHits:
         ids = np.full((len(good) + len(bad), self.ids.shape[1]), None, object)
         scores = np.full(ids.shape, np.nan)
         ids[good], scores[good] = self.ids, self.scores
-        return ManyHits(ids, scores, rejected)
+        payloads = None
+        if self.payloads is not None:
+            payloads = np.full(ids.shape, None, object)
+            payloads[good] = self.payloads
+        return ManyHits(ids, scores, rejected, payloads)
 
 
-def hits_of(found: Sequence[tuple[list[str], list[float]]], limit: int) -> ManyHits:
-    """Return the ids and scores of each query as arrays of at most ``limit`` columns."""
+def hits_of(
+    found: Sequence[tuple[list[str], list[float]]],
+    limit: int,
+    payloads: Sequence[Sequence[dict[str, Any] | None]] | None = None,
+) -> ManyHits:
+    """Return ids, scores and payloads of each query as arrays of at most ``limit`` columns."""
     width = min(limit, max((len(ids) for ids, _ in found), default=limit))
     names = np.full((len(found), width), None, object)
     scores = np.full(names.shape, np.nan)
     for row, (ids, numbers) in enumerate(found):
         names[row, : len(ids)] = ids
         scores[row, : len(ids)] = numbers
-    return ManyHits(names, scores)
+    if payloads is None:
+        return ManyHits(names, scores)
+    objects = np.full(names.shape, None, object)
+    for row, each in enumerate(payloads):
+        for column, payload in enumerate(each):
+            objects[row, column] = payload
+    return ManyHits(names, scores, payloads=objects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,56 @@ def test_items_are_counted(opened: Open) -> None:
         assert items.count(where=where) == number
     with pytest.raises(gcws_search.InvalidFilter):
         items.count(where={"must": 1})
+
+
+@pytest.mark.parametrize("where", [None, {"roast": ["light", "medium", "dark"]}])
+def test_hits_of_many_queries_have_payloads_where_asked(opened: Open, where: Json) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads=[*({"roast": r} for r in ROASTS)])
+    items.add([[0, 0, 0, 9]], ids=["bare"])
+    queries = [*COFFEES.values(), [0, 0, 0, 1]]
+    asked = {"limit": 9, "where": where, "recall": 1}
+    found = items.query_many(queries, **asked, with_payload=True)
+    assert items.query_many(queries, **asked).payloads is None
+    plain = items.query_many(queries, **asked)
+    assert found.ids.tolist() == plain.ids.tolist()
+    known = dict(zip(COFFEES, ({"roast": roast} for roast in ROASTS), strict=True))
+    expected = [[known.get(each) for each in line] for line in found.ids.tolist()]
+    assert found.payloads.tolist() == expected
+    skipped = items.query_many(
+        [queries[0], [0, 0, 0, 0]], **asked, with_payload=True, on_error="skip"
+    )
+    assert skipped.payloads.tolist()[0] == expected[0]
+    assert set(skipped.payloads[1].tolist()) == {None}
+    bad = items.query_many([[0, 0, 0, 0]], limit=2, with_payload=True, on_error="skip")
+    assert bad.payloads.tolist() == [[None, None]]
+
+
+def test_hits_become_a_frame(opened: Open) -> None:
+    items = opened(4)
+    payloads = [{"roast": "light"}, {"id": 7}, {"roast": "dark"}, None]
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads=payloads)
+    hits = items.query(COFFEES["kenya"], recall=1)
+    frame = hits.to_pandas()
+    assert set(frame.columns) == {"id", "score", "roast", "payload.id"}
+    assert frame["id"].tolist() == hits.ids
+    assert frame["score"].tolist() == hits.scores
+    by_id = frame.set_index("id")
+    assert by_id.loc["kenya", "roast"] == "light"
+    assert by_id.loc["brazil", "payload.id"] == 7
+    assert by_id["roast"].isna().sum() == len(hits) - 2
+    none = items.query(COFFEES["kenya"], where={"roast": "none"}).to_pandas()
+    assert (list(none.columns), len(none)) == (["id", "score"], 0)
+
+
+def test_a_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        gcws_search.Hits([]).to_pandas()
+
+
+def test_the_package_has_its_version() -> None:
+    assert gcws_search.__version__ == metadata.version("gcws-search")
 
 
 def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
