@@ -31,7 +31,7 @@ from gcws_search.client.results import (
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import is_id, row_of, rows_of
-from gcws_search.index import InputVectors, bad_rows, taken_rows
+from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
 from gcws_search.index.contracts.errors import (
     CollectionExists,
@@ -247,6 +247,8 @@ class EmbeddedCollection:
                     raise
                 bad |= {good[row]: error.at(good[row], skip=1) for row, error in found.items()}
             except ItemExists as error:
+                from gcws_search.index import taken_rows  # noqa: PLC0415  # loads the compiler
+
                 taken = taken_rows(some.texts() or (), error, index.get)
                 bad |= {good[row]: ItemExists(item_id, good[row]) for row, item_id in taken.items()}
         rejected = [
