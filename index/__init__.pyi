@@ -146,6 +146,7 @@ from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as 
 from .payload import (
     Columns as Columns,
     Filter as Filter,
+    PayloadChange as PayloadChange,
     check_metadata as check_metadata,
     parse_filter as parse_filter,
 )

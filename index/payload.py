@@ -11,6 +11,7 @@ import math
 import operator
 import re
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 import orjson
 
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt8s, with_room
-from gcws_search.index.contracts.errors import InvalidFilter, InvalidParameter, Loc
+from gcws_search.index.contracts.errors import InvalidFilter, InvalidParameter, InvalidPayload, Loc
 from gcws_search.index.contracts.saved_index import without_checksum
 
 LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
@@ -42,6 +43,58 @@ def is_payload(payload: bytes) -> bool:
         except (ValueError, RecursionError):
             return False
     return len(documents) == 1 and isinstance(documents[0], dict)
+
+
+def _read(payload: bytes) -> Any:  # noqa: ANN401 (JSON)
+    return (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
+
+
+def merge_payloads(old: bytes | None, new: bytes) -> bytes:
+    """Return a payload with the top-level keys of another in the place of its own."""
+    if old is None or old == b"{}":
+        return new
+    merged = _read(old) | _read(new)
+    try:
+        return bytes(memoryview(orjson.dumps(merged)))
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(merged, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadChange:
+    """What becomes of payloads, vectors left alone.
+
+    payload: JSON text of an object; None removes payloads.
+    merge: whether its top-level keys replace those of a payload, and other keys stay.
+    max_bytes: of a payload after the change.
+    Raises InvalidParameter (there is nothing to merge).
+    """
+
+    payload: bytes | None
+    merge: bool = True
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is something to merge."""
+        if self.merge and self.payload is None:
+            raise InvalidParameter(
+                expected="an object to merge; 'merge': false removes payloads",
+                got="null",
+                loc=("payload",),
+            )
+
+    def of(self, old: bytes | None, item_id: str) -> bytes | None:
+        """Return an item's payload after the change; InvalidPayload where it is too long."""
+        new = self.payload
+        if self.merge and new is not None:
+            new = merge_payloads(old, new)
+        if new is not None and self.max_bytes is not None and len(new) > self.max_bytes:
+            raise InvalidPayload(
+                expected=f"at most {self.max_bytes} bytes of JSON",
+                got=f"{len(new)} bytes for item {item_id!r}",
+                loc=("payload",),
+            )
+        return new
 
 
 def _refuse(word: str) -> None:
@@ -232,8 +285,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """
     if payload is None:
         return None
-    document = (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
-    found = next(_scalars(document, key.split(".")), None)
+    found = next(_scalars(_read(payload), key.split(".")), None)
     if isinstance(found, str):
         return found[:MAX_TEXT]
     if isinstance(found, int) and found.bit_length() > _INT_BITS:
@@ -241,17 +293,77 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     return found
 
 
+class PayloadChanges:
+    """Payloads that replaced others of one numbering of rows, in order; one writer adds.
+
+    rows: which row each replaced; a row may come again.
+    payloads: JSON text of each.
+    """
+
+    def __init__(self) -> None:
+        self.rows = np.empty(0, np.int64)
+        self.payloads: list[bytes | None] = []
+        self._columns: Columns | None = None
+        self._numbers_of: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of changes."""
+        return len(self.payloads)
+
+    def add(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
+        """Take in changes, which only views made from now on show."""
+        first = len(self.payloads)
+        self.rows = with_room(self.rows, first, first + len(rows))
+        self.rows[first : first + len(rows)] = rows
+        self.payloads.extend(payloads)
+        for number, row in enumerate(rows, first):
+            self._numbers_of.setdefault(row, []).append(number)
+
+    def last_of(self, row: int, count: int) -> int:
+        """Return which of the first ``count`` changes is a row's last, -1 where none is."""
+        numbers = self._numbers_of.get(row, ())
+        place = bisect_left(numbers, count)
+        return numbers[place - 1] if place else -1
+
+    def over(self, mask: UInt8s, where: Filter, count: int) -> UInt8s:
+        """Return a copy of a filter's mask with what it says of the first ``count`` changes."""
+        self._columns = columns = self._columns or Columns(self.payloads)
+        changed = mask.copy()
+        changed[self.rows[:count]] = columns.mask(where, count)  # of one row the last counts
+        return changed
+
+
+class ChangedPayloads:
+    """Payloads by row, as one view sees them.
+
+    payloads: those that rows came with.
+    count: number of changes that the view shows.
+    """
+
+    def __init__(self, payloads: list[bytes | None], changes: PayloadChanges, count: int) -> None:
+        self._payloads = payloads
+        self._changes = changes
+        self._count = count
+
+    def __getitem__(self, row: int) -> bytes | None:
+        """Return the payload of a row."""
+        number = self._changes.last_of(row, self._count)
+        return self._payloads[row] if number < 0 else self._changes.payloads[number]
+
+
 class Columns:
     """The columns of one numbering of rows, built when a filter first names a key.
 
     payloads: JSON text by row; may grow at its end while in use.
+    changes: what has replaced some of them; columns hold what rows came with.
     """
 
     def __init__(self, payloads: Sequence[bytes | None]) -> None:
         self._payloads = payloads
+        self.changes = PayloadChanges()
         self._lock = threading.Lock()
         self.growing: OrderedDict[tuple[str, _Find], _GrowingColumn] = OrderedDict()
-        self.masks: OrderedDict[tuple[Filter, int], UInt8s] = OrderedDict()
+        self.masks: OrderedDict[tuple[Filter, int, int], UInt8s] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -275,17 +387,22 @@ class Columns:
             self.growing.move_to_end(name)
         return growing.upto(n)
 
-    def mask(self, where: Filter, n: int) -> UInt8s:
+    def mask(self, where: Filter, n: int, changed: int = 0) -> UInt8s:
         """Return (n,) ones where a filter holds for a row's payload; not to be written to.
 
-        Payloads of a row never change, so a mask is remembered.
+        changed: number of changes that count. Payloads differ by nothing else, so a mask is
+            remembered.
         """
+        name = where, n, changed
         with self._lock:
-            mask = self.masks.get((where, n))
+            mask = self.masks.get(name)
         if mask is None:
-            mask = where.mask(self, n)
+            if changed:
+                mask = self.changes.over(self.mask(where, n), where, changed)
+            else:
+                mask = where.mask(self, n)
             with self._lock:
-                self.masks[where, n] = mask
+                self.masks[name] = mask
                 while len(self.masks) > MAX_MASKS:
                     self.masks.popitem(last=False)
         return mask

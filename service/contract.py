@@ -139,6 +139,9 @@ class CollectionProtocol(Protocol):
     def delete(self, ids: Sequence[str]) -> int:
         """Delete items, and return how many there were."""
 
+    def change_payloads(self, change: ix.PayloadChange, where: ix.Filter | Sequence[str]) -> int:
+        """Change the payloads of items, all or none, and return how many there were."""
+
     def delete_where(self, where: ix.Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
 

@@ -27,6 +27,8 @@ from typing import (
     cast,
 )
 
+import orjson
+
 from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file, point
 from gcws_search.client.export import export_items
 from gcws_search.client.remote import (
@@ -44,7 +46,7 @@ from gcws_search.client.remote import (
 )
 from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
 from gcws_search.formats.items import Items, items_of, require_ids, texts_of
-from gcws_search.formats.payloads import filter_of
+from gcws_search.formats.payloads import filter_of, new_payload
 from gcws_search.formats.vectors import is_id, rows_of
 from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
@@ -405,6 +407,44 @@ class Collection:
                 "items/delete",
                 present(ids=texts, filter=filter_of(where)),
                 lambda found: int(found["deleted"]),
+            ),
+        )
+
+    def set_payload(
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        payload: Mapping[str, Any] | None,
+        merge: bool = True,
+        where: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Change payloads of items, by their ids or of all that pass a filter; no vector is sent.
+
+        Items keep their places in pages. Return how many there were.
+
+        Parameters
+        ----------
+        payload : dict or None
+            None, with ``merge=False``, removes payloads.
+        merge : bool
+            Whether its top-level keys replace those of a payload, and other keys stay. A value that
+            is None is stored as null.
+
+        Raises
+        ------
+        InvalidPayload, InvalidParameter, InvalidFilter
+        """
+        texts = None if ids is None else texts_of(ids)
+        new = new_payload(payload)
+        asked = present(ids=texts, filter=filter_of(where)) | {"merge": merge}
+        text = None if new is None else orjson.Fragment(new)  # integers of any size
+        return self._do(
+            lambda local: local.set_payload(texts, where, new, merge),
+            lambda remote: remote.post(
+                "items",
+                asked | {"payload": text},
+                lambda found: int(found["updated"]),
+                method="PATCH",
             ),
         )
 
@@ -791,6 +831,7 @@ class AsyncCollection:
     query_many = _awaiting(Collection.query_many)
     get = _awaiting(Collection.get)
     delete = _awaiting(Collection.delete)
+    set_payload = _awaiting(Collection.set_payload)
     pairs = _awaiting(Collection.pairs)
     groups = _awaiting(Collection.groups)
     explain = _awaiting(Collection.explain)

@@ -267,15 +267,23 @@ class EmbeddedCollection:
 
     def delete(self, ids: list[str] | None, where: Mapping[str, Any] | None) -> int:
         """Delete items by their ids, or all that pass a filter."""
-        if (ids is None) == (where is None):
-            got = "neither" if ids is None else "both"
-            raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
-        if ids is not None:
-            return self.index.delete(ids)
-        found = _filter(where)
-        assert found is not None
-        found.require_conditions()
-        return self.index.delete_where(found)
+        chosen = _chosen_items(ids, where)
+        if isinstance(chosen, list):
+            return self.index.delete(chosen)
+        return self.index.delete_where(chosen)
+
+    def set_payload(
+        self,
+        ids: list[str] | None,
+        where: Mapping[str, Any] | None,
+        payload: bytes | None,
+        merge: bool,
+    ) -> int:
+        """Change the payloads of items by their ids, or of all that pass a filter."""
+        from gcws_search.index import PayloadChange  # noqa: PLC0415
+
+        change = PayloadChange(payload, merge)
+        return self.index.change_payloads(change, _chosen_items(ids, where))
 
     # Searching
 
@@ -481,6 +489,19 @@ def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
     from gcws_search.index import parse_filter  # noqa: PLC0415
 
     return parse_filter(filter_of(where))
+
+
+def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:
+    """Return the ids, or the filter, which is not empty."""
+    if (ids is None) == (where is None):
+        got = "neither" if ids is None else "both"
+        raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
+    if ids is not None:
+        return ids
+    found = _filter(where)
+    assert found is not None
+    found.require_conditions()
+    return found
 
 
 def point(what: Any) -> str | ix.OneVector:

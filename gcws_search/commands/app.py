@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "count": ("commands.items", _DATA, "Count items, or those that pass a filter."),
     "delete": ("commands.items", _DATA, "Delete items by their ids, or by a filter."),
     "collections": ("commands.server", _DATA, "List collections, or show or drop one."),
+    "payload": ("commands.payload", _DATA, "Change payloads of items, without their vectors."),
     "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
     "find": ("commands.query", _SEARCH, "Find items by a text in their ids and payloads."),

@@ -87,10 +87,23 @@ def payload_text(value: Any, row: int) -> bytes | None:
         raise InvalidPayload(
             expected="a dict or None", got=f"{value!r:.60}{NAME_IT}", loc=("payloads", row)
         )
+    return _object_text(value, ("payloads", row))
+
+
+def new_payload(value: Any) -> bytes | None:
+    """Return what is put in the place of payloads, or merged into them, as JSON text."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidPayload(expected="a dict or None", got=f"{value!r:.60}", loc=("payload",))
+    return _object_text(value, ("payload",))
+
+
+def _object_text(value: Mapping[str, Any], loc: tuple[str | int, ...]) -> bytes:
     try:
         return write_json(dict(value))
     except TypeError as error:
-        raise InvalidPayload(expected=_JSON, got=str(error), loc=("payloads", row)) from None
+        raise InvalidPayload(expected=_JSON, got=str(error), loc=loc) from None
 
 
 def payloads_of(given: Any, count: int) -> Payloads:

@@ -67,6 +67,6 @@ def find_rows(view: View, text: str, limit: int, seconds: float) -> FoundRows:
 
 def _any_contains(view: View, start: int, stop: int, texts: set[str]) -> bool:
     """Return False where no row contains one of the folded texts: one look at many rows."""
-    payloads = b"\n".join(payload or b"" for payload in view.payloads[start:stop])
+    payloads = b"\n".join(view.payloads[row] or b"" for row in range(start, stop))
     text = "\n".join([*view.ids[start:stop], payloads.decode()]).casefold()
     return any(each in text for each in texts)

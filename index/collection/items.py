@@ -23,7 +23,7 @@ from gcws_search.index.contracts.hits import (
     Explanation,
     Pairs,
 )
-from gcws_search.index.payload import Columns
+from gcws_search.index.payload import ChangedPayloads, Columns, Filter
 from gcws_search.index.vectors.space import VectorSpace
 
 MAX_ID_LENGTH: Final = 255
@@ -90,6 +90,7 @@ class View:
     sequences: (n,) int64, sequence numbers, rising.
     ids: by row; shared with newer views, so it may be longer than n.
     payloads: by row; shared as ``ids`` is.
+    changed: number of the changes of payloads that it shows.
     state: the primary backend's index of the n rows.
     attached: comparison backends and their indexes of the n rows, by name.
     """
@@ -99,7 +100,8 @@ class View:
     count: int
     sequences: Int64s
     ids: list[str]
-    payloads: list[bytes | None]
+    payloads: list[bytes | None] | ChangedPayloads
+    changed: int
     columns: Columns
     state: Any
     version: int
@@ -113,6 +115,15 @@ class View:
     def dead(self) -> int:
         """Number of rows that are tombstones."""
         return len(self) - self.count
+
+    @property
+    def obsolete(self) -> int:
+        """Number of tombstones, and of payloads that a compaction puts in the place of others."""
+        return self.dead + self.changed
+
+    def mask(self, where: Filter) -> UInt8s:
+        """Return (n,) ones where a filter holds for a row's payload, tombstones included."""
+        return self.columns.mask(where, len(self), self.changed)
 
     def page(self, permitted: UInt8s, *, after: int, limit: int) -> Int64s:
         """Return the first ``limit`` permitted rows whose sequence numbers are above ``after``.

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -288,9 +288,18 @@ class MemoryCollection:
             self.published = view
         self._compact_if_due()
 
+    def change_payloads(self, payloads: Mapping[str, bytes | None]) -> None:
+        """Replace the payloads of some items, all of them there; their rows stay."""
+        row_store, old = self._row_store, self.view
+        row_store.change_payloads(self.rows_of(payloads), [*payloads.values()])
+        view = row_store.view(old.state, old.count, old.version + 1, old.attached)
+        with self._lock:
+            self.published = view
+        self._compact_if_due()
+
     def _compact_if_due(self) -> None:
         view = self.view
-        if self.policies.compactor(view.dead, view.count) == "write":
+        if self.policies.compactor(view.obsolete, view.count) == "write":
             try:
                 self.compact()
             except OSError as error:  # of mapped vectors
@@ -305,9 +314,9 @@ class MemoryCollection:
     def compaction_is_overdue(self) -> bool:
         """Whether tombstones should be removed in the background."""
         view = self.published
-        if not view.dead or view.version == self._postponed_at:
+        if not view.obsolete or view.version == self._postponed_at:
             return False
-        return self.policies.compactor(view.dead, view.count) == "background"
+        return self.policies.compactor(view.obsolete, view.count) == "background"
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
@@ -398,7 +407,12 @@ class MemoryCollection:
 
     def mask(self, view: View, where: Filter | None) -> UInt8s:
         """Return the (n,) mask of live rows that pass a filter."""
-        return view.alive if where is None else view.columns.mask(where, len(view)) & view.alive
+        return view.alive if where is None else view.mask(where) & view.alive
+
+    def ids_where(self, where: Filter) -> list[str]:
+        """Return the ids of all items that pass a filter."""
+        view = self.view
+        return [view.ids[row] for row in np.flatnonzero(self.mask(view, where)).tolist()]
 
     def permit(self, where: Filter | None, ids: Iterable[str] | None) -> tuple[View, UInt8s]:
         """Return a view, and its `mask`; where there are ids, only these items are in it."""

@@ -15,7 +15,7 @@ from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.payload import Columns
+from gcws_search.index.payload import ChangedPayloads, Columns
 from gcws_search.index.threads import end_if
 from gcws_search.index.vectors.growing_rows import GrowingRows
 
@@ -113,13 +113,17 @@ class RowStore:
         """
         vectors = self.rows.view() if rows is None else rows
         n = vectors.count
+        changes = self.columns.changes
         return View(
             vectors=vectors,
             alive=self.alive[:n],
             count=count,
             sequences=self.sequences[:n],
             ids=self.ids,
-            payloads=self.payloads,
+            payloads=ChangedPayloads(self.payloads, changes, len(changes))
+            if len(changes)
+            else self.payloads,
+            changed=len(changes),
             columns=self.columns,
             state=state,
             version=version,
@@ -142,6 +146,11 @@ class RowStore:
         self._spare = None
         self.text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
         del self.ids[count:], self.payloads[count:]
+
+    def change_payloads(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
+        """Replace payloads of some rows, for new views."""
+        self.columns.changes.add(rows, payloads)
+        self.text_bytes += _text_bytes((), payloads)
 
     def mark_dead(self, rows: Sequence[int]) -> None:
         """Make tombstones of some rows, for new views.
@@ -241,6 +250,7 @@ class Compaction:
         for row in np.flatnonzero(store.alive[: len(store)] > alive).tolist():
             self.row_of.remove(store.ids[row])
         store.alive = alive
+        self._apply_payloads(now)
         known = len(self._seen)
         new = known + np.flatnonzero(now.alive[known:])
         self._seen = now
@@ -262,6 +272,19 @@ class Compaction:
         for name, indexed in self._attached.items():
             self._attached[name] = indexed.extend(rows, vectors)
         return len(new)
+
+    def _apply_payloads(self, now: View) -> None:
+        """Take over payloads that rows of the view seen before were given since."""
+        changed = slice(self._seen.changed, now.changed)
+        changes = now.columns.changes
+        rows = changes.rows[changed]
+        places = np.searchsorted(self._places, rows)
+        known = places < len(self._places)
+        known[known] = self._places[places[known]] == rows[known]
+        payloads = changes.payloads[changed]
+        self.store.change_payloads(
+            places[known].tolist(), [payloads[number] for number in np.flatnonzero(known).tolist()]
+        )
 
     def view(self, version: int) -> View:
         """Return a view of what there is."""

@@ -42,7 +42,15 @@ from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.profile import PROFILE_SAMPLE, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
-from gcws_search.index.collection.writer import Delete, Put, Run, Write, Writer, WriteResult
+from gcws_search.index.collection.writer import (
+    Delete,
+    PayloadWrite,
+    Put,
+    Run,
+    Write,
+    Writer,
+    WriteResult,
+)
 from gcws_search.index.contracts.analysis import (
     SHARES,
     CostCurve,
@@ -71,7 +79,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
-from gcws_search.index.payload import Filter, check_metadata, metadata_of
+from gcws_search.index.payload import Filter, PayloadChange, check_metadata, metadata_of
 from gcws_search.index.storage.connection import MEMORY, storage_errors
 from gcws_search.index.storage.schema import Identity, LoadRecord
 from gcws_search.index.storage.store import Store
@@ -307,9 +315,22 @@ class StoredCollection:
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
-        view = self.memory.view
-        view.columns.mask(where, len(view))  # builds the columns while others may still write
+        self.memory.view.mask(where)  # builds the columns while others may still write
         return self._delete(Delete(ids=(), where=where))
+
+    def change_payloads(self, change: PayloadChange, where: Filter | Sequence[str]) -> int:
+        """Change the payloads of items, all or none; return how many there were.
+
+        where: a filter, or ids. The items keep their places, and nothing is hashed.
+        Raises InvalidPayload (one would be longer than the change permits).
+        """
+        if isinstance(where, Filter):
+            self.memory.view.mask(where)  # builds the columns while others may still write
+            write = PayloadWrite(ids=(), where=where, change=change)
+        else:
+            write = PayloadWrite(ids=[*dict.fromkeys(where)], change=change)
+        self.writer.commit(write)
+        return len(write.changed)
 
     def _delete(self, write: Delete) -> int:
         self.writer.commit(write)

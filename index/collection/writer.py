@@ -1,4 +1,4 @@
-"""Puts and deletes: planned, committed in groups to the file, then applied in memory.
+"""Puts, deletes, other payloads: planned, committed in groups to the file, then applied in memory.
 
 Waiting for a disk or a network costs more than most writes, so writes that arrive while a commit is
 waited for are committed together by the next (`GroupCommit`). Each write of a group succeeds or
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -46,7 +46,7 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
 )
 from gcws_search.index.contracts.parameters import Mode, UnlessSimilar
-from gcws_search.index.payload import Filter
+from gcws_search.index.payload import Filter, PayloadChange
 from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.schema import Change, LoadRecord, RowBatch
 from gcws_search.index.storage.store import Store
@@ -74,6 +74,7 @@ class SequenceNumbers:
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
         self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
+        self.payloads: dict[str, bytes | None] = {}  # by id, of items that are put or changed
         self.named: set[int] = set()  # coordinates whose names the changes store
         self.puts: list[Put] = []  # planned so far
 
@@ -84,6 +85,11 @@ class SequenceNumbers:
             known = zip(ids, sequences, strict=True)
             sequences = [self.planned.get(item_id, old) for item_id, old in known]
         return sequences
+
+    def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
+        """Return the payload that each item will have; all of them will be there."""
+        stored, planned = self.collection.payloads_of(ids), self.payloads
+        return [planned.get(each, old) for each, old in zip(ids, stored, strict=True)]
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
         """Return the sequence numbers of items that are put: their own, if they have some.
@@ -185,6 +191,7 @@ class Put(Change):
             self._keep_payloads(numbers.collection)
         self.removed = removed
         self.items.sequences = numbers.put(ids, self.rows.sequences)
+        numbers.payloads.update(zip(ids, self.items.payloads, strict=True))
         numbers.next_id = next_id
         numbers.puts.append(self)
         if left_out:
@@ -270,15 +277,35 @@ class Delete(Change):
     def plan(self, numbers: SequenceNumbers) -> None:
         """Find the rows to be removed."""
         if self.where is not None:
-            collection = numbers.collection
-            view = collection.view
-            mask = collection.mask(view, self.where)
-            self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
+            self.ids = numbers.collection.ids_where(self.where)
         self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
         numbers.planned.update(dict.fromkeys(self.ids))
 
 
-Write: TypeAlias = Put | Delete
+@dataclass(slots=True, kw_only=True)
+class PayloadWrite(Change):
+    """Items to be given other payloads, by distinct ids or by a filter; as `Delete` has them.
+
+    changed: the new payloads of items that are there, by id.
+    """
+
+    ids: Sequence[str]
+    change: PayloadChange
+    where: Filter | None = None
+    changed: dict[str, bytes | None] = field(default_factory=dict)
+
+    def plan(self, numbers: SequenceNumbers) -> None:
+        """Find the items and their new payloads; InvalidPayload where one is too long."""
+        ids = self.ids if self.where is None else numbers.collection.ids_where(self.where)
+        pairs = zip(ids, numbers.of(ids), strict=True)
+        found = {each: sequence for each, sequence in pairs if sequence is not None}
+        old = zip(found, numbers.payloads_of([*found]), strict=True)
+        self.changed = {each: self.change.of(payload, each) for each, payload in old}
+        numbers.payloads.update(self.changed)
+        self.payloads = [*zip(found.values(), self.changed.values(), strict=True)]
+
+
+Write: TypeAlias = Put | Delete | PayloadWrite
 """A change that can be planned against what is known, and made in memory once stored."""
 
 
@@ -291,11 +318,14 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
     ids: set[str] = set()
     replaces = False
     for write in writes:
-        if parts and (isinstance(write, Delete) or not ids.isdisjoint(write.items.ids)):
+        if parts and (not isinstance(write, Put) or not ids.isdisjoint(write.items.ids)):
             collection.put(parts, collection.rows_of(ids) if replaces else ())
             parts, ids, replaces = [], set(), False
         if isinstance(write, Delete):
             collection.remove(collection.rows_of(write.ids))
+            continue
+        if isinstance(write, PayloadWrite):
+            collection.change_payloads(write.changed)
             continue
         if write.names:
             collection.names.mark_stored(write.names)
@@ -579,12 +609,12 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
                 self._store.close(refusal)
 
     def row_count(self, write: Write) -> int:
-        """Return the number of rows that a change puts."""
-        return len(write.rows.ids)
+        """Return the number of rows that a change puts or gives other payloads."""
+        return len(write.rows.ids) or (len(write.ids) if isinstance(write, PayloadWrite) else 0)
 
     def is_barrier(self, write: Write) -> bool:
         """Return whether the plan of a change needs all earlier ones to be in memory already."""
-        return write.where is not None if isinstance(write, Delete) else write.keeps_payloads
+        return write.keeps_payloads if isinstance(write, Put) else write.where is not None
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
         """Make changes; after an error of the file no more are taken."""

@@ -114,8 +114,9 @@ _NO_ROWS: Final = RowBatch((), (), (), ())
 
 @dataclass(slots=True)
 class Change:
-    """Rows to be removed, by sequence number, and rows to be put after that.
+    """Rows to be removed, by sequence number, rows to be put after that, and other payloads.
 
+    ``payloads`` are sequence numbers of rows that are there then, and the payload of each.
     ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
     come by them; ``next_id`` follows the numbers that rows without ids were given, None where all
     had one.
@@ -126,6 +127,12 @@ class Change:
     names: Sequence[tuple[int, str]] = ()
     load: LoadRecord | None = None
     next_id: int | None = None
+    payloads: Sequence[tuple[int, bytes | None]] = ()
+
+    @property
+    def is_one_payload(self) -> bool:
+        """Whether it gives one row another payload, and no more."""
+        return len(self.payloads) == 1
 
     @property
     def is_one_row(self) -> bool:
@@ -136,7 +143,7 @@ class Change:
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not (self.removed or self.rows.ids or self.load)
+        return not (self.removed or self.rows.ids or self.load or self.payloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +358,12 @@ INSERTS: Final = {
 READS: Final = {
     rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
     f"({', '.join(repeat('?', rows))})"
+    for rows in ROWS_PER_STATEMENT
+}
+
+UPDATES: Final = {
+    rows: "UPDATE items SET payload = CAST(new.column2 AS TEXT), checksum = new.column3 "
+    f"FROM (VALUES {', '.join(repeat('(?, ?, ?)', rows))}) AS new WHERE key = new.column1"
     for rows in ROWS_PER_STATEMENT
 }
 

@@ -222,6 +222,10 @@ class Store:
                 self._insert((sequence,), changes[0].rows)
             self.next_sequence = sequence + 1
             return
+        if len(changes) == 1 and changes[0].is_one_payload:
+            with self._committing(), sql_errors(self.name, self.path):
+                self._replace_payloads(changes[0].payloads)
+            return
         with self._transaction(), turn():
             for change in changes:
                 if change.removed:
@@ -230,6 +234,7 @@ class Store:
                 sequences = rows.sequences or range(sequence, sequence + len(rows.ids))
                 self._insert(sequences, rows)
                 sequence = sequences[-1] + 1 if sequences else sequence
+                self._replace_payloads(change.payloads)
                 if change.names:
                     self._add_names(change.names)
                 if change.load is not None:
@@ -329,6 +334,22 @@ class Store:
         if removed.rowcount != len(sequences):
             reason = f"of {len(sequences)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
+
+    def _replace_payloads(self, payloads: Sequence[tuple[int, bytes | None]]) -> None:
+        """Give rows that are what was written other payloads."""
+        for piece in schema.pieces(len(payloads)):
+            new = dict(payloads[piece])
+            found = self.connection.execute(schema.READ_AT, (orjson.dumps([*new]).decode(),))
+            records = [self._record(row) for row in found.fetchall()]
+            if len(records) != len(new):
+                reason = f"of {len(new)} rows to be changed it has {len(records)}"
+                raise DamagedFile(self.name, reason)
+            cells = list[Any]()
+            for record in records:
+                payload = new[record.sequence]
+                checksum = content_checksum(record.id.encode(), record.vector, payload)
+                cells += (record.sequence, payload, checksum)
+            self.connection.execute(schema.UPDATES[len(new)], cells)
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows.ids)

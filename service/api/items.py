@@ -28,6 +28,7 @@ from gcws_search.service.limits import (
 )
 from gcws_search.service.models import (
     Body,
+    Document,
     FilterDocument,
     FirstErrorOnly,
     Id,
@@ -106,6 +107,50 @@ class DeleteItemsBody(Body):
     )
 
 
+class PayloadBody(Body):
+    """What becomes of the payload of an item."""
+
+    model_config = examples(
+        {"payload": {"label": 4, "checked": True}},
+        {"payload": {"label": 4}, "merge": False},
+        {"payload": None, "merge": False},
+    )
+
+    payload: Document | None = Field(
+        description="A JSON object; null, with `merge` false, removes the payload."
+    )
+    merge: bool = Field(
+        default=True,
+        description="Put its top-level keys in the place of those that the payload has, and keep "
+        "the others; a key whose value is null is null from then on. False replaces the payload.",
+    )
+
+    def change(self, limits: Settings) -> ix.PayloadChange:
+        """Return it as the index takes it."""
+        require_short_payload(self.payload, limits, "payload")
+        return ix.PayloadChange(self.payload, self.merge, limits.max_payload_bytes)
+
+
+class PayloadsBody(PayloadBody):
+    """What becomes of the payloads of items, by their ids or by a filter."""
+
+    limited: ClassVar = {"ids": "max_items_per_request"}
+    model_config = examples(
+        {
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+            "payload": {"checked": True},
+        },
+        {"ids": ["a", 7], "payload": {"label": 4}, "merge": False},
+    )
+
+    ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
+        default=None, description="Ids; those of no item are passed over."
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Changes every item that passes; instead of `ids`."
+    )
+
+
 class PageParams(BaseModel):
     """Which page of items."""
 
@@ -179,17 +224,20 @@ async def delete_items(
     service: ServiceOf, collection: CollectionOf, body: DeleteItemsBody
 ) -> Response:
     """Delete items by their ids, or all that a filter permits."""
-    if (body.ids is None) == (body.filter is None):
-        got = "neither" if body.ids is None else "both"
-        raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
-    if body.ids is not None:
-        deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
-        return JsonResponse({"deleted": deleted})
-    where = requests.condition(body.filter, service.settings)
-    if where is not None:
-        where.require_conditions()
-    deleted = await service.workers.writes.run(collection.delete_where, where)
-    return JsonResponse({"deleted": deleted})
+    chosen = _chosen_items(body, service.settings)
+    delete = collection.delete_where if isinstance(chosen, ix.Filter) else collection.delete
+    return JsonResponse({"deleted": await service.workers.writes.run(delete, chosen)})
+
+
+@writing.patch("", responses=shows("UpdateAnswer"))
+async def change_payloads(
+    service: ServiceOf, collection: CollectionOf, body: PayloadsBody
+) -> Response:
+    """Merge keys into the payloads of items, or replace these; vectors stay as they are."""
+    change, chosen = body.change(service.settings), _chosen_items(body, service.settings)
+    service.room.require()
+    updated = await service.workers.writes.run(collection.change_payloads, change, chosen)
+    return JsonResponse({"updated": updated})
 
 
 @reading.get("", responses=shows("PageAnswer"))
@@ -257,6 +305,18 @@ async def show_item(service: ServiceOf, collection: CollectionOf, item_id: str) 
     return JsonResponse(_item(item, with_vector=True))
 
 
+@writing.patch("/{item_id:any_text}", responses=shows("UpdateAnswer"))
+async def change_payload(
+    service: ServiceOf, collection: CollectionOf, item_id: str, body: PayloadBody
+) -> Response:
+    """Merge keys into the payload of an item, or replace it; its vector stays as it is."""
+    text, change = id_in_url(item_id), body.change(service.settings)
+    service.room.require()
+    if not await service.workers.writes.run(collection.change_payloads, change, [text]):
+        raise ix.ItemNotFound(text)
+    return JsonResponse({"updated": 1})
+
+
 @writing.delete("/{item_id:any_text}", status_code=204)
 async def delete_item(service: ServiceOf, collection: CollectionOf, item_id: str) -> Response:
     """Delete one item."""
@@ -267,6 +327,21 @@ async def delete_item(service: ServiceOf, collection: CollectionOf, item_id: str
 
 
 # From bodies and parameters to the index's words
+
+
+def _chosen_items(
+    body: DeleteItemsBody | PayloadsBody, limits: Settings
+) -> ix.Filter | Sequence[str]:
+    """Return the filter, which is not empty, or the ids."""
+    if (body.ids is None) == (body.filter is None):
+        got = "neither" if body.ids is None else "both"
+        raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
+    if body.ids is not None:
+        return list(map(str, body.ids))
+    where = requests.condition(body.filter, limits)
+    assert where is not None
+    where.require_conditions()
+    return where
 
 
 def read_items(

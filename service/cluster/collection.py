@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,12 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster import operations
-from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.committer import (
+    Committer,
+    PreparedChange,
+    PreparedDelete,
+    PreparedPut,
+)
 from gcws_search.service.cluster.contract import (
     CollectionRow,
     FormerPrimary,
@@ -416,23 +422,34 @@ class ClusterCollection:
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete items, and return how many there were."""
-        return self._delete(PreparedDelete(ids=[*dict.fromkeys(ids)]))
+        return self._count(PreparedDelete(ids=[*dict.fromkeys(ids)]))
 
     def delete_where(self, where: ix.Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
+        return self._count(PreparedDelete(choose=partial(self._ids_where, where)))
 
-        def choose(head: int) -> list[str]:
-            since = self.database.connections.memory.number
-            answers = self.ask("rows", filter=encode_filter(where), at=head, since=since)
-            return [item_id for answer in answers for item_id in decode_names(*answer.blobs[1:3])]
+    def change_payloads(self, change: ix.PayloadChange, where: ix.Filter | Sequence[str]) -> int:
+        """Change the payloads of items, all or none, and return how many there were."""
+        if isinstance(where, ix.Filter):
+            choose = partial(self._ids_where, where)
+            return self._count(PreparedChange(change=change, choose=choose))
+        return self._count(PreparedChange(change=change, ids=[*dict.fromkeys(where)]))
 
-        return self._delete(PreparedDelete(choose=choose))
+    def _ids_where(self, where: ix.Filter, head: int) -> list[str]:
+        """Return the ids of items that pass a filter after a change, in the order of keys."""
+        since = self.database.connections.memory.number
+        found = list[tuple[int, str]]()
+        for answer in self.ask("rows", filter=encode_filter(where), at=head, since=since):
+            names = decode_names(*answer.blobs[1:3])
+            found += zip(operations.decode_keys(answer), names, strict=True)
+        return [item_id for _, item_id in sorted(found)]
 
-    def _delete(self, write: PreparedDelete) -> int:
-        deleted: int = self.committer.commit(write)
-        if deleted:
+    def _count(self, write: PreparedDelete | PreparedChange) -> int:
+        """Make a write; return how many of its items there were."""
+        count: int = self.committer.commit(write)
+        if count:
             self.wait_until_found()
-        return deleted
+        return count
 
     def load_names(self) -> None:
         """Read all names, unless nothing has changed since they were read."""

@@ -106,7 +106,17 @@ class PreparedDelete:
     choose: Callable[[int], Sequence[str]] | None = None
 
 
-PreparedWrite: TypeAlias = PreparedPut | PreparedDelete
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedChange:
+    """Items to be given other payloads; they are put again, with the vectors that they have."""
+
+    change: ix.PayloadChange
+    ids: Sequence[str] = ()
+    # as of PreparedDelete
+    choose: Callable[[int], Sequence[str]] | None = None
+
+
+PreparedWrite: TypeAlias = PreparedPut | PreparedDelete | PreparedChange
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, Any]
 
 
@@ -117,6 +127,7 @@ class GroupPlan:
     key: int  # the last that was given
     # items that there are in the database before, with their payloads where they were read
     existing: dict[str, bytes | None]
+    vectors: dict[str, bytes]  # of these items, where they were read
     free_id: int = 0  # the number for the next item without an id
     rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
     # ids and keys of items that are in the database before and not after
@@ -136,8 +147,12 @@ class GroupPlan:
         return [each for each in self.existing if each in self.rows or each in self.deleted]
 
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
-        """Apply a write and return its result; ItemExists leaves the plan as it was."""
-        return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
+        """Apply a write and return its result; an error leaves the plan as it was."""
+        if isinstance(write, PreparedPut):
+            return self._put(write)
+        if isinstance(write, PreparedChange):
+            return self._change(write)
+        return self._delete(write.ids)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
         last = {each: row for row, each in enumerate(put.ids) if each is not None}
@@ -155,12 +170,23 @@ class GroupPlan:
             payload = put.payloads[row]
             if payload is None and put.keeps_payloads:
                 payload = self._payload(item_id)
-            self.key += 1
-            self.deleted.pop(item_id, None)
-            self.rows[item_id] = Row(self.key, item_id, put.vectors[row], payload)
+            self._store(item_id, put.vectors[row], payload)
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
+
+    def _store(self, item_id: str, vector: bytes, payload: bytes | None) -> None:
+        self.key += 1
+        self.deleted.pop(item_id, None)
+        self.rows[item_id] = Row(self.key, item_id, vector, payload)
+
+    def _change(self, write: PreparedChange) -> int:
+        ids = [item_id for item_id in dict.fromkeys(write.ids) if self._has(item_id)]
+        payloads = [write.change.of(self._payload(item_id), item_id) for item_id in ids]
+        for item_id, payload in zip(ids, payloads, strict=True):
+            row = self.rows.get(item_id)
+            self._store(item_id, self.vectors[item_id] if row is None else row.vector, payload)
+        return len(ids)
 
     def _delete(self, ids: Sequence[str]) -> int:
         deleted = [item_id for item_id in dict.fromkeys(ids) if self._has(item_id)]
@@ -208,7 +234,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
 
     def is_barrier(self, write: PreparedWrite) -> bool:
         """Return whether a write must see all earlier writes committed."""
-        return isinstance(write, PreparedDelete) and write.choose is not None
+        return not isinstance(write, PreparedPut) and write.choose is not None
 
     def commit_group(self, group: Sequence[_Queued]) -> None:
         """Read what was submitted, commit, and end each write."""
@@ -302,9 +328,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             connection.run("BEGIN")
             head, before, free_id = self._head(connection.run(_LOCK, self._number))
             writes = [
-                PreparedDelete(ids=[*each.ids, *each.choose(head)])
-                if isinstance(each, PreparedDelete) and each.choose is not None
-                else each
+                each
+                if isinstance(each, PreparedPut) or each.choose is None
+                else replace(each, ids=[*each.ids, *each.choose(head)], choose=None)
                 for each in writes
             ]
             writes, free_id = self._number_items(connection, writes, free_id)
@@ -315,9 +341,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 lock = connection.run(_LOCK, self._number)
                 found = self._look_up(connection, writes)
             head, before, free_id = self._head(lock)
-        existing = {item_id.decode(): payload for item_id, payload in found.fetchall()}
+        rows = found.fetchall()
+        existing = {item_id.decode(): payload for item_id, payload, _ in rows}
+        vectors = {item_id.decode(): vector for item_id, _, vector in rows if vector is not None}
         given = (item_id for write in writes for item_id in write.ids)
-        plan = GroupPlan(head, existing, max(free_id, ix.number_beyond(given)))
+        plan = GroupPlan(head, existing, vectors, max(free_id, ix.number_beyond(given)))
         outcomes: list[_Outcome] = []
         for write in writes:
             try:
@@ -339,7 +367,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 return []
             # Written by a program that did not count: go beyond all there are.
             [highest] = connection.column(_HIGHEST.format(number=self._number))
-            return [item_id.decode() for item_id, _ in asked] + [str(highest or 0)]
+            return [item_id.decode() for item_id, *_ in asked] + [str(highest or 0)]
 
         found: list[PreparedWrite] = []
         for write in writes:
@@ -360,17 +388,19 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         return head, None if head else START, free_id
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
-        """Find the writes' ids that are in the database, with payloads where they are needed."""
+        """Find the writes' ids that are there, with payloads and vectors where they are needed."""
         named = (each for write in writes for each in write.ids if each is not None)
         ids = list(dict.fromkeys(named))
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
-        payload = "payload" if keeps else "NULL::bytea"
+        changes = any(isinstance(write, PreparedChange) for write in writes)
+        payload = "payload" if keeps or changes else "NULL::bytea"
+        vector = "vector" if changes else "NULL::bytea"
         table = f"items_{self._number}"
         if len(ids) == 1:
             [bucket], [name] = self._buckets_and_names(ids)
-            statement = f"SELECT id, {payload} FROM {table} WHERE bucket = %b AND id = %b"
+            statement = f"SELECT id, {payload}, {vector} FROM {table} WHERE bucket = %b AND id = %b"
             return connection.run(statement, bucket, name)
-        statement = f"SELECT id, {payload} FROM {ASKED} JOIN {table} USING (bucket, id)"
+        statement = f"SELECT id, {payload}, {vector} FROM {ASKED} JOIN {table} USING (bucket, id)"
         return connection.run(statement, *self._buckets_and_names(ids))
 
     def _buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:

@@ -153,9 +153,10 @@ async def query_batch(request: Request) -> Response:
 
 @writing.put("/items")
 @reading.get("/items/{item_id:any_text}")
+@writing.patch("/items/{item_id:any_text}")
 @writing.delete("/items/{item_id:any_text}")
 async def forward(request: Request) -> Response:
-    """Put items, or show or delete one."""
+    """Put items, or show, change or delete one."""
     return await _whole(request, await read_body(request, MAX_BODY_BYTES))
 
 

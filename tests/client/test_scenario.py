@@ -27,6 +27,39 @@ COFFEES: dict[str, list[float]] = {
 ROASTS = ["light", "medium", "dark", "light"]
 
 
+def test_payloads_change_without_vectors(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})
+    assert items.set_payload("kenya", payload={"big": 2**70, "at": np.int64(3)}) == 1
+    assert items.get("kenya").payload == {"roast": "light", "big": 2**70, "at": 3}
+    assert items.set_payload(["kenya", "nobody", "brazil"], payload={"big": None}) == 2
+    assert items.get("brazil").payload == {"roast": "medium", "big": None}
+    assert items.set_payload(where={"roast": "light"}, payload={"x": 1}, merge=False) == 2
+    assert items.set_payload("robusta", payload=None, merge=False) == 1
+    assert [item.payload for item in items] == [
+        {"x": 1},
+        {"roast": "medium", "big": None},
+        None,
+        {"x": 1},
+    ]
+    assert [item.id for item in items] == [*COFFEES]
+    assert [item.vector for item in items] == [*COFFEES.values()]
+    refused: list[Json] = [
+        {"payload": {}},
+        {"ids": "kenya", "where": {"x": 1}, "payload": {}},
+        {"ids": "kenya", "payload": None},
+    ]
+    for wrong in refused:
+        with pytest.raises(InvalidParameter):
+            items.set_payload(**wrong)
+    with pytest.raises(gcws_search.InvalidFilter):
+        items.set_payload(where={}, payload={})
+    for bad in ({"a": object()}, [1], "{}"):
+        with pytest.raises(gcws_search.InvalidPayload, match="payload"):
+            items.set_payload("kenya", payload=bad)
+    assert items.get("kenya").payload == {"x": 1}
+
+
 def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) -> None:
     items = opened(4)
     vectors = np.array([*COFFEES.values()])

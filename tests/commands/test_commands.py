@@ -210,6 +210,25 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
     assert meant in call(*line.split(), code=2).output
 
 
+def test_payloads_are_merged_replaced_and_removed(
+    coffees: gcws_search.Collection, call: Call
+) -> None:
+    words = ("payload", "coffees")
+    done = call(*words, "--id", "kenya", "--id", "mars", "--set", '{"price": 9}')
+    assert done.stdout == "1 items updated\n"
+    assert coffees.get("kenya").payload == {"roast": "light", "price": 9}
+    chosen = ("--where", '{"roast": ["medium", "dark"]}')
+    done = call(*words, *chosen, "--set", '{"x": null}', "--replace", "--json")
+    assert json.loads(done.stdout) == {"updated": 2}
+    assert coffees.get("brazil").payload == {"x": None}
+    call(*words, "--id", "brazil", "--set", "null", "--replace")
+    assert coffees.get("brazil").payload is None
+    for wrong, code in ((["--set", "[1]"], 2), (["--set", "null"], 1), (["--set", "{}"], 1)):
+        item = ["--id", "kenya"] if wrong[1] != "{}" else []
+        call(*words, *item, *wrong, code=code)
+    assert coffees.get("kenya").payload == {"roast": "light", "price": 9}
+
+
 @contextmanager
 def answering(path: str, *answers: tuple[int, bytes]) -> Iterator[str]:
     """Yield the address of a server that answers so below a path, the last one again and again."""

@@ -91,7 +91,8 @@ class Changes:
         self._version = random_.randrange(1 << 40)
         kinds: dict[Callable[[State, str], Request], int] = {
             self._upsert: 10, self._insert: 3, self._delete: 3, self._delete_one: 3,
-            self._delete_where: 1, self._load: 2, self._recreate: 1, self._snapshot: 2,
+            self._delete_where: 1, self._change: 2, self._change_where: 1, self._load: 2,
+            self._recreate: 1, self._snapshot: 2,
         }  # fmt: skip
         if number == 0:
             kinds[self._attach] = 2
@@ -157,14 +158,49 @@ class Changes:
         after = self._without(state, collection, {item_id})
         return Request("DELETE", f"{_ITEMS.format(collection)}/{item_id}", None, after, status)
 
-    def _delete_where(self, state: State, collection: str) -> Request:
+    def _where(self, state: State, collection: str) -> tuple[dict[str, Any], set[str]]:
+        """Return a filter on the writer's own items, and those that pass."""
         n = self._random.randrange(5)
         wanted = {"writer": self._number, "n": n}
         conditions = [{"key": key, "match": {"value": value}} for key, value in wanted.items()]
-        gone = {key for key, (_, held) in state.items[collection].items() if held["n"] == n}
+        chosen = {key for key, (_, held) in state.items[collection].items() if held["n"] == n}
+        return {"filter": {"must": conditions}}, chosen
+
+    def _delete_where(self, state: State, collection: str) -> Request:
+        document, gone = self._where(state, collection)
         path = f"{_ITEMS.format(collection)}/delete"
-        document = {"filter": {"must": conditions}}
         return Request("POST", path, document, self._without(state, collection, gone))
+
+    def _change(self, state: State, collection: str) -> Request:
+        """Merge a version into the payload of one item."""
+        [item_id] = self._ids(1)
+        status = 200 if item_id in state.items[collection] else 404
+        return self._changed(state, collection, {item_id}, f"/{item_id}", {}, status)
+
+    def _change_where(self, state: State, collection: str) -> Request:
+        document, chosen = self._where(state, collection)
+        return self._changed(state, collection, chosen, "", document)
+
+    def _changed(
+        self,
+        state: State,
+        collection: str,
+        ids: set[str],
+        path: str,
+        document: dict[str, Any],
+        status: int = 200,
+    ) -> Request:
+        self._version += 1
+        change = {"version": self._version, "n": self._random.randrange(5)}
+        after = state.having(
+            collection,
+            {
+                key: (vector, {**payload, **change}) if key in ids else (vector, payload)
+                for key, (vector, payload) in state.items[collection].items()
+            },
+        )
+        path = _ITEMS.format(collection) + path
+        return Request("PATCH", path, {**document, "payload": change}, [after], status)
 
     def _load(self, state: State, collection: str) -> Request:
         ids = [f"w{self._number}-{number}" for number in self._random.sample(range(_IDS), 30)]

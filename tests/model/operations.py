@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tests.model.shelf import CONFIGS, DIM, Passes, Payload, Shelf, conditions, lines, sparse
 from tests.support.service.client import Client
+from tests.support.service.cluster import ClusterClient
 
 _IDS: Final = 300
 _VALUES: Final = (0.0, 0.0, 0.0, -2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
@@ -31,7 +32,8 @@ class Operations:
         self._random = random.Random(seed)
         kinds: dict[Callable[[str], None], float] = {
             self.upsert: 20, self.insert: 6, self.append: 3, self.load: 4, self.delete: 6,
-            self.delete_one: 6, self.delete_where: 2, self.get: 12, self.page: 3, self.query: 20,
+            self.delete_one: 6, self.delete_where: 2, self.change_payloads: 4, self.get: 12,
+            self.page: 3, self.query: 20,
             self.query_some: 8, self.query_around: 8, self.pairs: 1, self.count: 4, self.attach: 1,
             self.detach: 1, self.query_attached: 4, self.drop: 0.2,
         }  # fmt: skip
@@ -168,6 +170,24 @@ class Operations:
         ids = self._ids(20)
         answer = self._ask("POST", f"/{name}/items/delete", json={"ids": ids})
         assert answer == {"deleted": self.shelves[name].remove(ids)}
+
+    def change_payloads(self, name: str) -> None:
+        """Merge or replace payloads, by ids or by a filter."""
+        shelf, payload = self.shelves[name], self._payload()
+        merge = payload is not None and self._random.random() < 1 / 2
+        if self._random.random() < 1 / 4:
+            document, passes = self._condition()
+            chosen = [each for each, kept in shelf.items.items() if passes(kept.payload)]
+            asked: dict[str, Any] = {"filter": document}
+        else:
+            asked = {"ids": self._ids(12)}
+            chosen = [each for each in asked["ids"] if each in shelf.items]
+        body = {**asked, "payload": payload, "merge": merge}
+        assert self._ask("PATCH", f"/{name}/items", json=body) == {"updated": len(chosen)}
+        for each in chosen:
+            shelf.change(each, payload, merge=merge)
+            if isinstance(self.client, ClusterClient):  # puts it again
+                shelf.items[each] = shelf.items.pop(each)
 
     def delete_one(self, name: str) -> None:
         [item_id] = self._ids(1)

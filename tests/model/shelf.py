@@ -5,7 +5,7 @@ Values are few binary fractions: sums are exact, scores are equal to the bit, an
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +61,12 @@ class Shelf:
         """Put an item behind all others."""
         self.items.pop(item_id, None)
         self.items[item_id] = Kept(vector, self.slots(vector), payload)
+
+    def change(self, item_id: str, payload: Payload, *, merge: bool) -> None:
+        """Give an item another payload, in its place."""
+        old = self.items[item_id]
+        new = {**(old.payload or {}), **(payload or {})} if merge else payload
+        self.items[item_id] = replace(old, payload=new)
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove items; return how many there were."""

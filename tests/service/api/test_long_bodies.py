@@ -49,7 +49,7 @@ def grown(document: Json, count: int) -> Iterator[Json]:
 def ask(client: Client, method: str, path: str, text: bytes) -> httpx.Response:
     client.delete(PLANTS)
     fill(client)
-    url = path.format(name="plants")
+    url = path.format(name="plants", item_id="a")
     return client.request(method.upper(), url, content=text, headers={"Content-Type": JSON})
 
 

@@ -113,7 +113,7 @@ def test_examples_can_be_sent_as_they_are(client: Client) -> None:
                 fill(client)
                 if path.endswith("/items") and example.get("mode") == "insert":
                     client.delete(f"{PLANTS}/items/b")
-            url = path.replace("{name}", "plants")
+            url = path.replace("{name}", "plants").replace("{item_id}", "a")
             answer = client.request(method.upper(), url, json=example)
             assert answer.status_code in (200, 201), (method, path, answer.text)
             _check_answer(method, path, answer.status_code, answer.text)

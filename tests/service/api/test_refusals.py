@@ -458,5 +458,7 @@ def test_a_collection_that_is_none_is_not_found_on_any_route(client: Client) -> 
         if "{name}" in path and "snapshots" not in path and not creates:
             url = path.replace("{name}", "nowhere").replace("{item_id:any_text}", "a")
             body = {"metadata": {}} if method == "PATCH" else SENT.get(path)
+            if "items" in path and method == "PATCH":
+                body = {"payload": {}, **({"ids": ["a"]} if path.endswith("items") else {})}
             answer = client.request(method, url.replace("{backend}", "b"), json=body)
             assert_problem(answer, 404, "collection_not_found", "nowhere")

@@ -1,0 +1,51 @@
+"""``payload``: other payloads for stored items, without their vectors."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gcws_search.commands.options import LOCAL, Json, Key, Name, Url, family, server, tell, usage
+from gcws_search.commands.query import filter_from
+from gcws_search.formats.payloads import read_json
+
+cli = family()
+
+
+@cli.command(
+    "payload", epilog="Example: gcws-search payload mnist --id 7 --set '{\"checked\": true}'"
+)
+def payload(
+    name: Name,
+    *,
+    set_: Annotated[
+        str, typer.Option("--set", help="A JSON object; null, with --replace, removes payloads.")
+    ],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Change this item; may be repeated.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace payloads, instead of merging keys into them.")
+    ] = False,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Change payloads of items, by ids or by a filter; vectors stay as they are."""
+    try:
+        new = read_json(set_)
+    except ValueError:
+        new = set_
+    if not isinstance(new, dict | None):
+        usage(f"--set: expected a JSON object such as '{{\"label\": 3}}', got {set_!r:.60}")
+    condition = filter_from(where)
+    with server(url, key) as connected:
+        collection = connected.collection(name)
+        updated = collection.set_payload(
+            ids or None, payload=new, merge=not replace, where=condition
+        )
+    tell(as_json, {"updated": updated}, f"{updated} items updated")

@@ -1,0 +1,232 @@
+"""Payloads that change while vectors, rows and places stay: in memory, in files, in old views."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.index.storage.connection import connect
+from tests.support.index.items import DIM, Make, batch, held, opened_catalog, put, reopened, vector
+from tests.support.index.policies import FEW_ROWS
+from tests.support.waiting_writes import together
+
+Payload = dict[str, Any] | None
+
+KEYS = "abc"
+IN_BACKGROUND = replace(FEW_ROWS, max_foreground_rows=0)
+
+
+def change(payload: Payload, *, merge: bool = True) -> ix.PayloadChange:
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+    return ix.PayloadChange(None if payload is None else text, merge)
+
+
+def where(key: str, value: object) -> ix.Filter:
+    return ix.parse_filter({"must": [{"key": key, "match": {"value": value}}]})
+
+
+def payloads(stored: ix.StoredCollection) -> dict[str, Payload]:
+    return {
+        item_id: None if text is None else json.loads(text)
+        for item_id, (_, text) in held(stored).items()
+    }
+
+
+def new_payload(old: Payload, given: Payload, *, merge: bool) -> Payload:
+    return {**(old or {}), **(given or {})} if merge else given
+
+
+def has(payload: Payload, key: str, value: object) -> bool:
+    return key in (payload or {}) and (payload or {})[key] == value
+
+
+def check_reads(stored: ix.StoredCollection, expected: dict[str, Payload]) -> None:
+    """Check what filters count, and what a search shows of all items."""
+    for key in KEYS:
+        count = sum(has(payload, key, 1) for payload in expected.values())
+        assert stored.count(where(key, 1)) == count
+    query = stored.space.from_items([vector(1)])
+    found = stored.search(query, ix.SearchParams(limit=99, recall=1.0))[0]
+    assert found.payloads is not None
+    texts = [None if text is None else json.loads(text) for text in found.payloads]
+    assert dict(zip(found.ids, texts, strict=True)) == expected
+
+
+@pytest.mark.parametrize("policies", [FEW_ROWS, IN_BACKGROUND], ids=["writes", "background"])
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_payloads_are_those_of_a_dictionary_through_compactions_and_restarts(
+    tmp_path: Path, rng: np.random.Generator, policies: ix.Policies, power: float
+) -> None:
+    config = ix.CollectionConfig(
+        dim=DIM, backend=ix.GcwsParams(bands=2), transform=ix.Transform(power=power)
+    )
+    catalog = opened_catalog(tmp_path, policies)
+    stored = catalog.create("things", config)[0]
+    model: dict[str, tuple[float, Payload]] = {}
+    rows, compacted = stored.memory.view.ids, 0
+    for turn in range(240):
+        number = int(rng.integers(6))
+        ids = [f"i{n}" for n in rng.choice(80, int(rng.integers(1, 6)), replace=False).tolist()]
+        given: Payload = {
+            key: [None, int(rng.integers(3)), "word"][int(rng.integers(3))]
+            for key in rng.choice(list(KEYS), int(rng.integers(0, 3)), replace=False).tolist()
+        }
+        merge = bool(rng.integers(2))
+        if not merge and rng.integers(4) == 0:
+            given = None
+        if number == 0:
+            values = {each: float(rng.integers(1, 99)) for each in ids}
+            put(stored, values)
+            model = {each: old for each, old in model.items() if each not in values}
+            model |= {each: (x, {"x": x}) for each, x in values.items()}
+        elif number == 1:
+            assert stored.delete(ids[:1]) == (model.pop(ids[0], None) is not None)
+        elif number == 2:
+            key, value = KEYS[int(rng.integers(3))], int(rng.integers(3))
+            chosen = [each for each, (_, old) in model.items() if has(old, key, value)]
+            updated = stored.change_payloads(change(given, merge=merge), where(key, value))
+            assert updated == len(chosen)
+        if number > 2:
+            chosen = [each for each in ids if each in model]
+            assert stored.change_payloads(change(given, merge=merge), ids) == len(chosen)
+        if number > 1:
+            for each in chosen:
+                x, old = model[each]
+                model[each] = x, new_payload(old, given, merge=merge)
+        compacted += stored.memory.view.ids is not rows
+        rows = stored.memory.view.ids
+        expected = {each: payload for each, (_, payload) in model.items()}
+        assert [*payloads(stored).items()] == [*expected.items()]  # in the order of puts
+        check_reads(stored, expected)
+        if turn % 80 == 79:
+            if turn == 239:
+                assert reopened(stored, tmp_path) == held(stored)
+            catalog.close()
+            catalog = opened_catalog(tmp_path, policies)
+            stored = catalog.get("things")
+            stored.finish_background_work()
+            rows = stored.memory.view.ids
+            assert [*payloads(stored).items()] == [*expected.items()]
+    assert compacted or policies is IN_BACKGROUND  # perhaps between two looks
+    catalog.close()
+
+
+def test_views_show_the_payloads_of_their_time(stored: ix.StoredCollection) -> None:
+    put(stored, {"a": 1, "b": 2})
+    views = [stored.memory.view]
+    for n in range(5):
+        stored.change_payloads(change({"n": n}), ["a"])
+        views.append(stored.memory.view)
+    assert len({len(view) for view in views}) == 1  # no new row
+    for n, view in enumerate(views):
+        shown = json.loads(view.payloads[0] or b"")
+        assert shown == ({"x": 1.0} if n == 0 else {"x": 1.0, "n": n - 1})
+        for value in range(5):
+            assert view.mask(where("n", value)).tolist() == [n == value + 1, 0]
+        assert view.mask(where("x", 2.0)).tolist() == [0, 1]
+
+
+def test_items_keep_rows_places_and_vectors(make: Make) -> None:
+    stored = make(transform=ix.Transform(power=2.0))
+    put(stored, {"a": 1, "b": 2, "c": 3})
+    view = stored.memory.view
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored.memory.backend, "encode", None)  # nothing is hashed
+        assert stored.change_payloads(change({"y": 1}), ["c", "nobody", "a", "c"]) == 2
+        assert stored.change_payloads(change({"z": 1}), where("y", 1)) == 2
+    after = stored.memory.view
+    assert after.sequences.tolist() == view.sequences.tolist()
+    assert after.state is view.state
+    assert payloads(stored) == {
+        "a": {"x": 1.0, "y": 1, "z": 1},
+        "b": {"x": 2.0},
+        "c": {"x": 3.0, "y": 1, "z": 1},
+    }
+    assert held(stored)["a"][0] == vector(1)
+
+
+def test_writes_of_one_commit_follow_each_other(
+    stored: ix.StoredCollection, tmp_path: Path
+) -> None:
+    """Each sees what the ones before it have planned, before any of it is in memory."""
+    put(stored, {"a": 1})
+    results = together(
+        stored.writer,
+        lambda: stored.change_payloads(change({"p": 1}), ["a"]),
+        lambda: stored.change_payloads(change({"q": 2}), ["a", "b"]),
+        lambda: put(stored, {"b": 2}),
+        lambda: stored.change_payloads(change({"p": 3}), ["b"]),
+        lambda: stored.delete(["a"]),
+        lambda: stored.change_payloads(change({"p": 4}), ["a"]),
+        lambda: put(stored, {"a": 5}),
+        lambda: stored.change_payloads(change({"p": 5}), ["a"]),
+        lambda: stored.change_payloads(change({"q": 6}), where("p", 5)),
+    )
+    assert [each for each in results if isinstance(each, int)] == [1, 1, 1, 1, 0, 1, 1]
+    assert payloads(stored) == {"b": {"x": 2.0, "p": 3}, "a": {"x": 5.0, "p": 5, "q": 6}}
+    assert reopened(stored, tmp_path) == held(stored)
+    assert stored.writer.commits <= 4  # the first of all, those together, the filter's
+
+
+def test_a_payload_that_grows_too_long_is_refused_with_all_of_its_write(
+    stored: ix.StoredCollection,
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    stored.change_payloads(change({"long": "x" * 50}), ["b"])
+    before = held(stored)
+    short = replace(change({"more": "y" * 20}), max_bytes=60)
+    for chosen in (["a", "b"], where("long", "x" * 50)):
+        with pytest.raises(ix.InvalidPayload, match=r"at most 60 bytes of JSON, got .* item 'b'"):
+            stored.change_payloads(short, chosen)
+        assert held(stored) == before
+    assert stored.change_payloads(short, ["a"]) == 1
+
+
+def test_nothing_to_merge_is_refused() -> None:
+    with pytest.raises(ix.InvalidParameter, match="object to merge"):
+        change(None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "merged"),
+    [
+        (None, {"a": 1}, {"a": 1}),
+        ({}, {}, {}),
+        ({"a": {"b": 1}}, {"a": {"c": 2}}, {"a": {"c": 2}}),
+        ({"a": 1, "b": [2**70]}, {"a": None}, {"a": None, "b": [2**70]}),
+        ({"a": 0.1, "é": "日本"}, {"b": -(10**20)}, {"a": 0.1, "é": "日本", "b": -(10**20)}),
+    ],
+)
+def test_top_level_keys_are_merged(
+    stored: ix.StoredCollection, old: Payload, new: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    put(stored, {"a": 1})
+    stored.change_payloads(change(old, merge=False), ["a"])
+    stored.change_payloads(change(new), ["a"])
+    assert payloads(stored)["a"] == merged
+
+
+def test_many_payloads_change_in_one_commit(stored: ix.StoredCollection, tmp_path: Path) -> None:
+    """Of rows in statements of every size that is kept."""
+    ids = [f"i{n}" for n in range(600)]
+    stored.put(batch(stored, ids, [1.0] * 600))
+    commits = stored.writer.commits
+    assert stored.change_payloads(change({"y": 1}), where("x", 1.0)) == 600
+    assert stored.writer.commits == commits + 1
+    assert {*map(json.dumps, payloads(stored).values())} == {'{"x": 1.0, "y": 1}'}
+    assert reopened(stored, tmp_path) == held(stored)
+
+
+def test_a_damaged_row_is_not_made_whole_by_a_new_payload(
+    stored: ix.StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    other = connect(tmp_path / "things.sqlite")
+    other.execute("UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'a'")
+    other.close()
+    with pytest.raises(ix.DamagedFile, match="not what was written"):
+        stored.change_payloads(change({"y": 1}), ["a"])

@@ -1,0 +1,119 @@
+"""Payloads of stored items, changed without their vectors."""
+
+import pytest
+
+from tests.support.service.client import Client, Json, assert_problem
+
+pytestmark = pytest.mark.served(front="few", cluster="all")
+
+URL = "/v1/collections/things"
+ITEMS = f"{URL}/items"
+
+
+@pytest.fixture
+def things(client: Client) -> Client:
+    """Return a client of a collection of three items."""
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    items = [
+        {
+            "id": item_id,
+            "vector": [number + 1, -1],
+            "payload": {"n": number, "even": not number % 2},
+        }
+        for number, item_id in enumerate(["a", "b/c", "c"])
+    ]
+    assert client.put(ITEMS, json={"items": items}).status_code == 200
+    return client
+
+
+def where(key: str, value: object) -> Json:
+    return {"must": [{"key": key, "match": {"value": value}}]}
+
+
+def payload_of(client: Client, item_id: str) -> Json:
+    return client.get(f"{ITEMS}/{item_id}").json()["payload"]
+
+
+def changed(client: Client, path: str, body: Json) -> int:
+    answer = client.request("PATCH", f"{ITEMS}{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    assert [*answer.json()] == ["updated"]
+    return int(answer.json()["updated"])
+
+
+def test_a_payload_is_merged_replaced_and_removed(things: Client) -> None:
+    assert changed(things, "/b%2Fc", {"payload": {"n": None, "label": "x"}}) == 1
+    assert payload_of(things, "b%2Fc") == {"n": None, "even": False, "label": "x"}
+    assert changed(things, "/a", {"payload": {"label": "x"}, "merge": False}) == 1
+    assert payload_of(things, "a") == {"label": "x"}
+    found = things.post(f"{URL}/query", json={"id": "c", "filter": where("label", "x")}).json()
+    assert {hit["id"]: hit["payload"] for hit in found["hits"]} == {
+        "a": {"label": "x"},
+        "b/c": {"n": None, "even": False, "label": "x"},
+    }
+    assert changed(things, "/a", {"payload": None, "merge": False}) == 1
+    assert payload_of(things, "a") is None
+    assert changed(things, "/a", {"payload": {"again": 1}}) == 1
+    shown = things.get(ITEMS, params={"with_vector": True}).json()["items"]
+    vectors = {each["id"]: each["vector"] for each in shown}
+    assert vectors == {"a": [1, -1], "b/c": [2, -1], "c": [3, -1]}
+
+
+def test_payloads_change_by_a_filter_and_by_ids(things: Client) -> None:
+    assert changed(things, "", {"filter": where("even", True), "payload": {"even": "yes"}}) == 2
+    assert changed(things, "", {"filter": where("even", True), "payload": {"x": 1}}) == 0
+    assert changed(things, "", {"ids": ["c", "nobody", "c"], "payload": {"x": 1}}) == 1
+    assert payload_of(things, "a") == {"n": 0, "even": "yes"}
+    assert payload_of(things, "c") == {"n": 2, "even": "yes", "x": 1}
+    assert changed(things, "", {"ids": [], "payload": {}}) == 0
+
+
+def test_changes_of_other_keys_at_once_lose_none(things: Client) -> None:
+    asked: list[tuple[str, Json]] = [
+        (ITEMS, {"filter": where("n", 0), "payload": {f"k{number}": number}})
+        if number % 10 == 0
+        else (f"{ITEMS}/a", {"payload": {f"k{number}": number}})
+        for number in range(80)
+    ]
+    for answer in things.at_once("PATCH", asked):
+        assert answer.json() == {"updated": 1}, answer.text
+    expected = {f"k{number}": number for number in range(80)}
+    assert payload_of(things, "a") == {"n": 0, "even": True, **expected}
+
+
+def test_bad_changes_are_refused(things: Client) -> None:
+    before = things.get(ITEMS).text
+    fine: Json = {"payload": {"x": 1}}
+    assert_problem(things.request("PATCH", f"{ITEMS}/nobody", json=fine), 404, "item_not_found")
+    assert_problem(
+        things.request("PATCH", "/v1/collections/nothing/items/a", json=fine),
+        404,
+        "collection_not_found",
+    )
+    wrong: list[tuple[str, Json, str, str]] = [
+        ("/a", {}, "invalid_payload", "payload"),
+        ("/a", {"payload": None}, "invalid_parameter", "merge"),
+        ("/a", {"payload": [1]}, "invalid_payload", "payload"),
+        ("/a", {"payload": {}, "merge": "yes"}, "invalid_parameter", "merge"),
+        ("/a", {"payload": {}, "ids": ["a"]}, "invalid_id", "ids"),
+        ("", fine, "invalid_parameter", "neither"),
+        ("", {**fine, "ids": ["a"], "filter": where("n", 1)}, "invalid_parameter", "both"),
+        ("", {**fine, "filter": {}}, "invalid_filter", "condition"),
+        ("", {**fine, "filter": {"must": []}}, "invalid_filter", "condition"),
+        ("", {**fine, "filter": {"most": []}}, "invalid_filter", "most"),
+    ]
+    for path, body, code, word in wrong:
+        answer = things.request("PATCH", f"{ITEMS}{path}", json=body)
+        assert_problem(answer, 422, code)
+        assert word in answer.json()["detail"], answer.text
+    assert things.get(ITEMS).text == before
+
+
+def test_a_payload_that_gets_too_long_is_refused(things: Client) -> None:
+    half = "x" * 600_000
+    assert changed(things, "/a", {"payload": {"one": half}}) == 1
+    for path, more in (("/a", {}), ("", {"ids": ["c", "a"]}), ("", {"filter": where("n", 0)})):
+        answer = things.request("PATCH", f"{ITEMS}{path}", json={"payload": {"two": half}, **more})
+        assert_problem(answer, 422, "invalid_payload")
+        assert "'a'" in answer.json()["detail"]
+    assert payload_of(things, "c") == {"n": 2, "even": True}
