@@ -182,6 +182,9 @@ class CollectionProtocol(Protocol):
     ) -> ix.Page:
         """Return items in the order in which they were put."""
 
+    def hints(self, where: ix.Filter) -> list[str]:
+        """Return which keys and values of a filter no item has, where no item passes it."""
+
     def find(self, text: str, limit: int) -> ix.Page:
         """Return items by their ids' beginning, then by what ids and payloads contain."""
 

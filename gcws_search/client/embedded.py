@@ -317,11 +317,12 @@ class EmbeddedCollection:
                 found.ids, found.scores, found.payloads or (), strict=True
             )
         ]
+        hints = () if hits or condition is None else self.index.hints(condition)
         if not explain or found.explanation is None:
-            return Hits(hits)
+            return Hits(hits, hints=hints)
         cost = found.explanation._replace(seconds=seconds)._asdict()
         del cost["measured_recall"]  # of audits, which a server makes
-        return Hits(hits, cost)
+        return Hits(hits, cost, hints)
 
     def query_many(
         self,

@@ -286,7 +286,7 @@ def json_vector(vector: Any) -> Any:
 def query_hits(found: dict[str, Any]) -> Hits:
     """Return the hits of one query, by the answer of the route ``query``."""
     hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
-    return Hits(hits, found.get("explain"))
+    return Hits(hits, found.get("explain"), found.get("hints", ()))
 
 
 def comparison_of(found: dict[str, Any]) -> Compared:

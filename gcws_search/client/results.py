@@ -44,10 +44,13 @@ class Hits(Sequence[Hit]):
     ----------
     explanation : dict or None
         What the query cost: method, candidates, scored, expected_recall and more.
+    hints : list of str
+        Where no item passes the filter: which of its keys and values no item has.
     """
 
     hits: list[Hit]
     explanation: Mapping[str, Any] | None = None
+    hints: Sequence[str] = ()
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -99,7 +102,7 @@ class Hits(Sequence[Hit]):
     def rescore(self, change: Callable[[Any], Any]) -> Hits:
         """Return the hits with their scores changed."""
         hits = [hit._replace(score=change(hit.score)) for hit in self.hits]
-        return Hits(hits, self.explanation)
+        return Hits(hits, self.explanation, self.hints)
 
     def __repr__(self) -> str:
         """Return the hits in one line."""

@@ -104,6 +104,8 @@ def query(
         )
     rows = [hit._asdict() for hit in hits]
     explained = {"explain": dict(hits.explanation)} if hits.explanation else {}
+    for each in hits.hints:
+        report(each)
     if tell(as_json, {"hits": rows} | explained):
         return
     print_table(rows, ["id", "score", "payload"])

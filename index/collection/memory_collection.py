@@ -29,6 +29,7 @@ from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.find import FoundRows, find_rows
 from gcws_search.index.collection.groups import group_rows
+from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -435,6 +436,11 @@ class MemoryCollection:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         view = self.view
         return view, find_rows(view, text, limit, self.policies.find_seconds)
+
+    def hints(self, where: Filter) -> list[str]:
+        """Return what may be wrong with a filter where no item passes it; see `hints_of`."""
+        view = self.view
+        return [] if not view.count or self.mask(view, where).any() else hints_of(view, where)
 
     def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
         """Return what a search sees; only costs of sparse rows need a sample of the live ones."""

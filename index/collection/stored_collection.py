@@ -426,6 +426,10 @@ class StoredCollection:
         next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
         return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
 
+    def hints(self, where: Filter) -> list[str]:
+        """Return which keys and values of a filter no item has, where no item passes it."""
+        return self.memory.hints(where)
+
     def find(self, text: str, limit: int = 20) -> Page:
         """Return items that a text finds, without vectors; raises as `MemoryCollection.find`.
 

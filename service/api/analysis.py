@@ -14,7 +14,7 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import SHARE, Score
+from gcws_search.service.api.query import SHARE, Score, hints_json
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
@@ -328,16 +328,18 @@ async def groups(
     where = requests.condition(body.filter, service.settings)
     stop, began = threading.Event(), time.monotonic()
 
-    def work() -> list[ix.Group]:
-        return collection.groups(params, where, stop)
+    def work() -> tuple[list[ix.Group], dict[str, list[str]]]:
+        found = collection.groups(params, where, stop)
+        return found, {} if found else hints_json(where, collection.hints)
 
-    found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    run = service.workers.joins.run_while_awaited
+    found, hints = await run(work, stop, request.is_disconnected)
     seconds = time.monotonic() - began
-    return StreamingResponse(_group_lines(found, seconds, body.score), media_type=NDJSON)
+    return StreamingResponse(_group_lines(found, seconds, body.score, hints), media_type=NDJSON)
 
 
 async def _group_lines(
-    found: list[ix.Group], seconds: float, kind: ix.ScoreKind
+    found: list[ix.Group], seconds: float, kind: ix.ScoreKind, hints: dict[str, list[str]]
 ) -> AsyncIterator[bytes]:
     items = 0
     for group in found:
@@ -356,7 +358,8 @@ async def _group_lines(
             )
             + b"\n"
         )
-    yield json_bytes({"groups": len(found), "items": items, "seconds": seconds}) + b"\n"
+    last = {"groups": len(found), "items": items, "seconds": seconds, **hints}
+    yield json_bytes(last) + b"\n"
 
 
 async def _lines(found: list[tuple[str, str, float]], kind: ix.ScoreKind) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.query import SHARE
+from gcws_search.service.api.query import SHARE, hints_json
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
@@ -269,7 +269,9 @@ async def page_items(
             shown += [_item(item, with_vector=params.with_vector) for item in page.items]
             cursor = page.next_cursor
             if cursor is None or len(shown) == params.limit:
-                return JsonResponse({"items": shown, "next_cursor": cursor})
+                is_first = params.cursor is None and not shown
+                more = hints_json(where, collection.hints) if is_first else {}
+                return JsonResponse({"items": shown, "next_cursor": cursor, **more})
 
     return await service.workers.searches.run(work)
 

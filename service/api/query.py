@@ -72,6 +72,10 @@ _FIRST_DEPTH: Final = 100
 _GROWTH: Final = 10
 _PAGE: Final = 10
 """Hits of a page: a deep search may miss as many hits in all as a search for one page."""
+_MAX_HINTED: Final = 8
+"""Filters of one batch that hints are given on."""
+Hint: TypeAlias = Callable[[ix.Filter], list[str]]
+"""Returns what may be wrong with a filter that no item passes."""
 _Bad: TypeAlias = dict[int, ix.InvalidInput]
 """What is wrong with queries that are left out, by their numbers."""
 
@@ -400,8 +404,26 @@ async def query_packed(
     return await _answer_one(service, collection, asked)
 
 
-def query_json(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
-    """Return one query's answer, ready to be written as JSON."""
+def hinter(collection: CollectionProtocol) -> Hint:
+    """Return what gives hints on the filters of one answer, the first of them."""
+    known: dict[ix.Filter, list[str]] = {}
+
+    def hint(where: ix.Filter) -> list[str]:
+        if where not in known and len(known) < _MAX_HINTED:
+            known[where] = collection.hints(where)
+        return known.get(where, [])
+
+    return hint
+
+
+def hints_json(where: ix.Filter | None, hint: Hint) -> dict[str, list[str]]:
+    """Return the part of an answer that says why a filter lets nothing pass, if it can."""
+    hints = [] if where is None else hint(where)
+    return {"hints": hints} if hints else {}
+
+
+def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[str, Any]:
+    """Return one query's answer, ready to be written as JSON; it may read payloads."""
     hits: list[dict[str, Any]]
     scores = found.scores
     if asked.score != "gmm":
@@ -423,22 +445,24 @@ def query_json(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
     if found.vectors is not None:
         for hit, vector in zip(hits, found.vectors, strict=True):
             hit["vector"] = vector_json(vector)
-    shards = {} if found.shards is None else {"shards": found.shards._asdict()}
+    more: dict[str, Any] = {} if found.shards is None else {"shards": found.shards._asdict()}
+    if not hits:
+        more |= hints_json(asked.where, hint)
     if not asked.explain or found.explanation is None:
-        return {"hits": hits, **shards}
+        return {"hits": hits, **more}
     explained = found.explanation._asdict()
     if asked.unknown_names:
         explained["unknown_names"] = asked.unknown_names
     if found.explanation.measured_recall is None:
         del explained["measured_recall"]
-    return {"hits": hits, "explain": explained, **shards}
+    return {"hits": hits, "explain": explained, **more}
 
 
 async def _answer_one(
     service: Service, collection: CollectionProtocol, asked: QueryRequest
 ) -> Response:
     def show(found: Sequence[ix.QueryResult]) -> Response:
-        return JsonResponse(query_json(asked, found[0]))
+        return JsonResponse(query_json(asked, found[0], collection.hints))
 
     try:
         if asked.offset:
@@ -452,8 +476,13 @@ async def _answer_one(
 async def count_items(service: ServiceOf, collection: CollectionOf, body: CountBody) -> Response:
     """Count the items that pass a filter, exactly."""
     where = requests.condition(body.filter, service.settings)
-    count = await service.workers.searches.run(collection.count, where)
-    return JsonResponse({"count": count})
+
+    def work() -> Response:
+        count = collection.count(where)
+        more = {} if count else hints_json(where, collection.hints)
+        return JsonResponse({"count": count, **more})
+
+    return await service.workers.searches.run(work)
 
 
 @router.post("/query/batch", responses=shows("BatchAnswer"), openapi_extra=_bodies(BatchBody))
@@ -492,8 +521,9 @@ async def query_batch(
     try:
         asked, bad = await service.workers.batches.run(read)
         if not asked:
-            return _answers(asked, bad, [])
-        return await search_batch(service, collection, asked, partial(_answers, asked, bad))
+            return _answers(asked, bad, collection, [])
+        show = partial(_answers, asked, bad, collection)
+        return await search_batch(service, collection, asked, show)
     except ix.InvalidVector as error:
         if not error.loc or error.loc[0] == "queries":  # of no query, or named already
             raise
@@ -598,12 +628,18 @@ def _query_of_vectors(
     ]
 
 
-def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryResult]) -> Response:
+def _answers(
+    asked: Sequence[QueryRequest],
+    bad: _Bad,
+    collection: CollectionProtocol,
+    found: Sequence[ix.QueryResult],
+) -> Response:
     """Return the answers to a batch, whose vectors may all be of one request."""
+    hint = hinter(collection)
     each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
     # As text at once: objects take six times the memory.
     good = (
-        orjson.Fragment(json_bytes(query_json(one, hits)))
+        orjson.Fragment(json_bytes(query_json(one, hits, hint)))
         for one, hits in zip(each, found, strict=True)
     )
     shown = [
@@ -779,7 +815,7 @@ async def answer_page(
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
-        answer = query_json(asked, whole)
+        answer = query_json(asked, whole, collection.hints)
         if len(behind) > limit:
             seen = position.seen + limit
             answer["cursor"] = _Position(mark, seen, -shown[-1][0], shown[-1][1]).text()

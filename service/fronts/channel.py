@@ -18,7 +18,7 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
-from gcws_search.service.api.query import QueryBody, query_json, query_of, search_page
+from gcws_search.service.api.query import QueryBody, hinter, query_json, query_of, search_page
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
 from gcws_search.service.messages import decode_parts, encode_parts
@@ -205,7 +205,8 @@ class Owner:
         asked = query_of(_body(options), self.service.settings)._replace(vectors=rows)
 
         def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
-            return [json_bytes(query_json(asked, each)) for each in found]
+            hint = hinter(collection)
+            return [json_bytes(query_json(asked, each, hint)) for each in found]
 
         if asked.offset:
             return await search_page(self.service, collection, asked, show)

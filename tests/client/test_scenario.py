@@ -217,6 +217,15 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
         items.query(query, score="ruzicka")
 
 
+def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})
+    hits = items.query(COFFEES["kenya"], where={"raost": "dark"})
+    assert hits.hints == ["no item has the key 'raost'; did you mean 'roast'?"]
+    assert not hits
+    assert not items.query(COFFEES["kenya"], where={"roast": "dark"}).hints
+
+
 def test_items_are_found_by_a_text(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ["s", "a B", 'x "y"', "é"]})

@@ -97,6 +97,13 @@ def test_items_are_found_by_a_text(coffees: gcws_search.Collection, call: Call) 
     call("find", "coffees", code=2)
 
 
+def test_hints_on_a_filter_are_printed(coffees: gcws_search.Collection, call: Call) -> None:
+    assert len(coffees) == 3
+    done = call("query", "coffees", "--id", "kenya", "--where", '{"roast": "drak"}', "--json")
+    assert json.loads(done.stdout) == {"hits": []}
+    assert "no item has 'drak' under 'roast'; did you mean 'dark'?" in done.stderr
+
+
 def test_a_search_whose_time_was_over_says_so(coffees: gcws_search.Collection, call: Call) -> None:
     described = json.dumps(coffees.describe()).encode()
     page = b'{"items": [{"id": "a", "payload": null}], "next_cursor": null, "complete": false}'

@@ -1,0 +1,110 @@
+"""What may be wrong with a filter that no item passes: keys and values that no item has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Iterator
+from difflib import get_close_matches
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from gcws_search.index.collection.items import View
+from gcws_search.index.payload import LONG_NUMBER, Filter, Match, Prefix, Presence, Range, untag
+
+_MAX_HINTS: Final = 5
+_MAX_WORDS: Final = 4096
+"""Keys, or values of a key, among which a similar one is looked for."""
+_SAMPLE: Final = 4096
+_SAMPLE_BYTES: Final = 1 << 22
+"""Payloads whose keys are read, and their bytes."""
+_MAX_LENGTH: Final = 64
+"""Characters of a word that is compared with others."""
+
+
+def hints_of(view: View, where: Filter) -> list[str]:
+    """Return a sentence for each key and value of a filter that no item has, the first five."""
+    hints: dict[str, None] = {}
+    keys: list[str] | None = None
+    for condition in _conditions(where):
+        key = condition.key
+        if not _has_key(view, condition):
+            keys = _keys(view) if keys is None else keys
+            hints[f"no item has the key {_shown(key)}{_similar(key, keys)}"] = None
+        elif isinstance(condition, Match):
+            column = view.columns.column(key, len(view))
+            codes = np.unique(column.codes[view.alive[column.rows] == 1])
+            live = dict.fromkeys(map(column.values.__getitem__, codes.tolist()))
+            for value in condition.values:
+                if value not in live:
+                    near = _similar(untag(value), map(untag, live))
+                    hints[f"no item has {_shown(untag(value))} under {_shown(key)}{near}"] = None
+                if len(hints) >= _MAX_HINTS:
+                    break
+        if len(hints) >= _MAX_HINTS:
+            break
+    return [*hints][:_MAX_HINTS]
+
+
+def _has_key(view: View, condition: Match | Prefix | Presence | Range) -> bool:
+    """Return whether an item has the key of a condition; columns that it used come first."""
+    key, n = condition.key, len(view)
+    if not isinstance(condition, Presence) and view.alive[view.columns.column(key, n).rows].any():
+        return True
+    return bool((Presence(key, "exists", True).mask(view.columns, n) & view.alive).any())
+
+
+def _conditions(where: Filter) -> Iterator[Match | Prefix | Presence | Range]:
+    """Yield the conditions that let nothing pass where no item has their key."""
+    for each in (*where.must, *where.should):
+        if isinstance(each, Filter):
+            yield from _conditions(each)
+        elif not isinstance(each, Presence) or each.wanted:
+            yield each
+
+
+def _keys(view: View) -> list[str]:
+    """Return keys of payloads, of a sample where there are many; nested ones joined by dots."""
+    found: dict[str, None] = {}
+    bytes_ = 0
+    rows = np.flatnonzero(view.alive)
+    for row in rows[:: max(1, len(rows) // _SAMPLE)].tolist():
+        payload = view.payloads[row]
+        if payload is not None:
+            document = (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
+            found |= dict.fromkeys(_paths(document, ""))
+            bytes_ += len(payload)
+        if bytes_ > _SAMPLE_BYTES or len(found) > _MAX_WORDS:
+            break
+    return [*found]
+
+
+def _paths(document: Any, before: str) -> Iterator[str]:  # noqa: ANN401 (JSON)
+    if isinstance(document, list):
+        for each in document:
+            yield from _paths(each, before)
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield f"{before}{key}"
+            yield from _paths(value, f"{before}{key}.")
+
+
+def _similar(wanted: Hashable, known: Iterable[Hashable]) -> str:
+    """Return a question for the most similar word, in any case; nothing where none is similar."""
+    words: dict[str, Hashable] = {}
+    for each in known:
+        if len(word := str(each).casefold()) <= _MAX_LENGTH:
+            words.setdefault(word, each)
+        if len(words) >= _MAX_WORDS:
+            break
+    text = str(wanted).casefold()
+    found = get_close_matches(text, words, 1) if len(text) <= _MAX_LENGTH else []
+    return f"; did you mean {_shown(words[found[0]])}?" if found else ""
+
+
+def _shown(value: Hashable) -> str:
+    """Return a value as JSON has it, a text in single quotes and not too long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MAX_LENGTH else value[:_MAX_LENGTH] + "…")
+    return json.dumps(value)
