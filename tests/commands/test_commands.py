@@ -119,7 +119,8 @@ def test_pairs_are_listed_and_written(
     items = server.collection("plants", dim=2)
     items.add([[1, 2], [1, 2], [-3, 1], [-3, 1.1], [9, 0], [1, 2]], ids=list("abcdef"))
     words = ("pairs", "plants", "--min-score", "0.8", "--recall", "1")
-    expected = [pair._asdict() for pair in items.pairs(min_score=0.8, recall=1)]
+    pairs = items.pairs(min_score=0.8, recall=1)
+    expected = [{"a": each.a, "b": each.b, "score": each.score} for each in pairs]
     assert len(expected) == 4
     assert json.loads(call(*words, "--json").stdout) == {"pairs": expected}
     assert call(*words).stdout.splitlines()[-1] == "4 pairs"
