@@ -14,6 +14,7 @@ folder KERNELS, the build finds there what `compile_kernels` compiles for this m
 What this cannot show: that the base image has what the commands need, and the layers themselves.
 """
 
+import json
 import os
 import re
 import shutil
@@ -26,8 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import httpx
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from tests.support.documents.dockerfile import Instruction, instructions
 from tests.support.long_runs import tell
@@ -227,10 +228,14 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
 
 def request(port: int, method: str, path: str, body: object) -> Any:  # noqa: ANN401
     """Send one request; return the JSON of a success, leave the program at anything else."""
-    answer = httpx.request(method, f"http://{HOST}:{port}{path}", json=body, timeout=10)
-    if answer.is_error:
-        raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
-    return answer.json()
+    headers = {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    asked = Request(f"http://{HOST}:{port}{path}", data, headers, method=method)
+    try:
+        with urlopen(asked, timeout=10) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        raise SystemExit(f"{method} {path}: {error.code} {error.read().decode()}") from None
 
 
 def check_kernels(image: Image) -> None:

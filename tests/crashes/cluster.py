@@ -253,13 +253,17 @@ class ClusterTrial:
         kill_server(servers.standby, self._how())
         gone = time.monotonic()
         self.load.go_on("base")
+        self._expect_no_write_since(gone)
         if self.kills["standby"] % _REFUSED == 0:
             self.load.fail("put", 0)
-        alone = self.load.acknowledged_since(gone)
-        expect(not alone, "acknowledged on one machine alone", alone)
+        self._expect_no_write_since(gone)
         began = time.monotonic()
         servers.standby.start()
         self._note_writes("the standby's return", began, gone=gone)
+
+    def _expect_no_write_since(self, gone: float) -> None:
+        alone = self.load.acknowledged_since(gone)
+        expect(not alone, "acknowledged on one machine alone", alone)
 
     def _kill_promotion(self) -> None:
         servers = self.servers
