@@ -62,7 +62,7 @@ compile_kernels()
 
 def pip(*arguments: str | Path) -> str:
     """Run pip of this interpreter without a network, and return what it says."""
-    return run_python("-m", "pip", *arguments).stdout
+    return run_python("-m", "pip", *arguments, PYTHONPATH="").stdout  # else it finds the checkout
 
 
 def wheel_of(project: Path, folder: Path) -> Path:
