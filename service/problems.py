@@ -287,7 +287,14 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
             return place, _unknown(str(name), _fields_at(tuple(outer), model))
         case "missing":
             return loc, "expected a value, got none"
-        case "not_finite" | "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
+        case (
+            "not_finite"
+            | "invalid_id"
+            | "invalid_base64"
+            | "invalid_range"
+            | "unknown_kind"
+            | "unknown_score"
+        ):
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
     return loc, f"expected {expected}, got {brief_text(entry.get('input'))}"
@@ -311,6 +318,10 @@ def _range(entry: Any) -> str:  # noqa: ANN401
             return f"at least {context['ge']}"
         case "less_than_equal":
             return f"at most {context['le']}"
+        case "string_too_short":
+            return f"at least {context['min_length']} characters"
+        case "string_too_long":
+            return f"at most {context['max_length']} characters"
     return f"a valid value ({entry['msg']})"
 
 

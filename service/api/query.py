@@ -118,7 +118,9 @@ def _known_score(word: object) -> object:
         return ix.check_score(word)
     except ix.InvalidParameter as error:
         words = {"expected": error.expected, "got": error.got}
-        raise PydanticCustomError("score", "expected {expected}, got {got}", words) from None
+        raise PydanticCustomError(
+            "unknown_score", "expected {expected}, got {got}", words
+        ) from None
 
 
 Score = Annotated[
@@ -211,10 +213,11 @@ class QueryBody(SearchOptions, Body):
     vector: VectorBody | None = Field(
         default=None, description="The vector to search for; instead of `id`."
     )
-    cursor: Literal[True] | Annotated[str, Field(min_length=1, max_length=2048)] | None = Field(
+    cursor: bool | str | None = Field(
         default=None,
-        description="`true` asks for the first page of a ranking; the `cursor` of an answer, sent "
-        "with the same query, for the page behind it. Of one query, without `offset`.",
+        description="`true` asks for the first page of a ranking, `false` for no pages; the "
+        "`cursor` of an answer, sent with the same query, for the page behind it. Of one query, "
+        "without `offset`. Pages reach as far as `max_limit` hits.",
     )
     id: Id | None = Field(
         default=None, description="Searches around this stored item, which is left out of the hits."
@@ -374,7 +377,7 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
     if body.consistency == "strict" and reads_names(body):
         await service.workers.searches.run(collection.load_names)
     asked = request_of(body, collection, service.settings)
-    if body.cursor is not None:
+    if body.cursor not in (None, False):
         return await answer_page(service, collection, asked, body.cursor)
     return await _answer_one(service, collection, asked)
 
@@ -540,7 +543,7 @@ def _read_json(
     bad: _Bad = {}
     for number, one in enumerate(batch.queries):
         try:
-            if one.cursor is not None:
+            if one.cursor not in (None, False):
                 raise ix.InvalidParameter(
                     expected="no cursor in a batch", got="one", loc=("cursor",)
                 )
@@ -776,10 +779,7 @@ class _Position(NamedTuple):
 
 
 async def answer_page(
-    service: Service,
-    collection: CollectionProtocol,
-    asked: QueryRequest,
-    cursor: Literal[True] | str,
+    service: Service, collection: CollectionProtocol, asked: QueryRequest, cursor: bool | str
 ) -> Response:
     """Answer a page of a ranking: the hits behind the last one of the page before.
 
@@ -792,7 +792,7 @@ async def answer_page(
         )
     mark, limit, max_limit = _query_mark(asked), asked.params.limit, service.settings.max_limit
     position = _Position(mark, 0, inf, "")
-    if cursor is not True:
+    if isinstance(cursor, str):
         position = _Position.read(cursor, mark)
     ids_only = asked._replace(with_payload=False, with_vector=False, is_shown=False)
     depth = position.seen + limit + 1  # one more tells whether another page follows
@@ -810,14 +810,21 @@ async def answer_page(
         if len(behind) > limit or len(ranked) < depth or depth == max_limit:
             break
         depth *= _GROWTH
+    is_cut = len(ranked) == max_limit and len(behind) <= limit
+    if is_cut and not behind:
+        raise ix.InvalidParameter(
+            expected=f"a page within the first {max_limit} hits of a ranking",
+            got=f"one behind {position.seen}",
+            loc=("cursor",),
+        )
     shown = behind[:limit]
     page = replace(found, ids=[each for _, each in shown], scores=[-least for least, _ in shown])
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
         answer = query_json(asked, whole, collection.hints)
-        if len(behind) > limit:
-            seen = position.seen + limit
+        if len(behind) > limit or is_cut:
+            seen = position.seen + len(shown)
             answer["cursor"] = _Position(mark, seen, -shown[-1][0], shown[-1][1]).text()
         return JsonResponse(answer)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, Json, Serve, assert_problem
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -79,13 +79,14 @@ def test_a_cursor_belongs_to_its_query(client: Client, rows: np.ndarray) -> None
     asked: Json = {"vector": [2, 3.5, 1], "limit": 5}
     cursor = page(client, True, **asked)["cursor"]
     assert page(client, cursor, **asked | {"limit": 9})["hits"]
+    assert "cursor" not in page(client, False, **asked)
     wrong: list[tuple[Json, str]] = [
         ({"vector": [2, 3.5, 2]}, "cursor"),
         ({"recall": 0.8}, "cursor"),
         ({"filter": {"must": {"key": "n", "range": {"lt": 5}}}}, "cursor"),
         ({"cursor": "bm9uc2Vuc2U="}, "cursor"),
         ({"cursor": "ü"}, "cursor"),
-        ({"cursor": False}, "cursor"),
+        ({"cursor": 7}, "cursor"),
         ({"offset": 5}, "offset"),
     ]
     for more, word in wrong:
@@ -94,3 +95,22 @@ def test_a_cursor_belongs_to_its_query(client: Client, rows: np.ndarray) -> None
         assert word in answer.json()["detail"]
     batch = {"queries": [{**asked, "cursor": True}]}
     assert_problem(client.post(f"{URL}/query/batch", json=batch), 422, "invalid_parameter")
+
+
+def test_pages_say_where_they_end_before_the_ranking(serve: Serve) -> None:
+    """A server that permits 20 hits shows them in pages, and does not pass for having no more."""
+    client = serve(max_limit=20)
+    assert client.put(URL, json={"dim": 1}).status_code == 201
+    items = [{"id": f"i{number:02}", "vector": [number + 1]} for number in range(30)]
+    client.put(f"{URL}/items", json={"items": items})
+    asked: Json = {"vector": [1], "limit": 8, "recall": 1}
+    cursor: Json = True
+    found = list[str]()
+    for expected in (8, 8, 4):
+        answer = page(client, cursor, **asked)
+        assert len(answer["hits"]) == expected
+        found += [hit["id"] for hit in answer["hits"]]
+        cursor = answer["cursor"]
+    assert found == [f"i{number:02}" for number in range(20)]
+    refused = client.post(f"{URL}/query", json=asked | {"cursor": cursor})
+    assert_problem(refused, 422, "invalid_parameter", "first 20 hits")
