@@ -16,6 +16,7 @@ from gcws_search.commands.options import (
     Key,
     Name,
     Url,
+    Yes,
     failures,
     family,
     print_table,
@@ -36,6 +37,12 @@ _PAIR: Final = {"a": "string", "b": "string", "score": "float64"}
 _FORMATS = (".parquet", ".csv", ".ndjson", ".jsonl")
 _SHOWN = 20
 _MEMBERS_SHOWN = 4
+
+
+def _output(columns: str) -> Any:  # typer's
+    return typer.Option(
+        "-o", "--output", help=f"A file to write (.parquet, .csv, .ndjson, .jsonl), {columns}."
+    )
 
 
 @cli.command(
@@ -64,15 +71,7 @@ def groups(
     ] = "first",
     where: Where = None,
     score: Score = "gmm",
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Write the members to a file (.parquet, .csv, .ndjson, .jsonl): "
-            "id, group, representative, score.",
-        ),
-    ] = None,
+    output: Annotated[str | None, _output("members: id, group, representative, score")] = None,
     delete_others: Annotated[
         bool,
         typer.Option("--delete-others", help="Delete all items but the representatives; asks."),
@@ -80,7 +79,7 @@ def groups(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what --delete-others would delete.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
@@ -159,14 +158,7 @@ def pairs(
         float, typer.Option(help="Expected share of these pairs found; 1 finds all.")
     ] = 0.9,
     score: Score = "gmm",
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Write the pairs to a file (.parquet, .csv, .ndjson, .jsonl): a, b, score.",
-        ),
-    ] = None,
+    output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,

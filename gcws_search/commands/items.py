@@ -17,6 +17,7 @@ from gcws_search.commands.options import (
     Power,
     Storage,
     Url,
+    Yes,
     dim_of,
     family,
     server,
@@ -95,7 +96,7 @@ def delete(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many would be deleted.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,

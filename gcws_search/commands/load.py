@@ -26,6 +26,7 @@ from gcws_search.commands.options import (
     Power,
     Storage,
     Url,
+    Yes,
     bar,
     dim_of,
     fail,
@@ -143,7 +144,7 @@ def load(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Create without asking.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,

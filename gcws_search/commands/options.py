@@ -27,6 +27,7 @@ Key = Annotated[
     str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="The server's key.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
 DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
 Normalize = Annotated[

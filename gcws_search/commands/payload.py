@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gcws_search.commands.options import LOCAL, Json, Key, Name, Url, family, server, tell, usage
-from gcws_search.commands.query import filter_from
+from gcws_search.commands.query import Where, filter_from
 from gcws_search.formats.payloads import read_json
 
 cli = family()
@@ -25,9 +25,7 @@ def payload(
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="Change this item; may be repeated.")
     ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
-    ] = None,
+    where: Where = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace payloads, instead of merging keys into them.")
     ] = False,
