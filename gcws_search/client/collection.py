@@ -59,7 +59,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
     put_mode,
 )
-from gcws_search.index.contracts.scores import ScoreKind, check_score, least_gmm, shown_score
+from gcws_search.index.contracts.scores import ScoreKind, check_score, least_gmm
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -320,12 +320,11 @@ class Collection:
         """
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
         kind = check_score(score)
-        show = shown_score(kind, distance=distance)
         local_options = options | {"min_score": least_gmm(kind, min_score)}
         return self._do(
             lambda local: local.query(
                 vector, id, local_options, where, backend, explain=explain
-            ).rescore(show),
+            ).rescore(kind, distance=distance),
             lambda remote: remote.post(
                 "query",
                 options
@@ -337,7 +336,7 @@ class Collection:
                     backend=backend,
                     explain=explain or None,
                 ),
-                lambda found: query_hits(found).rescore(shown_score("gmm", distance=distance)),
+                lambda found: query_hits(found).rescore("gmm", distance=distance),
             ),
         )
 
@@ -364,13 +363,12 @@ class Collection:
         read = partial(rows_of, vectors)
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
         kind = check_score(score)
-        show = shown_score(kind, distance=distance)
         local_options = options | {"min_score": least_gmm(kind, min_score)}
         asked = options | present(backend=backend, score=None if kind == "gmm" else kind)
         return self._do(
             lambda local: local.query_many(
                 read, local_options, where, backend, on_error, with_payload=with_payload
-            ).rescore(show),
+            ).rescore(kind, distance=distance),
             lambda remote: remote.query_many(
                 read,
                 asked,

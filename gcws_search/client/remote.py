@@ -39,7 +39,6 @@ from gcws_search.index.contracts.analysis import (
     SimilarItem,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.contracts.scores import shown_score
 
 if TYPE_CHECKING:
     import httpx
@@ -215,7 +214,7 @@ class RemoteCollection:
             for row, each in enumerate(found)
             if "error" in each
         ]
-        many = hits_of(lists, limit, payloads).rescore(shown_score("gmm", distance=distance))
+        many = hits_of(lists, limit, payloads).rescore("gmm", distance=distance)
         return many.spread(rejected)
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcws_search.index.contracts.analysis import BackendComparison, SimilarItem
+from gcws_search.index.contracts.scores import ScoreKind, shown_score
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,9 +100,13 @@ class Hits(Sequence[Hit]):
             columns[name] = [payload.get(key) for payload in payloads]
         return pd.DataFrame(columns)
 
-    def rescore(self, change: Callable[[Any], Any]) -> Hits:
-        """Return the hits with their scores changed."""
-        hits = [hit._replace(score=change(hit.score)) for hit in self.hits]
+    def rescore(self, kind: ScoreKind, *, distance: bool) -> Hits:
+        """Return the hits with scores of a kind, or distances, in the place of GMMs."""
+        if kind == "gmm" and not distance:
+            return self
+        hits = [
+            hit._replace(score=shown_score(kind, hit.score, distance=distance)) for hit in self.hits
+        ]
         return Hits(hits, self.explanation, self.hints)
 
     def __repr__(self) -> str:
@@ -141,9 +146,9 @@ class ManyHits:
         left_out = f", {len(self.rejected)} rejected" if self.rejected else ""
         return "ManyHits({} queries × {} hits".format(*self.ids.shape) + f"{left_out})"
 
-    def rescore(self, change: Callable[[Any], Any]) -> ManyHits:
-        """Return the hits with their scores changed."""
-        return replace(self, scores=change(self.scores))
+    def rescore(self, kind: ScoreKind, *, distance: bool) -> ManyHits:
+        """Return the hits with scores of a kind, or distances, in the place of GMMs."""
+        return replace(self, scores=shown_score(kind, self.scores, distance=distance))
 
     def spread(self, rejected: Sequence[Rejected]) -> ManyHits:
         """Return the hits with empty rows where queries were left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import nextafter
 from typing import Any, Final, Literal, get_args
 
@@ -10,6 +9,7 @@ from gcws_search.index.contracts.errors import InvalidParameter
 
 ScoreKind = Literal["gmm", "bray_curtis"]
 """The GMM J; and 1 less the Bray-Curtis dissimilarity, 2 J / (1 + J)."""
+SCORE_KINDS: Final[tuple[ScoreKind, ...]] = get_args(ScoreKind)
 
 OTHER_NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(
@@ -25,11 +25,10 @@ OTHER_NAMES: Final[dict[str, str]] = {
 
 def check_score(word: object) -> ScoreKind:
     """Return a kind of score; InvalidParameter tells what another field's name for one is here."""
-    for kind in get_args(ScoreKind):
+    for kind in SCORE_KINDS:
         if word == kind:
-            found: ScoreKind = kind
-            return found
-    expected = " or ".join(map(repr, get_args(ScoreKind)))
+            return kind
+    expected = " or ".join(map(repr, SCORE_KINDS))
     plain = str(word).lower().replace(" ", "_").replace("-", "_")
     if plain in OTHER_NAMES:
         expected += f"; {word} is {OTHER_NAMES[plain]}"
@@ -41,11 +40,9 @@ def score_of(kind: ScoreKind, gmm: Any) -> Any:  # noqa: ANN401 (a number, or an
     return gmm if kind == "gmm" else 2.0 * gmm / (1.0 + gmm)
 
 
-def shown_score(kind: ScoreKind, *, distance: bool) -> Callable[[Any], Any]:
-    """Return what makes a score of a kind, or its distance, of a GMM or an array of them."""
-    if distance:
-        return lambda gmm: 1.0 - score_of(kind, gmm)
-    return lambda gmm: score_of(kind, gmm)
+def shown_score(kind: ScoreKind, gmm: Any, *, distance: bool) -> Any:  # noqa: ANN401
+    """Return the score of a kind, or its distance, of a GMM or an array of them."""
+    return 1.0 - score_of(kind, gmm) if distance else score_of(kind, gmm)
 
 
 def least_gmm(kind: ScoreKind, least: float) -> float:
