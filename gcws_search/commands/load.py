@@ -99,6 +99,13 @@ def load(
             help="What a missing number becomes: an error, its row left out, 0, the mean."
         ),
     ] = "error",
+    zero_based: Annotated[
+        bool | None,
+        typer.Option(
+            "--zero-based/--one-based",
+            help="Where coordinates of svmlight count from; guessed unless given.",
+        ),
+    ] = None,
     dim: Annotated[str | None, DIM] = None,
     normalize: Normalize = None,
     power: Power = None,
@@ -171,6 +178,7 @@ def load(
         id_start=id_start,
         lenient=on_error == "skip",
         missing=missing,
+        zero_based=zero_based,
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
@@ -282,7 +290,8 @@ class _Load:
 
         choices = first.choices
         for number, file in enumerate(inputs):
-            source = first if number == 0 else source_of(file, choices)
+            settled = first.settled if file.format == first.file.format else {}
+            source = first if number == 0 else source_of(file, replace(choices, **settled))
             total = source.rows if source.rows is not None else file.size_bytes
             with bar(file.name, total) as progress:
                 if source.rows is None:

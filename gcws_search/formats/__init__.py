@@ -11,8 +11,10 @@ Of files:
 
 - `files`: compressed or not, text in any encoding, standard input; the table of formats
 - `sources`: a file as items, a batch at a time; missing numbers
-- `arrays`: `.npy`, `.npz` and svmlight
+- `arrays`: `.npy` and `.npz`
 - `lines`: lines of JSON
 - `delimited`: CSV and its like
 - `arrow_files`: Parquet and Arrow
+- `records`: records of a file as items; lines with their numbers
+- `svmlight`: lines of a label and coordinates
 """

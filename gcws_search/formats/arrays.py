@@ -1,10 +1,9 @@
-"""Files of numbers: `.npy`, `.npz`, and svmlight, which is read a range of bytes at a time."""
+"""Files of arrays: `.npy` and `.npz`."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +15,6 @@ from gcws_search.formats.payloads import from_columns
 from gcws_search.formats.sources import Source
 from gcws_search.index import InputVectors
 
-_RANGE_BYTES: Final = 8 << 20
-_MAX_WIDTH: Final = 2**31 - 1
 _TWO_DIMENSIONS: Final = 2
 
 
@@ -77,59 +74,3 @@ def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
     indptr = archive["indptr"].astype(np.int64)
     rows = InputVectors.sparse(indptr, archive["indices"], archive["data"])
     return rows, labels, int(archive["shape"][1])
-
-
-def read_svmlight(source: Source) -> None:
-    """Read svmlight. Coordinates count from 0 where the first range of bytes has a 0, else from 1.
-
-    Raises BadFile where scikit-learn, which reads it, is not installed.
-    """
-    file = source.file
-    assert isinstance(file, InputFile)
-    try:
-        from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  # of the extra `learn`
-    except ImportError:
-        raise BadFile(
-            f"{file.name}: expected scikit-learn, which reads svmlight; install gcws-search[learn]"
-        ) from None
-    place = file.random_access()
-    size = place.stat().st_size if isinstance(place, Path) else place.seek(0, 2)
-
-    def part(offset: int) -> tuple[Any, Any]:
-        if not isinstance(place, Path):
-            place.seek(0)
-        try:
-            found = load_svmlight_file(
-                str(place) if isinstance(place, Path) else place,
-                offset=offset,
-                length=_RANGE_BYTES,
-                n_features=_MAX_WIDTH,  # it asks for a number where ranges are read
-                zero_based=True,
-                dtype=np.float64,
-            )
-        except (ValueError, OverflowError) as error:
-            raise BadFile(
-                f"{file.name}: expected lines of 'label index:value …', got another: {error}"
-            ) from None
-        return found[0], found[1]
-
-    first, _ = part(0)
-    if not first.shape[0]:
-        raise BadFile(f"{file.name}: expected rows, got none")
-    base = 0 if first.nnz and first.indices.min() == 0 else 1
-
-    def read() -> Iterator[Items]:
-        for offset in range(0, size, _RANGE_BYTES):
-            matrix, labels = part(offset)
-            if base and matrix.nnz and matrix.indices.min() == 0:
-                raise BadFile(
-                    f"{file.name}: expected coordinates from 1 on, as in its first rows, got 0"
-                )
-            rows = InputVectors.sparse(
-                matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64) - base, matrix.data
-            )
-            values = [int(each) if each.is_integer() else each for each in labels.tolist()]
-            yield Items(None, rows, from_columns({"label": values}, len(values)))
-
-    source.read = read
-    source.describe("svmlight", None, f"sparse, coordinates from {base}", "label")

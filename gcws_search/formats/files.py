@@ -24,7 +24,8 @@ class Format(NamedTuple):
     """A format: the function below `formats` that fills a `Source`, and how its files are known.
 
     ``magic`` is how a binary file begins, ``pattern`` how a text does whose name says nothing.
-    ``is_table``: a folder of such files is one table, which ``reader`` reads, too.
+    ``is_table``: a folder of such files is one table, which ``reader`` reads, too. ``choices`` are
+    those of the caller that only some formats have.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Format(NamedTuple):
     magic: bytes = b""
     pattern: re.Pattern[bytes] | None = None
     is_table: bool = False
+    choices: tuple[str, ...] = ()
 
 
 _SVMLIGHT: Final = re.compile(
@@ -53,10 +55,13 @@ FORMATS: Final = {
         Format("npy", "arrays.read_arrays", (".npy",), b"\x93NUMPY"),
         Format("npz", "arrays.read_arrays", (".npz",), b"PK\x03\x04"),
         Format(
-            "svmlight", "arrays.read_svmlight", (".svmlight", ".svm", ".libsvm"), b"", _SVMLIGHT
+            "svmlight", "svmlight.read_svmlight", (".svmlight", ".svm", ".libsvm"), b"", _SVMLIGHT,
+            choices=("zero_based",),
         ),
     )
 }  # fmt: skip
+CHOICES: Final = {"zero_based": "--zero-based and --one-based"}
+"""Choices that only some formats have, and the options that make them."""
 WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz or svmlight"
 
 STDIN: Final = "-"

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from gcws_search.formats.files import FORMATS, BadFile, Folder, InputFile
+from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile
 from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, load_body
 from gcws_search.formats.payloads import read_json
 from gcws_search.index import GcwsError, InputVectors
@@ -34,7 +34,7 @@ class Choices:
     ``id``, ``vector`` and ``payload`` are columns, or patterns of their names. ``id_start`` is the
     number of the first row where there are no ids; None: the collection numbers the rows.
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
-    in a column of the vector is, or becomes.
+    in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
     """
 
     id: str | None = None
@@ -45,6 +45,7 @@ class Choices:
     id_start: int | None = None
     lenient: bool = False
     missing: Literal["error", "drop", "zero", "mean"] = "error"
+    zero_based: bool | None = None
 
 
 class Unreadable(NamedTuple):
@@ -64,6 +65,7 @@ class Source:
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
     tell. ``columns`` are the names of the coordinates where these are columns, ``export`` is what
     an export says of its collection. ``starts`` has the first row of each file of a folder.
+    ``settled`` are choices that were guessed, and hold for further files of the format.
     """
 
     file: InputFile | Folder
@@ -79,6 +81,7 @@ class Source:
     unreadable: list[Unreadable] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     starts: list[tuple[int, str]] = field(default_factory=list)
+    settled: dict[str, Any] = field(default_factory=dict)
 
     def describe(self, format_: str, ids: str | None, vector: str, payload: str) -> None:
         """Say for people what the file is taken for; ``ids`` None: it has none."""
@@ -158,11 +161,20 @@ class Source:
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     """Return a file as items; its first rows have been read."""
     source = Source(file, choices)
+    _require_taken(file, choices)
     with naming(file):
         module, _, name = FORMATS[file.format].reader.partition(".")
         getattr(import_module(f"gcws_search.formats.{module}"), name)(source)
     source.dim = choices.dim or source.dim
     return source
+
+
+def _require_taken(file: InputFile | Folder, choices: Choices) -> None:
+    """Raise BadFile for a choice that the format of a file does not have."""
+    for name, options in CHOICES.items():
+        if getattr(choices, name) is not None and name not in FORMATS[file.format].choices:
+            takers = " or ".join(each.name for each in FORMATS.values() if name in each.choices)
+            raise BadFile(f"{file.name}: expected {takers} for {options}, got {file.format}")
 
 
 @contextmanager

@@ -18,32 +18,10 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.formats.files import BadFile, Folder, InputFile
-from gcws_search.formats.payloads import read_json
-from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.files import BadFile, InputFile
+from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
-
-Found = tuple[str, Json, Json]
-"""Id, vector and payload."""
-
-
-def source(path: Path, encoding: str | None = None, **choices: Json) -> Source:
-    file = Folder(str(path), encoding) if path.is_dir() else InputFile(str(path), encoding)
-    found = source_of(file, Choices(**choices))
-    assert isinstance(found, Source)
-    return found
-
-
-def items(path: Path, encoding: str | None = None, **choices: Json) -> list[Found]:
-    found: list[Found] = []
-    for batch in source(path, encoding, **choices).batches():
-        payloads = batch.payloads or [None] * len(batch)
-        texts = [None if text is None else read_json(text) for text in payloads]
-        ids: Json = batch.texts() or [None] * len(batch)
-        found += zip(ids, batch.rows.json(), texts, strict=True)
-    return found
-
 
 # Tables with types
 
@@ -504,16 +482,6 @@ def test_rows_of_another_length_are_counted_where_a_block_has_no_others(tmp_path
     skipping = source(tmp_path / "a.csv", id="identity", lenient=True)
     assert sum(map(len, skipping.batches())) == even
     assert [each.row for each in skipping.unreadable] == [*range(even, even + odd)]
-
-
-def test_compressed_rows_of_svmlight_are_read_as_often_as_one_asks(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    path = tmp_path / "a.svm.gz"
-    path.write_bytes(gzip.compress(b"1 1:2.5 3:1\n0 2:4\n"))
-    found = source(path)
-    for _ in range(2):
-        assert sum(map(len, found.batches())) == 2
-    found.file.close()
 
 
 def test_a_mean_needs_a_number(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from playwright.sync_api import BrowserContext, Error, Page, expect
 
 from gcws_search.formats.files import BadFile
 from gcws_search.index import InvalidInput
-from tests.formats.test_files import items as of_file, source
 from tests.page.conftest import choose_file
+from tests.support.files import items as of_file, source
 from tests.support.paths import REPOSITORY
 from tests.support.service.browser import OpenTab, Tab
 from tests.support.service.client import Json

@@ -1,0 +1,161 @@
+"""Records of a file become items, a batch at a time: lines, spectra, signatures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from gcws_search.formats.files import UTF8, BadFile, InputFile
+from gcws_search.formats.items import Items
+from gcws_search.formats.payloads import write_json
+from gcws_search.formats.sources import BATCH_ROWS, Source
+from gcws_search.index import InputVectors
+
+_BATCH_NUMBERS: Final = 1 << 20
+"""Numbers of a batch: a signature has thousands."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a record says: coordinates or names, as many numbers, and what else there is."""
+
+    keys: Sequence[Any]
+    values: Sequence[float]
+    id: str | None = None
+    payload: Mapping[str, Any] | None = None
+
+
+def read_records(
+    source: Source,
+    records: Iterable[tuple[str, R]],
+    parse: Callable[[R], Entry],
+    *,
+    has_ids: bool,
+    by_name: bool,
+    show: Callable[[R], Any] = lambda record: record,
+) -> Iterator[Items]:
+    """Yield records as items.
+
+    Parameters
+    ----------
+    records : iterable
+        Of each where it is, such as ``line 7``, and the record.
+    parse : callable
+        Raises BadFile, which says what was expected, where a record can be no item.
+    has_ids : bool
+        Each record has an id of its own; otherwise the collection numbers them.
+    by_name : bool
+        Coordinates are names.
+    show : callable
+        Returns what stands there, for people.
+
+    Raises
+    ------
+    BadFile
+        A record can be no item, and such rows are not left out.
+    """
+    seen: set[int] = set()
+    found: list[tuple[int, Entry, Any]] = []
+    count = 0
+    for row, (place, record) in enumerate(records):
+        try:
+            entry = parse(record)
+            _require_vector(entry)
+            if has_ids:
+                _require_own_id(entry.id, seen)
+        except UnicodeDecodeError as error:
+            detail = f"expected text in {_encoding(source)}, got {error.object[:20]!r}"
+            source.reject(row, f"{place}: {detail}", show(record), "; --encoding names another")
+            continue
+        except BadFile as error:
+            source.reject(row, f"{place}: {error}", show(record))
+            continue
+        found.append((row, entry, show(record) if source.choices.lenient else None))
+        count += len(entry.keys)
+        if len(found) == BATCH_ROWS or count >= _BATCH_NUMBERS:
+            yield _items(found, has_ids=has_ids, by_name=by_name)
+            found, count = [], 0
+    if found:
+        yield _items(found, has_ids=has_ids, by_name=by_name)
+
+
+def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
+    """Yield the whole lines in the first part of a file that are neither blank nor comments."""
+    lines = file.head.splitlines(keepends=True)
+    if not file.is_whole_head and len(lines) > 1:
+        lines.pop()
+    yield from (line for line in lines if not _is_skipped(line, comment))
+
+
+def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str, bytes]]:
+    """Yield the lines that are neither blank nor comments, and where each is: ``line 7``."""
+    with file.open() as stream:
+        for number, line in enumerate(stream, 1):
+            if not _is_skipped(line, comment):
+                yield f"line {number}", line
+
+
+def show_line(line: bytes) -> str:
+    """Return a line for people."""
+    return line.decode(errors="replace").rstrip()
+
+
+def _is_skipped(line: bytes, comment: bytes) -> bool:
+    return line.isspace() or bool(comment and line.startswith(comment))
+
+
+def _encoding(source: Source) -> str:
+    return source.file.encoding or UTF8
+
+
+def _require_vector(entry: Entry) -> None:
+    """Raise BadFile for numbers that are none, a coordinate given twice, and no vector at all."""
+    values = np.array(entry.values, np.float64)
+    if not np.isfinite(values).all():
+        raise BadFile(f"expected numbers, got {values[~np.isfinite(values)][0]}")
+    if len({*entry.keys}) < len(entry.keys):
+        twice = max(entry.keys, key=[*entry.keys].count)
+        raise BadFile(f"expected each coordinate once, got {twice!r} twice")
+    if not values.any():
+        raise BadFile("expected at least one number other than 0, got none")
+
+
+def _require_own_id(id_: str | None, seen: set[int]) -> None:
+    """Raise BadFile where a record has no id, or that of one before; ``seen`` has their hashes."""
+    if not id_:
+        raise BadFile("expected an id, as the first one has, got none; --id '' numbers all")
+    if hash(id_) in seen:
+        raise BadFile(f"expected an id of its own, got {id_!r:.60} again; --id '' numbers all")
+    seen.add(hash(id_))
+
+
+def _items(found: list[tuple[int, Entry, Any]], *, has_ids: bool, by_name: bool) -> Items:
+    rows, entries, texts = zip(*found, strict=True)
+    indptr = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum([len(entry.keys) for entry in entries], out=indptr[1:])
+    keys: list[Any] = [*chain.from_iterable(entry.keys for entry in entries)]
+    values = np.fromiter(
+        chain.from_iterable(entry.values for entry in entries), np.float64, len(keys)
+    )
+    names: list[str] | None = None
+    if by_name:
+        places: defaultdict[str, int] = defaultdict()
+        places.default_factory = places.__len__  # a new name has the next place
+        keys, names = [*map(places.__getitem__, keys)], [*places]
+        names = [*places]
+    vectors = InputVectors.sparse(indptr, np.array(keys, np.int64), values, names)
+    payloads = [None if entry.payload is None else write_json(entry.payload) for entry in entries]
+    shown = dict(zip(rows, texts, strict=True))
+    return Items(
+        [entry.id for entry in entries] if has_ids else None,
+        vectors,
+        payloads if any(payloads) else None,
+        rows,
+        shown.__getitem__,
+    )

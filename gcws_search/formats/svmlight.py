@@ -1,0 +1,68 @@
+"""svmlight: lines of a label, perhaps a query's number, and coordinates with their numbers."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, Final
+
+from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
+from gcws_search.formats.sources import Source
+
+_LINE: Final = re.compile(
+    rb"\s*(?P<label>[^\s:#]+)(?:[ \t]+qid:(?P<qid>\d+))?(?P<pairs>(?:[ \t]+\d+:[^\s:#]+)*)"
+    rb"\s*(?:#.*)?",
+    re.DOTALL,
+)
+_EXPECTED: Final = "expected 'label index:value …'"
+
+
+def read_svmlight(source: Source) -> None:
+    """Read svmlight. Coordinates count from 0 where the first lines have a 0, else from 1."""
+    file = source.file
+    assert isinstance(file, InputFile)
+    lines = [*head_lines(file)]
+    if not lines:
+        raise BadFile(f"{file.name}: expected lines of 'label index:value …', got none")
+    has_zero, has_qid = False, False
+    for line in lines:
+        if found := _LINE.fullmatch(line):
+            has_zero = has_zero or re.search(rb"\s0+:", found["pairs"]) is not None
+            has_qid = has_qid or found["qid"] is not None
+    told = source.choices.zero_based
+    base = int(not (has_zero if told is None else told))
+    is_guess = told is None and not has_zero
+    words = "; the first lines have no 0, and --zero-based says otherwise" if is_guess else ""
+    source.settled["zero_based"] = not base
+    parse = partial(_entry, base=base)
+    source.read = lambda: read_records(
+        source, numbered_lines(file), parse, has_ids=False, by_name=False, show=show_line
+    )
+    vector = f"sparse, coordinates from {base}{words}"
+    source.describe("svmlight", None, vector, "label, qid" if has_qid else "label")
+
+
+def _entry(line: bytes, base: int) -> Entry:
+    """Return what a line says, its coordinates from 0 on."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise BadFile(f"{_EXPECTED}, got {show_line(line)!r:.60}")
+    words = found["pairs"].replace(b":", b" ").split()
+    keys = [int(word) - base for word in words[::2]]
+    if base and -1 in keys:
+        raise BadFile("expected coordinates from 1 on, got 0; --zero-based counts from 0")
+    try:
+        values = [*map(float, words[1::2])]
+        labels = [_number(word) for word in found["label"].split(b",")]
+    except ValueError as error:
+        raise BadFile(f"{_EXPECTED}, got what is no number: {error}") from None
+    payload: dict[str, Any] = {"label": labels[0] if len(labels) == 1 else labels}
+    if found["qid"] is not None:
+        payload["qid"] = int(found["qid"])
+    return Entry(keys, values, None, payload)
+
+
+def _number(word: bytes) -> int | float:
+    value = float(word)
+    return int(value) if value.is_integer() else value
