@@ -1,0 +1,139 @@
+"""Groups of near-copies among sets, beside datasketch: ``python -m benchmarks.library.groups``.
+
+Both are given the same sets of 100 numbers, a fifth of them copies with up to twelve numbers
+changed. datasketch asks for each set before it inserts it, as its documentation does; its sets are
+joined by what it answers. The truth are all pairs at or above the least score.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter, process_time
+from typing import Final
+
+import numpy as np
+from datasketch import MinHash, MinHashLSH
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+import gcws_search
+from benchmarks.harness.report import Table, arguments
+from gcws_search.index.warmup.compile import compile_kernels
+
+ROWS: Final = 100_000
+NONZEROS: Final = 100
+_DIM: Final = 1 << 20
+_COPIED: Final = 0.2
+_MAX_CHANGED: Final = 12
+_PERMUTATIONS: Final = 256
+LEAST: Final = 0.8
+COLUMNS: Final = (
+    "method", "asked", "loading, s", "grouping, s", "processor, s", "members found",
+    "members that are none", "exact scores",
+)  # fmt: skip
+
+Sets = NDArray[np.int64]
+Pair = tuple[int, int]
+
+
+def made_sets(rows: int) -> Sets:
+    """Return (rows, 100) numbers, rising in each row; the last fifth are changed copies."""
+    rng = np.random.default_rng(0)
+    own = round(rows * (1 - _COPIED))
+    sets = rng.integers(0, _DIM, (rows, NONZEROS))
+    changed = rng.integers(0, _MAX_CHANGED, rows - own)
+    kept = np.arange(NONZEROS) >= changed[:, None]
+    sets[own:] = np.where(kept, sets[rng.integers(0, own, rows - own)], sets[own:])
+    return np.sort(sets, axis=1)
+
+
+def as_matrix(sets: Sets) -> sparse.csr_matrix:
+    """Return the sets as rows of ones."""
+    starts = np.arange(0, sets.size + 1, NONZEROS)
+    ones = np.ones(sets.size, np.float32)
+    matrix = sparse.csr_matrix((ones, sets.ravel(), starts), (len(sets), _DIM))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
+
+
+def labels_of(pairs: Iterable[Pair], rows: int) -> NDArray[np.int64]:
+    """Return the least row of the group of each row."""
+    a, b = np.array([*pairs], np.int64).reshape(-1, 2).T
+    graph = sparse.coo_matrix((np.ones(len(a)), (a, b)), (rows, rows))
+    _, group = connected_components(graph, directed=False)
+    first = np.full(group.max() + 1, rows)
+    np.minimum.at(first, group, np.arange(rows))
+    labels: NDArray[np.int64] = first[group]
+    return labels
+
+
+def ours(sets: Sets, recall: float) -> Iterator[list[Pair]]:
+    """Load; then yield each member with the item that is kept."""
+    with gcws_search.Collection.open(":memory:", dim=None) as collection:
+        collection.add(as_matrix(sets))
+        yield []
+        yield [
+            (int(group.representative), int(member))
+            for group in collection.groups(min_score=LEAST, recall=recall)
+            for member, _ in group.members
+        ]
+
+
+def datasketch(sets: Sets) -> Iterator[list[Pair]]:
+    """Sketch; then yield each set with those before it that are taken for its near-copies."""
+    rows = ([number.to_bytes(4, "little") for number in row] for row in sets.tolist())
+    sketches = MinHash.bulk(rows, num_perm=_PERMUTATIONS)
+    yield []
+    lsh = MinHashLSH(threshold=LEAST, num_perm=_PERMUTATIONS)
+    pairs = []
+    for row, sketch in enumerate(sketches):
+        pairs += [(row, other) for other in lsh.query(sketch)]
+        lsh.insert(row, sketch, check_duplication=False)
+    yield pairs
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments("Groups of near-copies among sets.", data=False)
+    parser.add_argument("--rows", type=int, default=ROWS, metavar="SETS")
+    options = parser.parse_args()
+    compile_kernels()
+    sets = made_sets(options.rows)
+    [*ours(sets[:5000], 0.9)]
+    methods: tuple[tuple[str, str, Callable[[], Iterator[list[Pair]]]], ...] = (
+        ("`groups`", "1", lambda: ours(sets, 1.0)),
+        ("`groups`", "0.9", lambda: ours(sets, 0.9)),
+        (f"MinHashLSH, {_PERMUTATIONS} permutations", "", lambda: datasketch(sets)),
+    )
+    table, alone = Table("groups", COLUMNS), np.arange(len(sets))
+    truth = alone
+    for name, asked, work in methods:
+        processor, times = process_time(), [perf_counter()]
+        pairs: list[Pair] = []
+        for found in work():
+            times.append(perf_counter())
+            pairs = found
+        processor = process_time() - processor
+        labels = labels_of(pairs, len(sets))
+        truth = labels if table.rows == [] else truth
+        grouped = (truth != alone) & (labels != alone)
+        table.add(
+            name,
+            asked,
+            *np.diff(times).tolist(),
+            processor,
+            f"{grouped.sum() / max(1, (truth != alone).sum()):.4f}",
+            int(((labels != alone) & (truth == alone)).sum()),
+            "yes" if asked else "no",
+        )
+        print(table.rows[-1], flush=True)
+    table.notes.append(
+        f"{options.rows:,} sets of {NONZEROS}, least score {LEAST}. Loading is `add`, and the "
+        "making of sketches; grouping is `groups`, and asking for each set before it is inserted. "
+        "A member is an item that belongs to a group and is not its first."
+    )
+    table.publish(options, threads="kernels on all cores, datasketch on one")
+
+
+if __name__ == "__main__":
+    main()
