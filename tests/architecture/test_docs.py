@@ -228,8 +228,9 @@ def test_an_example_runs(
     assert EXAMPLES[name] in capsys.readouterr().out.splitlines()
 
 
-def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) -> None:
-    steps = [step for step in curl.steps(README.read_text()) if "curl " not in step.command]
+@pytest.mark.parametrize("page", params([README, DOCS / "jobs.md"]))
+def test_the_commands_of_a_page_answer_as_it_says(page: Path, url: str, tmp_path: Path) -> None:
+    steps = [step for step in curl.steps(page.read_text()) if "curl " not in step.command]
     assert len(steps) > 2
     environment = os.environ | {
         "GCWS_URL": url,
