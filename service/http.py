@@ -240,13 +240,18 @@ def refuse_parameters(request: Request) -> None:
 
 
 def read_params(request: Request, model: type[Params]) -> Params:
-    """Return the parameters in the URL; of one that is no list the last value counts."""
+    """Return the parameters in the URL; InvalidParameter of one that is no list and comes twice."""
     given = request.query_params
     values: dict[str, str | list[str]] = {}
     for name in given:
         field = model.model_fields.get(name)
         is_list = field is not None and models.entry_annotation(field.annotation) is not None
-        values[name] = given.getlist(name) if is_list else given[name]
+        found = given.getlist(name)
+        if not is_list and len(found) > 1:
+            raise ix.InvalidParameter(
+                expected="one value", got=f"{len(found)} values", loc=(name[:80],)
+            )
+        values[name] = found if is_list else found[0]
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -314,6 +314,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ),
     ],
     "GET /curve": [
+        ("limit=5&limit=7", "parameter", "limit: expected one value, got 2 values"),
         *((query, "parameter", query.partition("=")[0])
           for query in ("limit=0", "limit=x", "limit=100001", "recall=1")),
     ],
