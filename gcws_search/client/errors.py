@@ -51,6 +51,7 @@ class NoServer(ServerError):
 
     def __init__(self, url: str, cause: str) -> None:
         self.url = url
+        cause = re.sub(r"^\[Errno -?\d+\] ", "", cause)
         super().__init__(
             f"expected a server at {url}, got {cause}; `gcws-search serve` starts one",
             code="no_server",

@@ -118,31 +118,57 @@ def tell(as_json: bool, answer: Any, *lines: str) -> bool:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print rows as a table; a terminal gets lines around it."""
+    """Print rows as a table, for people; in a terminal that is too narrow the last column is cut.
+
+    A column called ``bytes`` or ``seconds`` has units.
+    """
     from rich import box  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
     for column in columns:
         is_number = all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column, justify="right" if is_number and rows else "left", no_wrap=True)
+        table.add_column(
+            column, justify="right" if is_number and rows else "left", no_wrap=column != columns[-1]
+        )
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        cells = (in_words(column, row.get(column)) for column in columns)
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
     console.print(table)
 
 
-def _cell(value: Any) -> str:
-    from rich.markup import escape  # noqa: PLC0415
+def in_words(name: str, value: Any) -> str:
+    """Return a value as people read it: units, thousands, ``key=value`` of an object."""
+    from rich.filesize import decimal  # noqa: PLC0415
 
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return escape(", ".join(map(str, value)))
-    return escape(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
+    match value:
+        case None:
+            found = ""
+        case bool():
+            found = "yes" if value else "no"
+        case int():
+            found = decimal(value) if name.partition("_")[0] == "bytes" else f"{value:,}"
+        case float() if name.endswith("seconds"):
+            found = f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+        case float():
+            found = f"{value:.4g}"
+        case list():
+            found = ", ".join(in_words("", each) for each in value)
+        case dict():
+            found = "  ".join(f"{key}={_quoted(each)}" for key, each in value.items())
+        case _:
+            found = str(value)
+    return found
+
+
+def _quoted(value: Any) -> str:
+    """Return a value of an object; text as it is, where it cannot be taken for anything else."""
+    if isinstance(value, str) and value and not set(value) & set(' "=\n\t'):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 class Bar:

@@ -14,6 +14,7 @@ from gcws_search.commands.options import (
     Name,
     Url,
     family,
+    in_words,
     print_table,
     report,
     server,
@@ -110,7 +111,8 @@ def query(
         return
     print_table(rows, ["id", "score", "payload"])
     if hits.explanation:
-        typer.echo("  ".join(f"{word} {value}" for word, value in hits.explanation.items()))
+        told = hits.explanation.items()
+        typer.echo(", ".join(f"{word.replace('_', ' ')} {in_words(word, of)}" for word, of in told))
 
 
 @cli.command("find", epilog="Example: gcws-search find coffees ken --limit 5")

@@ -23,6 +23,7 @@ from gcws_search.commands.options import (
     fail,
     failures,
     family,
+    in_words,
     print_table,
     server,
     tell,
@@ -61,9 +62,14 @@ def collections(
 
 
 def _lines(described: dict[str, Any]) -> list[str]:
-    plain = {key: value for key, value in described.items() if not isinstance(value, dict | list)}
-    nested = {key: value for key, value in described.items() if key in ("transform", "backend")}
-    return [f"{word:16} {value}" for word, value in {**plain, **nested}.items()]
+    kept = {
+        key: value
+        for key, value in described.items()
+        if not isinstance(value, dict | list) or key in ("transform", "metadata")
+    }
+    backend = described["backend"]
+    kept["backend"] = {"kind": backend["kind"], **backend["params"]}
+    return [f"{word:16} {in_words(word, value)}".rstrip() for word, value in kept.items()]
 
 
 @cli.command("names", epilog="Example: gcws-search names functions --prefix path")
@@ -165,7 +171,7 @@ def _readiness(url: str) -> tuple[bool, dict[str, Any]]:
             return reply.status == HTTPStatus.OK, document
         cause = f"status {reply.status}"
     except OSError as error:
-        cause = str(error)
+        cause = error.strerror or str(error)
     except (HTTPException, ValueError, TypeError):
         cause = "no answer of one"
     finally:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def test_items_are_found_by_a_text(coffees: gcws_search.Collection, call: Call) 
     assert [each["id"] for each in found["items"]] == ["kenya", "brazil", "robusta"]
     assert found["complete"]
     shown = call("find", "coffees", "LIGHT").stdout
-    assert shown.split() == ["id", "payload", "kenya", '{"roast":', '"light"}']
+    assert shown.split() == ["id", "payload", "kenya", "roast=light"]
     assert call("find", "coffees", "r", "--limit", "1").stdout.split()[2] == "robusta"
     call("find", "coffees", "", code=1)
     call("find", "coffees", code=2)
@@ -270,7 +271,7 @@ def test_a_command_that_waits_says_for_what(call: Call) -> None:
 @pytest.mark.usefixtures("coffees")
 def test_queries_by_id_and_by_row(call: Call) -> None:
     shown = call("query", "coffees", "--row", "1.5,-1,0,-0.5", "--limit", "1").stdout
-    assert shown.split() == ["id", "score", "payload", "kenya", "0.6667", '{"roast":', '"light"}']
+    assert shown.split() == ["id", "score", "payload", "kenya", "0.6667", "roast=light"]
     asked = ["--id", "brazil", "--where", '{"roast": "light"}', "--json", "--explain"]
     found = json.loads(call("query", "coffees", *asked).stdout)
     assert [hit["id"] for hit in found["hits"]] == ["kenya"]
@@ -299,7 +300,7 @@ def test_explain_compare_and_lists(call: Call) -> None:
     assert "gcws" in call("compare", "coffees", "--sample", "2").stdout
     assert json.loads(call("collections", "--json").stdout)["collections"][0]["items"] == 3
     assert "coffees" in call("collections").stdout
-    assert "'kind': 'gcws'" in call("collections", "coffees").stdout
+    assert "kind=gcws" in call("collections", "coffees").stdout
     assert json.loads(call("collections", "coffees", "--json").stdout)["dim"] == 4
     call("collections", "--drop", "coffees")
     gone = call("query", "coffees", "--id", "kenya", code=1)
@@ -543,10 +544,11 @@ def test_a_name_that_none_can_have_is_refused_by_the_rule(
         assert "expected 1 to 128 of letters, digits, '_', '.', '-'" in done.stderr
 
 
-def in_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
+def in_a_terminal(words: list[str], answer: str = "", columns: int = 80) -> tuple[int, str]:
     """Run the program in a pseudo-terminal; return its exit code, and what is seen."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "gcws_search", *words]
+    termios.tcsetwinsize(slave, (24, columns))
+    command = ["env", "-u", "COLUMNS", sys.executable, "-m", "gcws_search", *words]
     with subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, cwd=REPOSITORY, close_fds=True
     ) as running:
@@ -563,6 +565,23 @@ def in_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
             seen += piece
         os.close(master)
         return running.wait(60), seen.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_narrow_terminal_cuts_the_payload_alone(
+    server: gcws_search.Server, url: str, columns: int
+) -> None:
+    items = server.collection("plants", dim=2)
+    story = "a long story of a plant that grows in sand"
+    payload = {"name": ["sea holly"], "story": [story], "height": [1200]}
+    items.add([[1, 2]], ids=["eryngium-maritimum"], payloads=payload)
+    words = ["query", "plants", "--row", "1,3", "--url", url]
+    code, seen = in_a_terminal(words, columns=columns)
+    [line] = [each.rstrip() for each in seen.splitlines() if "eryngium" in each]
+    assert code == 0
+    assert len(line) <= columns
+    whole = f' eryngium-maritimum    0.75   name="sea holly"  story="{story}"  height=1200'
+    assert line == (whole if columns == 120 else f"{whole[: len(line) - 1]}…")
 
 
 def test_a_terminal_is_asked_and_sees_a_bar(
