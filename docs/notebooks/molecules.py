@@ -60,4 +60,4 @@ with gcws_search.Collection.open(":memory:", dim=None) as unfolded:
     unfolded.query(by_name("theobromine"), limit=2)
 
 # %% [markdown]
-# `molecules.explain("caffeine", "theobromine")` names the fingerprint's bits that both have, and what each adds.
+# `gcws_search.rdkit.counts(mol, "morgan:2")` makes this dict of a molecule or a SMILES, and `gcws-search load` of a [file of SMILES](../fields.md#molecules). `molecules.explain("caffeine", "theobromine")` names the fingerprint's bits that both have, and what each adds.

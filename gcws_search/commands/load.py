@@ -20,6 +20,7 @@ from gcws_search.commands.options import (
     LOCAL,
     OPEN,
     REJECTED,
+    Fingerprint,
     Json,
     Key,
     Normalize,
@@ -106,6 +107,7 @@ def load(
             help="Where coordinates of svmlight count from; guessed unless given.",
         ),
     ] = None,
+    fingerprint: Fingerprint = None,
     dim: Annotated[str | None, DIM] = None,
     normalize: Normalize = None,
     power: Power = None,
@@ -179,6 +181,7 @@ def load(
         lenient=on_error == "skip",
         missing=missing,
         zero_based=zero_based,
+        fingerprint=fingerprint,
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"

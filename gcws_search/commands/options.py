@@ -29,6 +29,13 @@ Key = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
+Fingerprint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="What becomes of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
+    ),
+]
 DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
 Normalize = Annotated[
     Literal["none", "l1", "l2"] | None,

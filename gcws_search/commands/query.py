@@ -9,10 +9,13 @@ import typer
 
 from gcws_search.commands.options import (
     LOCAL,
+    Fingerprint,
     Json,
     Key,
     Name,
     Url,
+    fail,
+    failures,
     family,
     in_words,
     print_table,
@@ -58,6 +61,20 @@ def vector_of(row: str | None, names: str | None) -> Any:
         usage(f"--row: expected numbers separated by commas, or JSON, got {row!r:.60}")
 
 
+def molecule_of(smiles: str | None, fingerprint: str | None) -> Any:
+    """Return the counts of a SMILES, None for none; see `gcws_search.rdkit.counts`."""
+    if smiles is None:
+        if fingerprint is not None:
+            usage("expected --smiles with --fingerprint")
+        return None
+    try:
+        from gcws_search.rdkit import counts  # noqa: PLC0415  # of the extra `rdkit`
+    except ImportError:
+        fail("--smiles: expected RDKit, which reads SMILES; install gcws-search[rdkit]")
+    with failures():
+        return counts(smiles, fingerprint or "morgan:2")
+
+
 def filter_from(where: str | None) -> dict[str, Any] | None:
     """Return the filter that an option gives, None for none."""
     if where is None:
@@ -78,6 +95,11 @@ def query(
     id_: Annotated[str | None, typer.Option("--id", help="Search around this item.")] = None,
     row: Row = None,
     names: Names = None,
+    smiles: Annotated[
+        str | None,
+        typer.Option(help="A molecule or a reaction, of which RDKit makes the --fingerprint."),
+    ] = None,
+    fingerprint: Fingerprint = None,
     limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
     recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
     min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
@@ -89,9 +111,11 @@ def query(
     key: Key = None,
 ) -> None:
     """Find the items most similar to a stored item, or to a vector."""
-    if sum(each is not None for each in (id_, row, names)) != 1:
-        usage("expected one of --id, --row and --names")
-    vector, condition = vector_of(row, names), filter_from(where)
+    if sum(each is not None for each in (id_, row, names, smiles)) != 1:
+        usage("expected one of --id, --row, --names and --smiles")
+    molecule = molecule_of(smiles, fingerprint)
+    vector = vector_of(row, names) if molecule is None else molecule
+    condition = filter_from(where)
     with server(url, key) as found:
         hits = found.collection(name).query(
             vector,

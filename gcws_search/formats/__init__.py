@@ -17,4 +17,5 @@ Of files:
 - `arrow_files`: Parquet and Arrow
 - `records`: records of a file as items; lines with their numbers
 - `svmlight`: lines of a label and coordinates
+- `smiles`: lines of a molecule or a reaction
 """

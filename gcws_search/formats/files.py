@@ -58,11 +58,15 @@ FORMATS: Final = {
             "svmlight", "svmlight.read_svmlight", (".svmlight", ".svm", ".libsvm"), b"", _SVMLIGHT,
             choices=("zero_based",),
         ),
+        Format(
+            "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
+            choices=("fingerprint",),
+        ),
     )
 }  # fmt: skip
-CHOICES: Final = {"zero_based": "--zero-based and --one-based"}
+CHOICES: Final = {"zero_based": "--zero-based and --one-based", "fingerprint": "--fingerprint"}
 """Choices that only some formats have, and the options that make them."""
-WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz or svmlight"
+WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight or SMILES"
 
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20

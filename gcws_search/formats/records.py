@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,7 @@ from gcws_search.index import InputVectors
 
 _BATCH_NUMBERS: Final = 1 << 20
 """Numbers of a batch: a signature has thousands."""
+_SAID: Final = 6
 R = TypeVar("R")
 
 
@@ -76,6 +78,9 @@ def read_records(
         except BadFile as error:
             source.reject(row, f"{place}: {error}", show(record))
             continue
+        if entry.payload is not None:
+            kept = {name: each for name, each in entry.payload.items() if _is_kept(source, name)}
+            entry = replace(entry, payload=kept or None)
         found.append((row, entry, show(record) if source.choices.lenient else None))
         count += len(entry.keys)
         if len(found) == BATCH_ROWS or count >= _BATCH_NUMBERS:
@@ -101,9 +106,21 @@ def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str
                 yield f"line {number}", line
 
 
+def describe_payload(source: Source, fields: Iterable[str]) -> str:
+    """Return which fields are kept, for people."""
+    kept = [name for name in fields if _is_kept(source, name)]
+    return ", ".join(kept[:_SAID]) + ", …" * (len(kept) > _SAID) or "none"
+
+
 def show_line(line: bytes) -> str:
     """Return a line for people."""
     return line.decode(errors="replace").rstrip()
+
+
+def _is_kept(source: Source, name: str) -> bool:
+    """Whether a field is kept, which all are unless the caller names some."""
+    patterns = source.choices.payload
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _is_skipped(line: bytes, comment: bytes) -> bool:

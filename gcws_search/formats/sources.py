@@ -35,6 +35,7 @@ class Choices:
     number of the first row where there are no ids; None: the collection numbers the rows.
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
+    ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
     """
 
     id: str | None = None
@@ -46,6 +47,7 @@ class Choices:
     lenient: bool = False
     missing: Literal["error", "drop", "zero", "mean"] = "error"
     zero_based: bool | None = None
+    fingerprint: str | None = None
 
 
 class Unreadable(NamedTuple):

@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,11 @@ import httpx
 import jupytext
 import pytest
 from _pytest.mark.structures import ParameterSet
+from typer.testing import CliRunner
 
 from benchmarks.rivals.summary import summary
 from gcws_search import sklearn as transformers
+from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
 from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
@@ -48,7 +51,13 @@ def params(found: Iterable[Path]) -> list[ParameterSet]:
 PAGES = params(pages())
 LINKED = params([*pages(), *OTHERS])
 CONVERSATIONS = params(page for page in pages() if "```pycon" in page.read_text())
-SESSIONS = params(page for page in pages() if "```console" in page.read_text())
+FILES = params([DOCS / "fields.md"])
+"""Pages whose sessions show files, and load them."""
+SESSIONS = params(
+    page for page in pages() if "```console" in page.read_text() and page != DOCS / "fields.md"
+)
+TAB = "  "
+"""How a page shows a tab."""
 
 
 def joined() -> str:
@@ -139,6 +148,23 @@ def test_the_interpreter_answers_as_the_docs_say(
         runner = doctest.DebugRunner(verbose=False, optionflags=doctest.ELLIPSIS)
         runner.run(example, clear_globs=False)
         known = example.globs
+
+
+@pytest.mark.parametrize("page", FILES)
+def test_commands_answer_as_the_page_says(
+    page: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``cat`` shows is written to the file; `gcws-search` asks a server."""
+    pytest.importorskip("rdkit")
+    monkeypatch.chdir(tmp_path)
+    for step in curl.steps(page.read_text()):
+        program, *words = shlex.split(step.command)
+        if program == "cat":
+            Path(words[0]).write_text("\n".join(step.output).replace(TAB, "\t") + "\n")
+            continue
+        assert program == "gcws-search"
+        done = CliRunner(env={"GCWS_URL": url}).invoke(app, words)
+        assert step.matches(done.output), f"{step.command}\nanswered\n{done.output}"
 
 
 @pytest.mark.parametrize("name", notebooks.PAGES)

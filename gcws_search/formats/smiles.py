@@ -1,0 +1,133 @@
+"""SMILES: lines of a molecule or a reaction, its name, and perhaps columns; RDKit counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.records import (
+    Entry,
+    describe_payload,
+    head_lines,
+    numbered_lines,
+    read_records,
+    show_line,
+)
+from gcws_search.formats.sources import Source
+from gcws_search.index import GcwsError, InvalidVector
+
+_ARROWS: Final = 2
+"""Signs > of a reaction: between reactants, agents and products."""
+_SMILES: Final = "smiles"
+_NAME: Final = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Names of the columns, the place of the ids, if any, and the first row."""
+
+    names: list[str]
+    id_place: int | None
+    has_header: bool
+    has_tabs: bool
+    first: list[str]
+
+    def cells(self, line: bytes) -> list[str]:
+        """Return the cells of a line."""
+        cells = _cells(line.decode(), has_tabs=self.has_tabs)
+        if len(cells) > len(self.names):
+            raise BadFile(f"expected {len(self.names)} columns, got {len(cells)}")
+        return cells
+
+    def entry(self, cells: list[str], counts: dict[str, int]) -> Entry:
+        """Return what a line says; ``counts`` are those of its SMILES."""
+        fields = {name: cell for name, cell in zip(self.names, cells, strict=False) if cell}
+        id_ = None if self.id_place is None else fields.pop(self.names[self.id_place], None)
+        return Entry([*counts], [*counts.values()], id_, fields)
+
+
+def read_smiles(source: Source) -> None:
+    """Read SMILES. The first line may have names of columns, the first of which ends in SMILES.
+
+    Raises BadFile where RDKit is not installed.
+    """
+    file = source.file
+    assert isinstance(file, InputFile)
+    try:
+        from gcws_search.rdkit import counts  # noqa: PLC0415  # of the extra `rdkit`
+    except ImportError:
+        raise BadFile(
+            f"{file.name}: expected RDKit, which reads SMILES; install gcws-search[rdkit]"
+        ) from None
+    columns = _find_columns(source, file)
+    fingerprint = _choose_fingerprint(source, columns.first[0], counts)
+
+    def parse(line: bytes) -> Entry:
+        cells = columns.cells(line)
+        try:
+            return columns.entry(cells, counts(cells[0], fingerprint))
+        except InvalidVector as error:
+            raise BadFile(f"expected {error.expected}, got {error.got}") from None
+
+    def lines() -> Iterator[tuple[str, bytes]]:
+        return islice(numbered_lines(file, b""), int(columns.has_header), None)
+
+    has_ids = columns.id_place is not None
+    source.read = lambda: read_records(
+        source, lines(), parse, has_ids=has_ids, by_name=True, show=show_line
+    )
+    advice = "" if source.choices.fingerprint else "; --fingerprint names another"
+    source.describe(
+        file.words("SMILES, named columns" if columns.has_header else "SMILES"),
+        None if columns.id_place is None else columns.names[columns.id_place],
+        f"sparse, by name: counts of {fingerprint}{advice}",
+        describe_payload(source, columns.entry(columns.first, {}).payload or ()),
+    )
+
+
+def _find_columns(source: Source, file: InputFile) -> _Columns:
+    """Return what the columns are, by the first line, or by the first two."""
+    lines = [line.decode(errors="replace") for line in islice(head_lines(file, b""), 2)]
+    if not lines:
+        raise BadFile(f"{file.name}: expected lines of SMILES, got none")
+    has_tabs = "\t" in lines[0]
+    first = _cells(lines[0], has_tabs=has_tabs)
+    has_header = first[0].lower().endswith(_SMILES)
+    names = first if has_header else [_SMILES, _NAME, *(f"f{n}" for n in range(2, len(first)))]
+    names[0] = _SMILES
+    if has_header:
+        if len(lines) == 1:
+            raise BadFile(f"{file.name}: expected lines of SMILES below the names, got none")
+        first = _cells(lines[1], has_tabs=has_tabs)
+    chosen = source.choices.id
+    if chosen and chosen not in names[1:]:
+        known = ", ".join(names[1:]) or "none beside the SMILES"
+        raise BadFile(f"{file.name}: expected a column {chosen!r}, got {known}")
+    place = names.index(chosen) if chosen else 1
+    has_ids = chosen != "" and len(first) > place and bool(first[place])
+    return _Columns(names, place if has_ids else None, has_header, has_tabs, first)
+
+
+def _choose_fingerprint(
+    source: Source, smiles: str, counts: Callable[[str, str], dict[str, int]]
+) -> str:
+    """Return what becomes of SMILES: what the caller says, or by the first of them."""
+    is_reaction = smiles.replace("->", "").replace("<-", "").count(">") == _ARROWS
+    fingerprint = source.choices.fingerprint or ("reaction" if is_reaction else "morgan:2")
+    source.settled["fingerprint"] = fingerprint
+    try:
+        counts(smiles, fingerprint)
+    except InvalidVector:
+        pass  # its line is named where it is read
+    except GcwsError as error:
+        raise BadFile(f"{source.file.name}: {error}") from None
+    return fingerprint
+
+
+def _cells(text: str, *, has_tabs: bool) -> list[str]:
+    """Return the cells of a line; without tabs all behind the first blank is the name."""
+    cells = text.strip("\r\n").split("\t") if has_tabs else text.split(None, 1)
+    return [cell.strip() for cell in cells]
