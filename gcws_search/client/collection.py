@@ -29,16 +29,11 @@ from typing import (
 
 import orjson
 
-from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file, point
+from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file
 from gcws_search.client.export import export_items
 from gcws_search.client.remote import (
     RemoteCollection,
-    comparison_of,
-    explanation_of,
     items_of_page,
-    json_point,
-    json_vector,
-    map_of,
     present,
     query_hits,
     run,
@@ -47,7 +42,7 @@ from gcws_search.client.remote import (
 from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
 from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, new_payload
-from gcws_search.formats.vectors import is_id, rows_of
+from gcws_search.formats.vectors import rows_of
 from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
@@ -325,12 +320,11 @@ class Collection:
             lambda local: local.query(
                 vector, id, local_options, where, backend, explain=explain
             ).rescore(kind, distance=distance),
-            lambda remote: remote.post(
-                "query",
+            lambda remote: remote.query(
+                vector,
                 options
                 | present(
                     score=None if kind == "gmm" else kind,
-                    vector=None if vector is None else json_vector(vector),
                     id=id,
                     filter=filter_of(where),
                     backend=backend,
@@ -518,10 +512,8 @@ class Collection:
         ItemNotFound, InvalidVector, InvalidParameter
         """
         return self._do(
-            lambda local: local.index.explain(point(a), point(b), limit=limit),
-            lambda remote: remote.post(
-                "explain", {"a": json_point(a), "b": json_point(b), "limit": limit}, explanation_of
-            ),
+            lambda local: local.index.explain(local.point(a), local.point(b), limit=limit),
+            lambda remote: remote.explain(a, b, limit),
         )
 
     def map(
@@ -555,14 +547,8 @@ class Collection:
         """
         options = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
         return self._do(
-            lambda local: local.map(options, where, [point(each) for each in also]),
-            lambda remote: remote.post(
-                "map",
-                options
-                | {"also": [str(each) if is_id(each) else json_vector(each) for each in also]}
-                | present(filter=filter_of(where)),
-                map_of,
-            ),
+            lambda local: local.map(options, where, [local.point(each) for each in also]),
+            lambda remote: remote.map(options | present(filter=filter_of(where)), also),
         )
 
     def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
@@ -613,16 +599,10 @@ class Collection:
         options = {"limit": limit, "recall": recall}
         return self._do(
             lambda local: local.compare(queries, options, sample, backends, seed),
-            lambda remote: remote.post(
-                "compare",
+            lambda remote: remote.compare(
                 options
-                | present(
-                    seed=seed,
-                    sample=sample if queries is None else None,
-                    queries=None if queries is None else [*rows_of(queries).json()],
-                    backends=backends,
-                ),
-                comparison_of,
+                | present(seed=seed, sample=sample if queries is None else None, backends=backends),
+                queries,
             ),
         )
 

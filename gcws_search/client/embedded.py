@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -30,7 +30,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import is_id, row_of, rows_of
+from gcws_search.formats.vectors import in_order, is_id, row_of, rows_of
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
 from gcws_search.index.contracts.errors import (
@@ -212,21 +212,46 @@ class EmbeddedCollection:
 
         done = Added(0, 0)
         first = 0
-        for batch in items.batches(_BATCH_BYTES):
-            try:
-                done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
-            except GcwsError as error:
-                stored = done.inserted + done.updated
-                if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
-                    moved = _error_of_load(error, first)
-                    note_stored(moved, stored)
-                    raise moved from None
-                note_stored(error, stored)
-                raise
-            first += len(batch)
-            if progress is not None:
-                progress(len(batch))
+        columns = items.rows.columns
+        takes_names = (
+            columns is not None
+            and len(columns) == self.config.dim
+            and not len(self.index.names)
+            and not self.count(None)
+        )
+        if takes_names:
+            self.set_names(columns or ())
+        try:
+            items = replace(items, rows=self.in_order(items.rows))
+            for batch in items.batches(_BATCH_BYTES):
+                try:
+                    done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
+                except GcwsError as error:
+                    stored = done.inserted + done.updated
+                    if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
+                        moved = _error_of_load(error, first)
+                        note_stored(moved, stored)
+                        raise moved from None
+                    note_stored(error, stored)
+                    raise
+                first += len(batch)
+                if progress is not None:
+                    progress(len(batch))
+        finally:
+            if takes_names and not self.count(None):
+                self.set_names(())
         return done
+
+    def in_order(self, rows: InputVectors) -> InputVectors:
+        """Return a matrix of named columns in the order of the coordinates."""
+        if rows.columns is None:
+            return rows
+        dim = self.config.dim
+        return in_order(rows, {} if dim is None else dict(self.index.names.of(range(dim))), dim)
+
+    def point(self, what: Any) -> str | ix.OneVector:
+        """Return an id or a vector as the index explains it."""
+        return str(what) if is_id(what) else self.in_order(row_of(what)).first()
 
     def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
         """Store those items of a batch that can be stored; its first row has number ``first``."""
@@ -309,7 +334,8 @@ class EmbeddedCollection:
                     str(id), params, where=condition, backend=backend
                 )
             else:
-                [results] = self._search(row_of(vector), params, condition, backend)
+                rows = self.in_order(row_of(vector))
+                [results] = self._search(rows, params, condition, backend)
         found, seconds = results[0], perf_counter() - began
         hits = [
             Hit(item_id, score, None if payload is None else read_json(payload))
@@ -338,7 +364,7 @@ class EmbeddedCollection:
         params = SearchParams(**options)
         condition = _filter(where)
         with _naming_argument("queries"):
-            rows, limit = read(), params.limit
+            rows, limit = self.in_order(read()), params.limit
             bad = self._bad_queries(rows) if on_error == "skip" else {}
             if bad:
                 rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*bad]))
@@ -442,7 +468,7 @@ class EmbeddedCollection:
         """Return what each backend finds, and what it costs."""
         params = SearchParams(**options)
         with _naming_argument("queries"):
-            parts = None if queries is None else self._parts(rows_of(queries))
+            parts = None if queries is None else self._parts(self.in_order(rows_of(queries)))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
         return Compared(found.backends, found.similarities.tolist())
 
@@ -503,11 +529,6 @@ def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.
     assert found is not None
     found.require_conditions()
     return found
-
-
-def point(what: Any) -> str | ix.OneVector:
-    """Return an id or a vector as the index explains it."""
-    return str(what) if is_id(what) else row_of(what).first()
 
 
 def item_of(stored: ix.StoredItem) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -25,7 +26,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import is_id, row_of
+from gcws_search.formats.vectors import in_order, is_id, row_of, rows_of
 from gcws_search.index import InputVectors
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
@@ -137,8 +138,81 @@ class RemoteCollection:
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        body = load_body(items, progress)
-        return await self.load(body, params, secrets.token_hex(16))
+        took_names = await self.take_names(items.rows.columns)
+        try:
+            items = replace(items, rows=await self.in_order(items.rows))
+            body = load_body(items, progress)
+            return await self.load(body, params, secrets.token_hex(16))
+        finally:
+            if took_names:
+                await self.drop_unused_names()
+
+    async def take_names(self, columns: list[str] | None) -> bool:
+        """Give a collection that has neither items nor names those of columns; return whether."""
+        if columns is None or len(columns) != self.config.dim:
+            return False
+        if await self.names("", 1, None) or await self._count():
+            return False
+        await self.post("names", {"names": columns}, dict, method="PUT")
+        return True
+
+    async def drop_unused_names(self) -> None:
+        """Take the names of a collection without items away."""
+        if not await self._count():
+            await self.post("names", {"names": []}, dict, method="PUT")
+
+    async def _count(self) -> int:
+        return await self.post("count", {}, lambda found: int(found["count"]))
+
+    async def in_order(self, rows: InputVectors) -> InputVectors:
+        """Return a matrix of named columns in the order of the coordinates."""
+        if rows.columns is None:
+            return rows
+        return in_order(rows, await self.names_by_coordinate(), self.config.dim)
+
+    async def names_by_coordinate(self) -> dict[int, str]:
+        """Return the names of all coordinates of a fixed dim; none of an open space."""
+        if self.config.dim is None:
+            return {}
+        found = await self.get("names", dict, {"limit": str(_INDICES)})
+        if len(found["names"]) < found["count"]:
+            return await self.names("", 1, range(self.config.dim))
+        return {each["index"]: each["name"] for each in found["names"]}
+
+    async def vector(self, vector: Any) -> Any:
+        """Return one vector as orjson writes it; an array of float32 goes as it is."""
+        if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                return np.ascontiguousarray(vector, np.float32)
+        rows = await self.in_order(row_of(vector))
+        return rows.matrix()[0] if rows.dense is not None else next(rows.json())
+
+    async def query(
+        self, vector: Any, options: Mapping[str, Any], result: Callable[[Any], Hits]
+    ) -> Hits:
+        """Return the hits of one query, of a vector or as the options say."""
+        found = {} if vector is None else {"vector": await self.vector(vector)}
+        return await self.post("query", {**options, **found}, result)
+
+    async def explain(self, a: Any, b: Any, limit: int) -> Explained:
+        """Return what each coordinate adds to the similarity of two items, or vectors."""
+        points = {
+            word: {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
+            for word, what in (("a", a), ("b", b))
+        }
+        return await self.post("explain", {**points, "limit": limit}, explanation_of)
+
+    async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ItemMap:
+        """Return places in a plane for a sample of items and others."""
+        points = [str(each) if is_id(each) else await self.vector(each) for each in also]
+        return await self.post("map", {**options, "also": points}, map_of)
+
+    async def compare(self, options: Mapping[str, Any], queries: Any) -> Compared:
+        """Return what each backend finds, and what it costs."""
+        if queries is not None:
+            rows = await self.in_order(rows_of(queries))
+            options = {**options, "queries": [*rows.json()]}
+        return await self.post("compare", options, comparison_of)
 
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
@@ -186,7 +260,7 @@ class RemoteCollection:
         distance: bool,
     ) -> ManyHits:
         """Return the hits of queries that all have the same options, some megabytes a request."""
-        rows, limit = await self.server.call(read), options["limit"]
+        rows, limit = await self.in_order(await self.server.call(read)), options["limit"]
         params = {name: str(value) for name, value in options.items()}
         params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
@@ -266,20 +340,6 @@ def items_of_page(found: dict[str, Any]) -> list[Item]:
 def present(**given: Any) -> dict[str, Any]:
     """Return the options that are not None."""
     return {name: value for name, value in given.items() if value is not None}
-
-
-def json_point(what: Any) -> dict[str, Any]:
-    """Return an id or a vector as the API explains it."""
-    return {"id": str(what)} if is_id(what) else {"vector": json_vector(what)}
-
-
-def json_vector(vector: Any) -> Any:
-    """Return one vector as orjson writes it; an array of float32 goes as it is."""
-    if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return np.ascontiguousarray(vector, np.float32)
-    rows = row_of(vector)
-    return rows.matrix()[0] if rows.dense is not None else next(rows.json())
 
 
 def query_hits(found: dict[str, Any]) -> Hits:

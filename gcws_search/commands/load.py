@@ -28,6 +28,7 @@ from gcws_search.commands.options import (
     Storage,
     Url,
     Yes,
+    arrange,
     bar,
     dim_of,
     fail,
@@ -221,7 +222,7 @@ def load(
         for name, number in (("min_score", min_score), ("recall", recall)):
             params |= {} if number is None else {name: str(number)}
         done = _Load(collection, params, load_key, again)
-        with _drop_if_empty(found, collection, is_new):
+        with _drop_if_empty(found, collection, is_new), _taking_names(collection, first):
             names = export.get("names")  # of a fixed dim
             if names and collection.config.dim is not None and not collection.names(limit=1):
                 collection.set_names(names)
@@ -252,6 +253,7 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
         collection = found.collection(into)
     except CollectionNotFound:
         return None
+    arrange(source, collection)
     expected = collection.config.dim
     is_told = source.choices.dim is not None
     if not is_told and None not in (source.dim, expected) and source.dim != expected:
@@ -261,6 +263,21 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
             "--vector names the columns, and another --into a new collection"
         )
     return collection
+
+
+@contextmanager
+def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
+    """Name the coordinates of a new collection as a file's columns, unless it stays empty."""
+    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
+
+    place = collection.place
+    assert isinstance(place, RemoteCollection)
+    took_names = run(place.take_names(source.names))
+    try:
+        yield
+    finally:
+        if took_names:
+            run(place.drop_unused_names())
 
 
 @contextmanager
@@ -295,6 +312,7 @@ class _Load:
         for number, file in enumerate(inputs):
             settled = first.settled if file.format == first.file.format else {}
             source = first if number == 0 else source_of(file, replace(choices, **settled))
+            arrange(source, self.collection)
             total = source.rows if source.rows is not None else file.size_bytes
             with bar(file.name, total) as progress:
                 if source.rows is None:

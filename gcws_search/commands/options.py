@@ -14,7 +14,9 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
+    from gcws_search.formats.sources import Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
 FAILED: Final = 1
@@ -115,6 +117,16 @@ def transform_of(normalize: str | None, power: float | None) -> dict[str, Any]:
     """Return the parts of a transform that options give."""
     chosen = {"power": power, "normalize": normalize}
     return {word: value for word, value in chosen.items() if value is not None}
+
+
+def arrange(source: Source, collection: Collection) -> None:
+    """Take a file's columns in the order of a collection's coordinates, by name."""
+    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
+
+    place = collection.place
+    assert isinstance(place, RemoteCollection)
+    if source.names is not None:
+        source.arrange(run(place.names_by_coordinate()), collection.config.dim)
 
 
 def tell(as_json: bool, answer: Any, *lines: str) -> bool:

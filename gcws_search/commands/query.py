@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from gcws_search.commands.options import (
     Key,
     Name,
     Url,
+    arrange,
     fail,
     failures,
     family,
@@ -24,6 +25,9 @@ from gcws_search.commands.options import (
     tell,
     usage,
 )
+
+if TYPE_CHECKING:
+    from gcws_search.client.collection import Collection
 
 cli = family()
 
@@ -100,6 +104,14 @@ def query(
         typer.Option(help="A molecule or a reaction, of which RDKit makes the --fingerprint."),
     ] = None,
     fingerprint: Fingerprint = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Search for each row of a file that `load` reads; columns are taken by the names "
+            "of coordinates.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
     recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
     min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
@@ -110,12 +122,22 @@ def query(
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Find the items most similar to a stored item, or to a vector."""
-    if sum(each is not None for each in (id_, row, names, smiles)) != 1:
-        usage("expected one of --id, --row, --names and --smiles")
+    """Find the items most similar to a stored item, to a vector, or to each row of a file."""
+    if sum(each is not None for each in (id_, row, names, smiles, file)) != 1:
+        usage("expected one of --id, --row, --names, --smiles and --file")
+    condition = filter_from(where)
+    if file is not None:
+        if explain:
+            usage("--explain: expected one query, got --file")
+        asked = {"limit": limit, "recall": recall, "min_score": min_score, "score": score}
+        with server(url, key) as found:
+            results = _query_rows(found.collection(name), file, asked | {"where": condition})
+        if not tell(as_json, {"results": results}):
+            rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
+            print_table(rows, ["query", "id", "score", "payload"])
+        return
     molecule = molecule_of(smiles, fingerprint)
     vector = vector_of(row, names) if molecule is None else molecule
-    condition = filter_from(where)
     with server(url, key) as found:
         hits = found.collection(name).query(
             vector,
@@ -137,6 +159,35 @@ def query(
     if hits.explanation:
         told = hits.explanation.items()
         typer.echo(", ".join(f"{word.replace('_', ' ')} {in_words(word, of)}" for word, of in told))
+
+
+def _query_rows(collection: Collection, path: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the hits of each row of a file, by its id or its number."""
+    from contextlib import closing  # noqa: PLC0415
+
+    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+
+    results: list[dict[str, Any]] = []
+    with closing(InputFile(path)) as file:
+        source = source_of(file, Choices())
+        arrange(source, collection)
+        for items in source.items():
+            rows = items.rows
+            vectors = [*rows.json()] if rows.dense is None else rows.dense
+            found = collection.query_many(vectors, with_payload=True, **asked)
+            queries = items.texts() or range(len(results), len(results) + len(rows))
+            assert found.payloads is not None
+            for query, *columns in zip(
+                queries, found.ids, found.scores, found.payloads, strict=True
+            ):
+                hits = [
+                    {"id": item_id, "score": float(score), "payload": payload}
+                    for item_id, score, payload in zip(*columns, strict=True)
+                    if item_id is not None
+                ]
+                results.append({"query": query, "hits": hits})
+    return results
 
 
 @cli.command("find", epilog="Example: gcws-search find coffees ken --limit 5")

@@ -253,6 +253,7 @@ def read_csv(source: Source) -> None:
     for key in keys:
         tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))
     layout = choose(_schema(tallies, source.choices), source.choices, keys)
+    source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
     kinds = {name: tallies[name].kind for name in layout.vector}
     kinds |= {name: tallies[name].payload_kind for name in layout.payload}

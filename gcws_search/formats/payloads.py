@@ -13,6 +13,7 @@ from uuid import UUID
 import numpy as np
 import orjson
 
+from gcws_search.formats.vectors import is_present
 from gcws_search.index import InvalidFilter, InvalidPayload
 
 Payloads = list[bytes | None]
@@ -23,8 +24,6 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
 _JSON: Final = "values that JSON holds"
-_NOTHING: Final = ("NAType", "NaTType")
-"""Types by which pandas says that there is nothing."""
 NAME_IT: Final = "; {'label': values} gives each item one of them"
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
@@ -52,7 +51,7 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 def _plain(value: Any) -> Any:
     """Return a value of another library as one of JSON."""
-    if type(value).__name__ in _NOTHING:
+    if not is_present(value):
         return None
     if isinstance(value, datetime | date | time):
         return value.isoformat()

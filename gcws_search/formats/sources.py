@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile
-from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, load_body
+from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, items_of, load_body
 from gcws_search.formats.payloads import read_json
+from gcws_search.formats.vectors import column_names, in_order
 from gcws_search.index import GcwsError, InputVectors
 
 BATCH_ROWS: Final = 2048
@@ -65,8 +66,9 @@ class Source:
     A reader sets ``read``, which yields items from the start at each call, NaN where a number is
     missing; or ``lines``, which yields bodies that the server reads as they stand in the file; or
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
-    tell. ``columns`` are the names of the coordinates where these are columns, ``export`` is what
-    an export says of its collection. ``starts`` has the first row of each file of a folder.
+    tell. ``columns`` are the coordinates where these are columns, and ``has_names`` whether the
+    file names them. ``export`` is what an export says of its collection. ``starts`` has the first
+    row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
     """
 
@@ -76,6 +78,7 @@ class Source:
     dim: int | None = None
     rows: int | None = None
     columns: list[str] | None = None
+    has_names: bool = True
     array: Items | None = None
     export: dict[str, Any] | None = None
     read: Callable[[], Iterator[Items]] | None = None
@@ -84,6 +87,31 @@ class Source:
     dropped: list[int] = field(default_factory=list)
     starts: list[tuple[int, str]] = field(default_factory=list)
     settled: dict[str, Any] = field(default_factory=dict)
+    _order: Any = None
+    _is_open: bool = False
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns of the vectors, where they are names."""
+        return column_names(self.columns) if self.columns and self.has_names else None
+
+    def arrange(self, names: Mapping[int, str], dim: int | None) -> None:
+        """Take the columns of the vectors in the order of a collection's coordinates, by name.
+
+        Raises BadFile where a column or a coordinate lacks the other; see `in_order`.
+        """
+        columns = self.names
+        if columns is None or self._order is not None:
+            return
+        if dim is None:
+            self._is_open = True
+            return
+        places = InputVectors(np.arange(len(columns))[None], columns=columns)
+        with naming(self.file):
+            found = in_order(places, names, dim).dense
+        assert found is not None
+        self._order = found[0]
+        self.columns = [columns[place] for place in self._order]
 
     def describe(self, format_: str, ids: str | None, vector: str, payload: str) -> None:
         """Say for people what the file is taken for; ``ids`` None: it has none."""
@@ -122,17 +150,34 @@ class Source:
                         ids = [str(start + number) for number in items.numbers]
                     items = replace(items, ids=ids)
                 given += len(items)
+                if self._is_open:
+                    named = InputVectors(_matrix(items), columns=self.columns)
+                    items = replace(items, rows=in_order(named, {}, None))
                 if not self.choices.lenient:
                     items = replace(items, numbers=None, show=None)
                 if len(items):
                     yield items
+
+    def items(self) -> Iterator[Items]:
+        """Yield the items; those of JSON are read here, and not by a server."""
+        if self.lines is None:
+            yield from self.batches()
+            return
+        with naming(self.file):
+            for body in self.lines():
+                lines = b"".join(body.pieces()).splitlines()
+                yield items_of([read_json(line) for line in lines if line.strip()])
 
     def read_again(self) -> Iterator[Items]:
         """Yield what the reader makes of the file, from its beginning."""
         assert self.read is not None
         self.starts.clear()
         self.file.read_bytes = 0
-        return self.read()
+        return self.read() if self._order is None else map(self._ordered, self.read())
+
+    def _ordered(self, items: Items) -> Items:
+        """Return items with the columns of their vectors in the order of the coordinates."""
+        return replace(items, rows=InputVectors(_matrix(items)[:, self._order]))
 
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
         """Return all items as one body; ``progress`` gets the number of rows handed over."""

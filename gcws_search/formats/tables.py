@@ -17,6 +17,7 @@ from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Ids, Items, ids_of
 from gcws_search.formats.payloads import NAME_IT, from_columns, payloads_of
 from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.vectors import column_names
 from gcws_search.index import (
     InputVectors,
     InvalidId,
@@ -400,7 +401,7 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     with np.errstate(over="ignore"):
         for place, name in enumerate(layout.vector):
             matrix[:, place] = _floats(columns[name])
-    return InputVectors(matrix)
+    return InputVectors(matrix, columns=column_names(layout.vector))
 
 
 def _floats(column: Any) -> Any:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from decimal import Decimal
 from itertools import chain
+from numbers import Real
 from os import PathLike
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index import InputVectors, InvalidVector
+from gcws_search.index import InputVectors, InvalidParameter, InvalidVector, check_names
 
+_SHOWN: Final = 8
+_NOTHING: Final = ("NAType", "NaTType")
+"""Types by which pandas says that there is nothing."""
 _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
 _FORM: Final = ("indices or names", "values")
@@ -83,18 +88,106 @@ def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
     if isinstance(vector, Mapping | Set):
         return rows_of([vector])
+    labels = _labels(vector)
+    if labels is not None:
+        return _row_of_frame(vector, labels)
     if isinstance(vector, str):
         raise InvalidVector(
             expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
         )
     if hasattr(vector, "tocsr"):
         rows = _from_scipy(vector)
+    elif is_frame(vector) and np.ndim(vector) == _ROWS_AND_COLUMNS:
+        rows = rows_of(vector)
     else:
         array = _numbers([vector] if np.ndim(vector) == 1 else vector)
         rows = InputVectors(array)
     if len(rows) != 1:
         raise InvalidVector(expected="one vector", got=f"{len(rows)}; `query_many` takes several")
     return rows
+
+
+def _labels(vector: Any) -> list[str] | None:
+    """Return the names of the columns that a row of a frame of pandas is of, if these are text."""
+    if not hasattr(vector, "dtype") or callable(getattr(vector, "index", callable)):
+        return None
+    labels = [*vector.index]
+    return labels if labels and all(isinstance(label, str) for label in labels) else None
+
+
+def _row_of_frame(row: Any, labels: list[str]) -> InputVectors:
+    """Return the numbers and missing values of a row of a frame, without its id."""
+    names, numbers = list[str](), list[float]()
+    for label, value in zip(labels, row, strict=True):
+        is_number = isinstance(value, Real | np.bool_ | Decimal)
+        if label.lower() != "id" and (is_number or not is_present(value)):
+            names.append(label)
+            numbers.append(float(value) if is_present(value) else np.nan)
+    return InputVectors(np.array([numbers], np.float64), columns=column_names(names))
+
+
+def is_present(value: Any) -> bool:
+    """Whether a value is not what Python or pandas has for nothing."""
+    return value is not None and type(value).__name__ not in _NOTHING
+
+
+def column_names(names: Sequence[str]) -> list[str] | None:
+    """Return the names of columns; None where they only number them, or cannot name coordinates."""
+    if all(name.isdecimal() for name in names):
+        return None
+    try:
+        check_names(names, len(names))
+    except InvalidParameter:
+        return None
+    return [*names]
+
+
+def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> InputVectors:
+    """Return a matrix of named columns in the order of a collection's coordinates.
+
+    Columns stay where they are unless all coordinates have names. In an open space, the rows become
+    sparse ones by the names of their columns.
+
+    Raises
+    ------
+    InvalidVector
+        A column has the name of no coordinate, or a coordinate has no column.
+    """
+    columns, matrix = rows.columns, rows.dense
+    if columns is None or matrix is None:
+        return rows
+    if dim is None:
+        filled = matrix != 0
+        indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+        return InputVectors.sparse(indptr, np.nonzero(filled)[1], matrix[filled], columns)
+    if len(names) < dim:
+        return InputVectors(matrix)
+    places = {name: place for place, name in enumerate(columns)}
+    order = [places.get(names[coordinate]) for coordinate in range(dim)]
+    known = {*names.values()}
+    unknown = [
+        name
+        for place, name in enumerate(columns)
+        if name not in known and not np.isnan(matrix[:, place]).all()
+    ]
+    missing = [names[at] for at, place in enumerate(order) if place is None]
+    if unknown or missing:
+        told = [
+            f"{words} {_list_names(some)}"
+            for words, some in (("none for", missing), ("unknown", unknown))
+            if some
+        ]
+        wanted = _list_names([names[at] for at in range(dim)])
+        raise InvalidVector(
+            expected=f"a column for each coordinate by its name, {wanted}", got=" and ".join(told)
+        )
+    is_same = order == [*range(dim)] and len(columns) == dim
+    return InputVectors(matrix if is_same else matrix[:, np.array(order, np.int64)])
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"{name!r:.40}" for name in names[:_SHOWN]) + more
 
 
 def _numbers(data: Any) -> NDArray[Any]:

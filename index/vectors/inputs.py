@@ -42,12 +42,17 @@ class InputVectors:
     indices: AnyArray  # (nnz,) integers: coordinates, or places in ``names``
     values: AnyArray  # (nnz,) numbers
     names: list[str] | None  # of the coordinates, each once, where these are given by name
+    columns: list[str] | None  # of a dense matrix, where these have names; `check` looks at none
     mixed: list[OneVector] | None
 
     def __init__(
-        self, dense: AnyArray | None = None, *, mixed: list[OneVector] | None = None
+        self,
+        dense: AnyArray | None = None,
+        *,
+        columns: list[str] | None = None,
+        mixed: list[OneVector] | None = None,
     ) -> None:
-        self.dense, self.mixed, self.names = dense, mixed, None
+        self.dense, self.columns, self.mixed, self.names = dense, columns, mixed, None
         self.indptr, self.indices, self.values = _NO_INDPTR, _NO_ENTRIES, _NO_ENTRIES
 
     @classmethod
@@ -68,7 +73,7 @@ class InputVectors:
     def part(self, rows: slice | Int64s) -> InputVectors:
         """Return some of the vectors, with the names that these have."""
         if self.dense is not None:
-            return InputVectors(self.dense[rows])
+            return InputVectors(self.dense[rows], columns=self.columns)
         if self.mixed is not None:
             numbers = np.arange(len(self.mixed))[rows].tolist()
             return InputVectors(mixed=[self.mixed[number] for number in numbers])

@@ -372,6 +372,86 @@ def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
         coffees.set_names(["acid", "acid"])
 
 
+def a_frame(rng: np.random.Generator, rows: int = 6) -> Json:
+    """Return a frame of pandas of four columns of numbers, and one of text."""
+    pandas = pytest.importorskip("pandas")
+    columns = {name: rng.normal(size=rows).astype(np.float32) for name in ("a b", "mass", "é", "x")}
+    return pandas.DataFrame({"kind": [f"kind {row}" for row in range(rows)], **columns})
+
+
+TASTES = ["a b", "mass", "é", "x"]
+
+
+def test_columns_of_frames_are_taken_by_name(opened: Open, rng: np.random.Generator) -> None:
+    frame, items = a_frame(rng), opened(4)
+    vectors = frame[TASTES].to_numpy()
+    items.add(frame[:3])
+    assert [*items.names().values()] == TASTES
+    for _ in range(3):
+        mixed = frame[["kind", *rng.permutation(TASTES)]]
+        for row in range(6):
+            added = items.add(mixed[row : row + 1])
+            assert np.float32(items.get(added.ids.last).vector).tolist() == vectors[row].tolist()
+            for query in (mixed.iloc[row], mixed[row : row + 1], mixed[TASTES[::-1]].iloc[row]):
+                for hit in items.query(query, recall=1):
+                    expected = gmm(vectors[row].tolist(), items.get(hit.id).vector)
+                    assert hit.score == pytest.approx(expected, abs=1e-6)
+            assert items.explain(mixed.iloc[row], added.ids.last).score == pytest.approx(1)
+        found = items.query_many(mixed, limit=1, recall=1)
+        assert found.scores[:, 0].tolist() == pytest.approx([1] * 6)
+        assert items.compare(mixed, limit=1, recall=1).mean_similarity == pytest.approx([1] * 6)
+        places = items.map(also=[mixed.iloc[0]])
+        assert places.also.scores[0, 0] == pytest.approx(1)
+    items.add(frame[TASTES].set_axis(range(4), axis=1).iloc[:, ::-1], ids=[*"uvwxyz"])
+    items.add(frame[TASTES[::-1]].to_numpy(), ids=[*"abcdef"])
+    for item_id in ("u", "a"):  # by position
+        assert np.float32(items.get(item_id).vector).tolist() == vectors[0, ::-1].tolist()
+
+
+def test_columns_that_are_no_coordinates_are_named(opened: Open, rng: np.random.Generator) -> None:
+    frame, items = a_frame(rng), opened(4)
+    items.add(frame, ids="kind")
+    for wrong in (frame.drop(columns="mass"), frame.rename(columns={"mass": "weight"})):
+        for call in (items.add, items.query_many, lambda frame: items.query(frame.iloc[0])):
+            with pytest.raises(InvalidVector, match="'mass'") as raised:
+                call(wrong)
+            assert ("'weight'" in str(raised.value)) == ("weight" in wrong)
+    with pytest.raises(InvalidVector, match="'year'"):
+        items.query_many(frame.assign(year=3))
+    assert len(items) == len(frame)
+    assert items.add(frame.assign(year=3), payloads=["year"]).inserted == len(frame)
+
+
+def test_names_are_of_the_first_frame_that_is_stored(
+    opened: Open, rng: np.random.Generator
+) -> None:
+    frame, items = a_frame(rng), opened(4)
+    with pytest.raises(InvalidVector):
+        items.add(frame.assign(x=np.nan))
+    assert items.names() == {}
+    other = frame.rename(columns={"mass": "weight"})
+    assert items.add(other.assign(x=0, weight=np.nan), on_error="skip").rejected_count == len(frame)
+    assert items.names() == {}
+    items.add(other)
+    assert "weight" in items.names().values()
+    unnamed = opened(4)
+    unnamed.add(frame[TASTES].to_numpy())
+    unnamed.add(frame[TASTES[::-1]])
+    assert unnamed.names() == {}
+    found = np.float32(unnamed.get("6").vector)
+    assert found.tolist() == frame[TASTES[::-1]].to_numpy()[0].tolist()
+
+
+def test_columns_name_the_coordinates_of_an_open_space(
+    opened: Open, rng: np.random.Generator
+) -> None:
+    frame, items = a_frame(rng), opened(None)
+    items.add(frame, ids="kind")
+    found = items.query_many(frame[["x", "mass", "é", "a b"]], limit=1)
+    assert found.ids[:, 0].tolist() == frame["kind"].tolist()
+    assert {*items.names().values()} == {*TASTES}
+
+
 def test_ids_may_be_numbers_or_dots_and_payloads_come_back(opened: Open) -> None:
     items = opened(2, transform={"center": [9, 0], "power": 2.0, "normalize": "l1"})
     payloads: list[Json] = [{"n": 2**70, "x": 1e-300, "t": "é\u2028"}, None, {}, {"a": [{}, None]}]

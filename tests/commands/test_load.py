@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import httpx
 import numpy as np
@@ -280,6 +281,75 @@ def test_options_choose_columns_and_transform(bench: Bench) -> None:
     assert len(plants) == 4
     assert plants.get("l1").vector == VECTORS[29, [2, 0]].tolist()
     assert plants.get("l1").payload == {"x1": VECTORS[29, 1]}
+
+
+def write_csv(path: Path, names: list[str], rows: Json) -> None:
+    path.write_bytes(text(",".join(names), *(",".join(map(str, row)) for row in rows)))
+
+
+def write_parquet(path: Path, names: list[str], rows: Json) -> None:
+    pa.parquet.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), path)
+
+
+def write_objects(path: Path, names: list[str], rows: Json) -> None:
+    path.write_bytes(text(*(json.dumps(dict(zip(names, row, strict=True))) for row in rows)))
+
+
+TABLES: Final = {"csv": write_csv, "parquet": write_parquet, "ndjson": write_objects}
+
+
+@pytest.mark.parametrize("dim", ["3", "open"])
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_name_coordinates_and_are_taken_by_name(bench: Bench, kind: str, dim: str) -> None:
+    names, rows = ["id", "bill mm", "mass", "flip"], [["a", 1, 20, 3], ["b", 4, 50, 6]]
+    order = [3, 0, 2, 1]
+    first, second, bad, queries = (bench.folder / f"{name}.{kind}" for name in "abcq")
+    TABLES[kind](first, names, rows)
+    mixed = [[row[place] for place in order] for row in rows]
+    TABLES[kind](second, [names[place] for place in order], mixed)
+    bench.load(str(first), "--dim", dim)
+    plants = bench.plants
+    assert sorted(plants.names().values()) == sorted(names[1:])
+    before = [each.vector for each in plants]
+    assert plants.add(plants).updated == 2
+    plants.delete("a")
+    done = bench.load(str(second), "--on-error", "skip")
+    assert done.stdout == "plants: 1 inserted, 1 updated\n", done.output
+    assert [plants.get(each).vector for each in "ab"] == before
+    TABLES[kind](queries, ["mass", "flip", "bill mm"], [[20, 3, 1], [50, 6, 4]])
+    found = json.loads(bench.call("query", "plants", "--file", str(queries), "--json").stdout)
+    assert [each["hits"][0]["id"] for each in found["results"]] == ["a", "b"]
+    if dim == "open":
+        return
+    TABLES[kind](bad, ["id", "bill mm", "flip", "beak"], [["c", 1, 2, 3]])
+    for call in (["load", str(bad), "--into", "plants"], ["query", "plants", "--file", str(bad)]):
+        done = bench.call(*call, code=1)
+        assert "'mass'" in done.stderr
+        assert "'beak'" in done.stderr
+    assert len(plants) == 2
+
+
+def test_columns_without_names_are_taken_as_they_stand(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(text("5,7,20", "1,2,2"))
+    bench.load("a.csv")
+    (bench.folder / "b.csv").write_bytes(text("1,0,2", "3,3,3"))  # as pandas names columns
+    bench.load("b.csv", "--header")
+    assert bench.plants.names() == {}
+    assert [each.vector for each in bench.plants] == [[5, 7, 20], [1, 2, 2], [3, 3, 3]]
+
+
+def test_items_of_json_are_queries(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(csv_bytes())
+    bench.load("a.csv", "--payload", "label")
+    vectors = [[*map(float, row)] for row in VECTORS[:2]]
+    lines = [
+        json.dumps({"id": name, "vector": each}) for name, each in zip("pq", vectors, strict=True)
+    ]
+    (bench.folder / "q.ndjson").write_bytes(text(*lines))
+    done = bench.call("query", "plants", "--file", str(bench.folder / "q.ndjson"), "--json")
+    found = json.loads(done.stdout)["results"]
+    assert [each["query"] for each in found] == ["p", "q"]
+    assert [each["hits"][0]["score"] for each in found] == [1, 1]
 
 
 def test_a_dry_run_shows_the_guess_and_creates_nothing(bench: Bench) -> None:

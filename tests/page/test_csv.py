@@ -219,6 +219,21 @@ def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
     assert found == [("0", [0, 2]), ("1", [3, 0]), ("2", [1, 2]), ("3", [3, 1])]
 
 
+def test_columns_name_coordinates_and_are_taken_by_name(url: str, tab: OpenTab) -> None:
+    httpx.put(f"{url}/v1/collections/named", json={"dim": 2}).raise_for_status()
+    page = tab(url).open("#/named/load")
+    names = f"{url}/v1/collections/named/names"
+    load(page, "named", b"id,mass,flip\na,,2\n", "0 new")
+    assert httpx.get(names).json()["count"] == 0
+    load(page, "named", b"id,mass,flip\na,1,2\n", "1 new")
+    assert [each["name"] for each in httpx.get(names).json()["names"]] == ["mass", "flip"]
+    load(page, "named", b"flip,mass,id\n2,1,b\n", "1 new, 0 updated")
+    assert [item["vector"] for item in items(url, "named")] == [[1, 2], [1, 2]]
+    load(page, "named", b"flip,beak,id\n2,1,c\n")
+    page.get_by_role("alert").get_by_text('none for "mass" and unknown "beak"').wait_for()
+    assert len(items(url, "named")) == 2
+
+
 SELECTS: Final = (
     ("", "Divide vectors by"),
     ("#/pictures/backends?sample=10", "Kind"),

@@ -85,7 +85,7 @@ export async function parsed(file) {
     size += data[row].reduce((sum, cell) => sum + cell.length + 1, 0);
   }
   const kinds = names.map((_, place) => kindOf(head.map((row) => row[place]), point));
-  return { names, rows: data, kinds, point };
+  return { names, hasNames, rows: data, kinds, point };
 }
 
 export function columnsOf({ names, kinds }) {
@@ -139,10 +139,28 @@ function itemOf(row, places, table, isOpen) {
   return `{${parts.join()}}\n`;
 }
 
+// The columns that name coordinates; null where they only number them.
+export function columnNames({ names, hasNames }, roles) {
+  const columns = names.filter((name) => roles[name] === "vector");
+  const isNumbered = !hasNames || columns.every((name) => /^\d+$/.test(name));
+  return isNumbered || columns.some((name) => !name || name.length > 255) ? null : columns;
+}
+
+const listed = (names) => names.slice(0, 8).map((name) => JSON.stringify(name)).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "");
+
+// Throws unless each coordinate has a column, and each column a coordinate.
+export function requireSame(columns, coordinates) {
+  const missing = coordinates.filter((name) => !columns.includes(name));
+  const unknown = columns.filter((name) => !coordinates.includes(name));
+  const told = [["none for", missing], ["unknown", unknown]].filter(([, some]) => some.length).map(([words, some]) => `${words} ${listed(some)}`);
+  if (told.length) throw new Error(`expected a column for each coordinate by its name, ${listed(coordinates)}, got ${told.join(" and ")}`);
+}
+
 // Lines of JSON, the rows that they are of, and the rows that are no items.
 export function itemsOf(table, roles, collection) {
   const placesOf = (role) => table.names.flatMap((name, place) => (roles[name] === role ? [place] : []));
   const places = { id: placesOf("id"), vector: placesOf("vector"), payload: placesOf("payload") };
+  if (collection.coordinates) places.vector = collection.coordinates.map((name) => table.names.indexOf(name));
   if (!places.vector.length) throw new Error("expected a column that becomes the vector, got none");
   if (places.id.length > 1) throw new Error(`expected one column that becomes the id, got ${places.id.map((place) => JSON.stringify(table.names[place])).join(" and ")}`);
   const [lines, numbers, rejected] = [[], [], []];

@@ -2,7 +2,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Command, Dialog, LoadBar, Table, Text, Trouble } from "./parts.js";
-import { columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed } from "./csv.js";
+import { columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame } from "./csv.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -32,7 +32,35 @@ function Columns({ table, roles, onChange, collection: { name, dim } }) {
     ${dim !== null && count !== dim && html`<p role="status">${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of <bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
 }
 
-async function loadTable(name, { lines, numbers, rejected }) {
+const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
+const NAMES = 10000;
+
+// The names of a collection's coordinates, by which columns are taken; null where they are taken as they stand.
+// Without items and names it takes those of the columns.
+async function coordinatesOf({ name, dim }, columns) {
+  if (!columns || dim === null) return {};
+  const { names, count } = await get(at(name, `/names?limit=${Math.min(dim, NAMES)}`));
+  if (!count && columns.length === dim && !(await post(at(name, "/count"), {})).count) {
+    await putNames(name, columns);
+    return { isNew: true };
+  }
+  if (count < dim || dim > NAMES) return {};
+  const coordinates = names.map((one) => one.name);
+  requireSame(columns, coordinates);
+  return { coordinates };
+}
+
+async function loadTable(table, roles, collection) {
+  const { name } = collection;
+  const { coordinates, isNew } = await coordinatesOf(collection, columnNames(table, roles));
+  try {
+    return await loadItems(name, itemsOf(table, roles, { ...collection, coordinates }));
+  } finally {
+    if (isNew && !(await post(at(name, "/count"), {})).count) await putNames(name, []);
+  }
+}
+
+async function loadItems(name, { lines, numbers, rejected }) {
   const stored = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
   if (lines.length) Object.assign(stored, await loadBody(name, new Blob(lines), "application/x-ndjson"));
   const refused = stored.rejected.map((one) => ({ ...one, row: numbers[one.row] }));
@@ -72,7 +100,7 @@ function Loader({ collection, refresh, onLoaded }) {
     set({ isBusy: true });
     try {
       const kind = KINDS.find(([pattern]) => pattern.test(file.name));
-      set({ answer: await (table ? loadTable(name, itemsOf(table, roles, collection)) : loadBody(name, file, kind[1])) });
+      set({ answer: await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind[1])) });
     } catch (problem) {
       set({ problem });
     }
