@@ -18,7 +18,9 @@ from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
 from gcws_search.formats.tables import (
     Layout,
     choose,
+    describe_shares,
     describe_table,
+    floats,
     is_list,
     items_of_batch,
     readable_items,
@@ -58,6 +60,8 @@ def read_arrow(source: Source) -> None:
     if source.export is not None:
         dim = source.export["dim"]
     describe_table(source, word, layout, dim, is_matrix=is_matrix)
+    if is_matrix and (file.path is not None or file.format != "arrow stream"):  # read once
+        _describe_first(source, batches, layout)
 
     def read() -> Iterator[Items]:
         row = 0
@@ -66,6 +70,14 @@ def read_arrow(source: Source) -> None:
             row += batch.num_rows
 
     source.read = read
+
+
+def _describe_first(source: Source, batches: Batches, layout: Layout) -> None:
+    """Say what the first rows tell of the columns of the vectors."""
+    found = next((batch for batch in batches() if batch.num_rows), None)
+    if found is not None:
+        columns = {name: floats(found.column(name)) for name in layout.vector}
+        describe_shares(source, columns)
 
 
 def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:

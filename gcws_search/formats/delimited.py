@@ -29,6 +29,7 @@ from gcws_search.formats.tables import (
     Kind,
     Layout,
     choose,
+    describe_shares,
     describe_table,
 )
 from gcws_search.index import InputVectors, InvalidPayload
@@ -106,9 +107,20 @@ def _fast_numbers(cells: Any, point: str) -> Any:
         return None
 
 
+def _numbers(column: Any, point: str) -> Any:
+    """Return a column of bytes as float64, NaN where no number stands."""
+    cells = column.combine_chunks()
+    found = _fast_numbers(cells, point)
+    if found is not None:
+        return found
+    number = _number_parser(point)
+    values = (number(cell.decode(errors="replace")) for cell in cells.to_pylist() if cell)
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
 @dataclass(slots=True)
 class _Table:
-    """A CSV file; names and tallies are those of its head."""
+    """A CSV file; names, tallies and cells are those of its head."""
 
     file: InputFile
     delimiter: str
@@ -116,6 +128,7 @@ class _Table:
     has_names: bool
     names: list[str] = field(default_factory=list)
     tallies: dict[str, CellCounts] = field(default_factory=dict)
+    head: Any = None
 
     def options(self, odd: list[Unreadable]) -> dict[str, Any]:
         """Return Arrow's options; rows of another length go to a list."""
@@ -189,6 +202,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
         source.reject(*odd[0])
     if not cells.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
+    table.head = cells
     table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
     return table
 
@@ -241,11 +255,12 @@ def read_csv(source: Source) -> None:
     else:
         files.append((folder, {}))
         word = folder.words(folder.format.upper())
-    tables = []
+    tables: list[_Table] = []
     tallies: dict[str, CellCounts] = {}
     for file, _ in files:
         source.starts[:] = [] if file is folder else [(0, file.name)]
         table = _open_table(source, file)
+        table.head = None if tables else table.head
         tables.append(table)
         for name, each in table.tallies.items():
             tallies[name] = tallies.get(name, CellCounts()) + each
@@ -255,6 +270,9 @@ def read_csv(source: Source) -> None:
     layout = choose(_schema(tallies, source.choices), source.choices, keys)
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
+    first = tables[0]
+    known = [name for name in layout.vector if name in first.tallies]
+    describe_shares(source, {name: _numbers(first.head[name], first.point) for name in known})
     kinds = {name: tallies[name].kind for name in layout.vector}
     kinds |= {name: tallies[name].payload_kind for name in layout.payload}
     parse = partial(_items, source, layout, kinds)

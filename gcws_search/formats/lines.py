@@ -21,6 +21,7 @@ from gcws_search.formats.tables import (
     CellCounts,
     Layout,
     choose,
+    describe_shares,
     describe_table,
     readable_items,
 )
@@ -118,6 +119,8 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     word = file.words("NDJSON, flat objects")
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
+    if is_matrix:
+        describe_shares(source, {name: _numbers(columns[name]) for name in layout.vector})
     source.read = lambda: _rows(source, file, layout, skip)
 
 
@@ -203,6 +206,11 @@ def _matrix(vectors: list[Any], dim: int) -> InputVectors:
     with np.errstate(over="ignore"):
         matrix = np.array(vectors, np.float64).reshape(len(vectors), dim)
         return InputVectors(matrix.astype(np.float32))
+
+
+def _numbers(values: Sequence[Any]) -> Any:
+    """Return the numbers among values."""
+    return np.array([each for each in values if isinstance(each, int | float)], np.float64)
 
 
 def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:

@@ -54,6 +54,12 @@ TYPES: Final[Mapping[Kind, Any]] = {
 }  # fmt: skip
 
 _SAID: Final = 4
+_HALF: Final = 0.5
+_EVEN: Final = 1.5
+"""Times its even share that a column may have of two."""
+_APART: Final = 100
+_LEAST: Final = 0.001
+_NARROW: Final = "--power 0.5 brings them closer, --payload takes columns out of the vector"
 _CHOOSE: Final = "; --payload takes columns out of the vector"
 _ENOUGH: Final = 3
 """A column of numbers with fewer cells has no cell that is no number."""
@@ -400,11 +406,11 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     matrix = np.empty((len(first), len(layout.vector)), np.float32)
     with np.errstate(over="ignore"):
         for place, name in enumerate(layout.vector):
-            matrix[:, place] = _floats(columns[name])
+            matrix[:, place] = floats(columns[name])
     return InputVectors(matrix, columns=column_names(layout.vector))
 
 
-def _floats(column: Any) -> Any:
+def floats(column: Any) -> Any:
     """Return numbers as an array; a missing one is NaN, which a collection refuses by its row."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
@@ -644,6 +650,48 @@ def describe_table(
     ]  # fmt: skip
     if mixed:
         source.guess.append(("text", f"{', '.join(mixed[:_SAID])} among numbers"))
+
+
+def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
+    """Say what share of Σ|x| each column of the vectors has, and where units are far apart.
+
+    ``columns`` are numbers of the first rows. A column without a number has no share; a unit is the
+    median of |x| in a column that is mostly not 0.
+    """
+    sums, units = dict[str, float](), dict[str, float]()
+    for name, values in columns.items():
+        sizes = np.abs(values[np.isfinite(values)])
+        sums[name] = float(sizes.sum())
+        filled = sizes[sizes > 0]
+        if 2 * len(filled) > len(sizes):
+            units[name] = float(np.median(filled))
+    total = sum(sums.values())
+    if not total or len(sums) == 1:
+        return
+    order = sorted(sums, key=lambda name: -sums[name])
+    told = ", ".join(f"{name} {_percent(sums[name] / total)}" for name in order[:_SAID])
+    more = f" and {len(order) - _SAID} more" if len(order) > _SAID else ""
+    source.guess.append(("shares", f"of Σ|x| in the first rows: {told}{more}"))
+    first = order[0]
+    warnings = []
+    if sums[first] / total > max(_HALF, _EVEN / len(sums)):
+        warnings.append(f"scores are mostly those of {first!r}")
+    low, high = (pick(units, key=lambda name: units[name], default=first) for pick in (min, max))
+    if units and units[high] >= _APART * units[low]:
+        warnings.append(
+            f"units differ: {high!r} is about {_rounded(units[high])}, {low!r} about "
+            f"{_rounded(units[low])}"
+        )
+    if warnings:
+        source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= _LEAST else f"< {_LEAST:.1%}"
+
+
+def _rounded(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def readable_items(

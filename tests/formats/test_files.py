@@ -6,13 +6,16 @@ import decimal
 import gzip
 import io
 import json
+import re
 import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
@@ -511,6 +514,45 @@ def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:
             found = items(tmp_path / suffix, lenient=lenient)
             assert found == [(f"{code}a", [1], {"zip": code}) for code in codes]
         assert [item for item, _, _ in items(tmp_path / suffix, id="zip")] == [*codes]
+
+
+UNITS: Final = {"mass": [-3000, 5000, 4000], "flip": [180, 0, 200], "rare": [0, 0, 900.0]}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "ndjson", "folder"])
+def test_shares_of_columns_are_told_and_units_far_apart(tmp_path: Path, kind: str) -> None:
+    def told(columns: Json, **choices: Json) -> dict[str, str]:
+        table = pa.table(columns)
+        path = tmp_path / f"a.{kind}"
+        if kind == "parquet":
+            pa.parquet.write_table(table, path)
+        elif kind == "ndjson":
+            path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+        else:
+            path = tmp_path / "a.csv"
+            path = tmp_path / "all" / "a.csv" if kind == "folder" else path
+            path.parent.mkdir(exist_ok=True)
+            pa.csv.write_csv(table, path)
+        found = source(path.parent if kind == "folder" else path, **choices)
+        assert len([*found.batches()]) == 1  # what was looked at is read again
+        return dict(found.guess)
+
+    def shares(found: dict[str, str]) -> Json:
+        return re.findall(r"(\w+) ([\d.]+)%", found["shares"])
+
+    found = told(UNITS)
+    assert shares(found) == [("mass", "90.4"), ("rare", "6.8"), ("flip", "2.9")]
+    assert "'mass'" in found["warning"]
+    assert "units" not in found["warning"]
+    near = told({"a": [1.0, 99], "b": [55.0, -44]})
+    assert "warning" not in near
+    found = told({"a": [1.0, 2], "b": [150.0, -151], "c": [150.0, 151]})
+    assert "'b' is about 150, 'a' about 1.5" in found["warning"]
+    assert "mostly" not in found["warning"]
+    assert "shares" not in told(UNITS, payload=("mass", "rare"))
+    many = {f"c{column}": [1.0, 2.0] for column in range(9)}
+    assert len(shares(told(many))) == 4
+    assert "5 more" in told(many)["shares"]
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])

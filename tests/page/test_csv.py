@@ -219,6 +219,20 @@ def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
     assert found == [("0", [0, 2]), ("1", [3, 0]), ("2", [1, 2]), ("3", [3, 1])]
 
 
+def test_shares_of_columns_are_shown_of_those_that_become_the_vector(
+    url: str, tab: OpenTab
+) -> None:
+    httpx.put(f"{url}/v1/collections/shares", json={"dim": 2}).raise_for_status()
+    page = tab(url).open("#/shares/load")
+    choose_file(page, "a.csv", b"id,mass,flip,n\na,-30,0,true\nb,60,9,false\n")
+    shares = page.locator("tr td:nth-child(3)")
+    page.get_by_text("Scores are mostly those of").wait_for()
+    assert shares.all_inner_texts()[1:] == ["90 %", "9 %", "1 %"]
+    page.get_by_label("What mass becomes").select_option(label="payload")
+    expect(shares.nth(1)).to_have_text("")
+    assert shares.all_inner_texts()[2:] == ["90 %", "10 %"]
+
+
 def test_columns_name_coordinates_and_are_taken_by_name(url: str, tab: OpenTab) -> None:
     httpx.put(f"{url}/v1/collections/named", json={"dim": 2}).raise_for_status()
     page = tab(url).open("#/named/load")

@@ -85,7 +85,14 @@ export async function parsed(file) {
     size += data[row].reduce((sum, cell) => sum + cell.length + 1, 0);
   }
   const kinds = names.map((_, place) => kindOf(head.map((row) => row[place]), point));
-  return { names, hasNames, rows: data, kinds, point };
+  const sums = names.map((_, place) => head.reduce((sum, row) => sum + Math.abs(Number(truth(row[place]) ?? number(row[place], point) ?? 0)), 0));
+  return { names, hasNames, rows: data, kinds, point, sums };
+}
+
+// The share of Σ|x| that each column of the vectors has in the first rows.
+export function sharesOf({ names, sums }, roles) {
+  const total = names.reduce((sum, name, place) => sum + (roles[name] === "vector" ? sums[place] : 0), 0);
+  return names.map((name, place) => (roles[name] === "vector" && total ? sums[place] / total : undefined));
 }
 
 export function columnsOf({ names, kinds }) {
