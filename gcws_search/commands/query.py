@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -129,9 +130,11 @@ def query(
     if file is not None:
         if explain:
             usage("--explain: expected one query, got --file")
-        asked = {"limit": limit, "recall": recall, "min_score": min_score, "score": score}
+        asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         with server(url, key) as found:
-            results = _query_rows(found.collection(name), file, asked | {"where": condition})
+            choices = {"fingerprint": fingerprint}
+            asked |= {"score": score, "where": condition}
+            results = _query_rows(found.collection(name), file, choices, asked)
         if not tell(as_json, {"results": results}):
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
             print_table(rows, ["query", "id", "score", "payload"])
@@ -161,7 +164,9 @@ def query(
         typer.echo(", ".join(f"{word.replace('_', ' ')} {in_words(word, of)}" for word, of in told))
 
 
-def _query_rows(collection: Collection, path: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _query_rows(
+    collection: Collection, path: str, choices: Mapping[str, Any], asked: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Return the hits of each row of a file, by its id or its number."""
     from contextlib import closing  # noqa: PLC0415
 
@@ -170,7 +175,7 @@ def _query_rows(collection: Collection, path: str, asked: dict[str, Any]) -> lis
 
     results: list[dict[str, Any]] = []
     with closing(InputFile(path)) as file:
-        source = source_of(file, Choices())
+        source = source_of(file, Choices(**choices))
         arrange(source, collection)
         for items in source.items():
             rows = items.rows
