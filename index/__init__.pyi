@@ -137,9 +137,13 @@ from .contracts.parameters import (
 )
 from .contracts.saved_index import notes_of as notes_of, text_of as text_of
 from .contracts.scores import (
+    PairScoreKind as PairScoreKind,
+    Ranking as Ranking,
     ScoreKind as ScoreKind,
+    check_pair_score as check_pair_score,
     check_score as check_score,
-    least_gmm as least_gmm,
+    least_ranked as least_ranked,
+    ranking_of as ranking_of,
     score_of as score_of,
 )
 from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures

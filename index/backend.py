@@ -16,6 +16,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.joins import all_pairs
 from gcws_search.index.similarities import Kernel
 from gcws_search.index.threads import Workers
@@ -150,6 +151,11 @@ class Backend(ABC, Generic[State]):
     ) -> BatchHits:
         """Return the hits of each query; ``skip`` holds a row a query must not return, or -1."""
 
+    def inverted(self, state: State, rows: VectorBatch) -> InvertedIndex:
+        """Return postings of sparse rows: all, or all but the last; made now unless kept."""
+        del state
+        return InvertedIndex.of(rows, self.workers)
+
     def pairs(
         self,
         state: State,
@@ -170,13 +176,14 @@ class Backend(ABC, Generic[State]):
         Raises InvalidParameter (without a limit there are more than ``max_pairs``; of
             `PairPolicy`, unless given).
         """
-        del state, recall
+        del recall
         return all_pairs(
             view,
             min_score=min_score,
             limit=limit,
             stop=stop,
             workers=self.workers,
+            inverted=self.inverted(state, view.vectors),
             max_pairs=max_pairs,
         )
 

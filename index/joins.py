@@ -304,10 +304,7 @@ def all_pairs(
 ) -> Pairs:
     """Return the pairs of permitted rows with GMM at least ``min_score``, by an exact join."""
     sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs)
-    if inverted is None:
-        inverted = InvertedIndex()
-        if view.vectors.form == "sparse":
-            inverted = inverted.cover(view.vectors, workers)
+    inverted = inverted or InvertedIndex.of(view.vectors, workers)
     ExactJoin.of(view, inverted, min_score).offer(sink, workers)
     return sink.result()
 

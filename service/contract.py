@@ -49,7 +49,7 @@ class QueryRequest(NamedTuple):
     is_strict: bool = False
     """... and whether writes of others are waited for."""
     score: ix.ScoreKind = "gmm"
-    """Of the scores that are shown; those of `params` and of hits are the GMM."""
+    """Of the scores that are shown; those of `params` and of hits are what the index ranks by."""
     is_shown: bool = True
     """Whether all hits are part of an answer, whose length is limited."""
 

@@ -199,6 +199,7 @@ class LocalSearches:
             not isinstance(collection.config.backend, ix.GcwsParams | ix.ExactParams)
             or asked.backend is not None
             or asked.params.rerank != "gmm"
+            or asked.params.ranking != "gmm"
             or asked.with_vector
             or asked.where is not None
             or asked.with_unknown is not None
@@ -350,6 +351,7 @@ def _pace(asked: QueryRequest) -> Hashable:
         params.limit > _SLOW_LIMIT,
         asked.backend,
         params.rerank,
+        params.ranking,
         params.candidates,
     )
 
@@ -431,7 +433,7 @@ def search_batch(
 
 def measured_recall(collection: ix.StoredCollection, asked: QueryRequest) -> float | None:
     """Return what audited queries of this kind found; None where there are none."""
-    if asked.backend not in (None, "gcws"):
+    if asked.backend not in (None, "gcws") or asked.params.ranking != "gmm":
         return None
     audited = collection.audit.of(asked.params)
     return None if audited is None else audited.found

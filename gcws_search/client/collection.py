@@ -54,7 +54,13 @@ from gcws_search.index.contracts.parameters import (
     Transform,
     put_mode,
 )
-from gcws_search.index.contracts.scores import ScoreKind, check_score, least_gmm
+from gcws_search.index.contracts.scores import (
+    PairScoreKind,
+    ScoreKind,
+    check_pair_score,
+    check_score,
+    least_ranked,
+)
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -303,9 +309,9 @@ class Collection:
         guarantee : {"measured", "proven"}
         explain : bool
             Whether the hits have an ``explanation`` of what the query cost.
-        score : {"gmm", "bray_curtis"}
-            Kind of the scores, and of ``min_score``: the GMM J, or 2 J / (1 + J). The order is the
-            same.
+        score : {"gmm", "bray_curtis", "containment"}
+            Kind of the scores, and of ``min_score``: the GMM J; 2 J / (1 + J), in the same order;
+            or Σ min / Σ of the query, for which all items are scanned.
         distance : bool
             Whether hits have 1 - score in its place; ``min_score`` stays a score.
 
@@ -313,9 +319,12 @@ class Collection:
         ------
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
-        options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
+        options["guarantee"] = guarantee
         kind = check_score(score)
-        local_options = options | {"min_score": least_gmm(kind, min_score)}
+        local_options = options | {"min_score": least_ranked(kind, min_score)}
+        if kind == "containment":
+            local_options["ranking"] = kind
         return self._do(
             lambda local: local.query(
                 vector, id, local_options, where, backend, explain=explain
@@ -355,9 +364,12 @@ class Collection:
         ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
         """
         read = partial(rows_of, vectors)
-        options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
+        options["guarantee"] = guarantee
         kind = check_score(score)
-        local_options = options | {"min_score": least_gmm(kind, min_score)}
+        local_options = options | {"min_score": least_ranked(kind, min_score)}
+        if kind == "containment":
+            local_options["ranking"] = kind
         asked = options | present(backend=backend, score=None if kind == "gmm" else kind)
         return self._do(
             lambda local: local.query_many(
@@ -446,11 +458,11 @@ class Collection:
         min_score: float,
         limit: int | None = None,
         recall: float = 0.9,
-        score: ScoreKind = "gmm",
+        score: PairScoreKind = "gmm",
     ) -> list[Pair]:
         """Return the pairs of items at least so similar, the most similar first; see `query`."""
         asked = {"min_score": min_score, "limit": limit, "recall": recall}
-        kind = check_score(score)
+        kind = check_pair_score(score)
         return self._do(
             lambda local: local.pairs(min_score, limit, recall, kind),
             lambda remote: remote.pairs(asked | ({} if kind == "gmm" else {"score": kind})),
@@ -464,7 +476,7 @@ class Collection:
         mode: GroupMode = "components",
         keep: str = "first",
         where: Mapping[str, Any] | None = None,
-        score: ScoreKind = "gmm",
+        score: PairScoreKind = "gmm",
     ) -> list[Group]:
         """Return groups of near-duplicates, the largest first.
 
@@ -490,7 +502,7 @@ class Collection:
         InvalidParameter, InvalidFilter
         """
         asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
-        kind = check_score(score)
+        kind = check_pair_score(score)
         more = present(filter=filter_of(where), score=None if kind == "gmm" else kind)
         return self._do(
             lambda local: local.groups(asked, where, kind),

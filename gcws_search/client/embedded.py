@@ -44,7 +44,7 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.scores import ScoreKind, least_gmm, score_of
+from gcws_search.index.contracts.scores import ScoreKind, least_ranked, score_of
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -427,7 +427,7 @@ class EmbeddedCollection:
         for name, value in (("min_score", min_score), ("recall", recall)):
             if not 0 < value <= 1:
                 raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-        least = least_gmm(kind, min_score)
+        least = least_ranked(kind, min_score)
         found = self.index.pairs(min_score=least, limit=limit, recall=recall)
         return [Pair(a, b, score_of(kind, score)) for a, b, score in found]
 
@@ -435,7 +435,7 @@ class EmbeddedCollection:
         self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ScoreKind
     ) -> list[Group]:
         """Return groups of near-duplicates."""
-        least = {"min_score": least_gmm(kind, asked["min_score"])}
+        least = {"min_score": least_ranked(kind, asked["min_score"])}
         found = self.index.groups(GroupParams(**{**asked, **least}), _filter(where))
         return [
             Group(

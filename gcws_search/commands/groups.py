@@ -24,7 +24,7 @@ from gcws_search.commands.options import (
     tell,
     usage,
 )
-from gcws_search.commands.query import Score, Where, filter_from
+from gcws_search.commands.query import PairScore, Where, filter_from
 
 if TYPE_CHECKING:
     from gcws_search.index.contracts.analysis import Group
@@ -70,7 +70,7 @@ def groups(
         ),
     ] = "first",
     where: Where = None,
-    score: Score = "gmm",
+    score: PairScore = "gmm",
     output: Annotated[str | None, _output("members: id, group, representative, score")] = None,
     delete_others: Annotated[
         bool,
@@ -157,7 +157,7 @@ def pairs(
     recall: Annotated[
         float, typer.Option(help="Expected share of these pairs found; 1 finds all.")
     ] = 0.9,
-    score: Score = "gmm",
+    score: PairScore = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
     url: Url = LOCAL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ import numpy as np
 from gcws_search.index.backend import Backend
 from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
+from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins import all_pairs
 from gcws_search.index.similarities import GMM
 from gcws_search.index.threads import Workers
 
@@ -60,28 +58,10 @@ class ExactBackend(Backend[InvertedIndex]):
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         return scan(view, queries, params, skip=skipped, inverted=state, workers=self.workers)
 
-    def pairs(
-        self,
-        state: InvertedIndex,
-        view: RowView,
-        *,
-        min_score: float,
-        recall: float,
-        limit: int | None = None,
-        stop: threading.Event | None = None,
-        max_pairs: int | None = None,
-    ) -> Pairs:
-        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
-        del recall
-        return all_pairs(
-            view,
-            min_score=min_score,
-            limit=limit,
-            stop=stop,
-            workers=self.workers,
-            inverted=state,
-            max_pairs=max_pairs,
-        )
+    def inverted(self, state: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
+        """Return the postings of sparse rows."""
+        del rows
+        return state
 
     def nbytes(self, state: InvertedIndex) -> int:
         """Bytes of memory the index holds."""

@@ -531,6 +531,11 @@ class GcwsBackend(Backend[GcwsState]):
             known = self._tallies[kind] = Tally(0.0)
         return known
 
+    def inverted(self, state: GcwsState, rows: VectorBatch) -> InvertedIndex:
+        """Return the postings of sparse rows; those of the delta have none."""
+        del rows
+        return state.inverted
+
     def pairs(
         self,
         state: GcwsState,

@@ -176,6 +176,7 @@ class RecallAudit:
             or not params.recall < 1
             or params.guarantee != "measured"
             or params.rerank != "gmm"
+            or params.ranking != "gmm"
             or len(self._waiting) >= self.policies.max_waiting
         ):
             return False

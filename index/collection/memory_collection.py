@@ -20,11 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gcws_search.index.backend import Backend
 from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.find import FoundRows, find_rows
@@ -45,6 +48,7 @@ from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.payload import Filter
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -505,15 +509,18 @@ class MemoryCollection:
             searched, state = indexed.backend, indexed.state
         count = view.count if permitted is view.alive else int(np.count_nonzero(permitted))
         rows = self._sees(view, permitted, count)
+        search = searched.search
+        if params.ranking == "containment":
+            search = partial(_scan_contained, searched)
         m, step = len(queries.norms), max(1, self.policies.max_ties // max(1, len(view.sequences)))
         if m <= step:
-            return searched.search(state, rows, queries, params, skip)
+            return search(state, rows, queries, params, skip)
         parts = []
         for first in range(0, m, step):
             places = np.arange(first, min(first + step, m))
             some = queries[first : first + step]
             own_skip = None if skip is None else skip[places]
-            found = searched.search(state, rows, some, params, own_skip)
+            found = search(state, rows, some, params, own_skip)
             parts.append((places, _without_surplus(found, view.ids, params.limit)))
         return BatchHits.combine(parts)
 
@@ -562,6 +569,25 @@ class MemoryCollection:
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )
+
+
+def _scan_contained(
+    backend: Backend[Any],
+    state: Any,  # noqa: ANN401 (the backend's own)
+    view: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s | None,
+) -> BatchHits:
+    """Return the hits of each query by containment, which all backends scan for."""
+    return scan_contained(
+        view,
+        queries,
+        params,
+        skip=np.full(len(queries), -1) if skip is None else skip,
+        inverted=backend.inverted(state, view.vectors),
+        workers=backend.workers,
+    )
 
 
 def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:

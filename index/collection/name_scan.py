@@ -15,8 +15,9 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, row_padded
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.hits import SCAN, BatchHits
+from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams, Transform
+from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.payload import Filter
 from gcws_search.index.similarities import exact_scores, gmm_matrix, tolerance
 from gcws_search.index.vectors.space import VectorSpace
@@ -50,6 +51,17 @@ def scan_with_unknown(
     permitted = memory.mask(view, where)
     wider = widen(space, query)
     known, mass = split(space, wider)
+    if params.ranking == "containment":
+        found = scan_contained(
+            RowView(view.vectors, permitted, int(np.count_nonzero(permitted))),
+            known,
+            params,
+            skip=np.full(1, -1),
+            inverted=memory.backend.inverted(view.state, view.vectors),
+            workers=memory.backend.workers,
+            unknown=mass,
+        )
+        return QueryResults(view, found, params.limit)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))
     chosen = row_padded(view.vectors[rows], wider.dense.shape[1])

@@ -59,9 +59,8 @@ def _best(
     ids: Sequence[str],
 ) -> list[Near | None]:
     """Return of each vector the most similar row by a scan."""
-    workers, inverted = collection.backend.workers, InvertedIndex()
-    if view.vectors.form == "sparse":
-        inverted = inverted.cover(view.vectors, workers)
+    workers = collection.backend.workers
+    inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=1, recall=1.0, min_score=unless.min_score)
     skip = np.full(len(vectors), -1, np.int64)
     found = scan(

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.scores import Ranking
 
 Form = Literal["dense", "sparse"]
 Storage = Literal["memory", "mapped"]
@@ -489,7 +490,7 @@ class SearchParams:
     recall : float
         Expected share of the true hits, in (0, 1]; 1 is an exact scan.
     min_score : float
-        Hits below this GMM similarity are not wanted, in [0, 1].
+        Hits below this score are not wanted, in [0, 1].
     guarantee : {"measured", "proven"}
         Whether recall is promised as a mean over queries like the rows, by calibration, or of each
         query, by the collision law (`index.hashing.banding`).
@@ -499,6 +500,9 @@ class SearchParams:
     candidates : int or None
         How many of the best by estimate are scored exactly, where a backend estimates; None for
         `MIN_POOL` or `POOL_SHARE` times the limit, whichever is more.
+    ranking : {"gmm", "containment"}
+        What hits are scored and ranked by; ``min_score`` is of it. Containment takes a scan,
+        whatever the other parameters allow.
     """
 
     limit: int = 10
@@ -507,6 +511,7 @@ class SearchParams:
     guarantee: Guarantee = "measured"
     rerank: Rerank = "gmm"
     candidates: int | None = None
+    ranking: Ranking = "gmm"
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""

@@ -1,4 +1,4 @@
-"""Kinds of scores: monotone functions of the GMM, so that all rank items alike."""
+"""Kinds of scores, and what the index ranks by for each: the GMM, or containment."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import Any, Final, Literal, get_args
 
 from gcws_search.index.contracts.errors import InvalidParameter
 
-ScoreKind = Literal["gmm", "bray_curtis"]
-"""The GMM J; and 1 less the Bray-Curtis dissimilarity, 2 J / (1 + J)."""
+ScoreKind = Literal["gmm", "bray_curtis", "containment"]
+"""The GMM J; 1 less the Bray-Curtis dissimilarity, 2 J / (1 + J); Σ min / Σ of the query."""
 SCORE_KINDS: Final[tuple[ScoreKind, ...]] = get_args(ScoreKind)
+
+PairScoreKind = Literal["gmm", "bray_curtis"]
+"""Those that a pair has one of, whichever of the two is asked for."""
+
+Ranking = Literal["gmm", "containment"]
+"""What the index ranks by: the other kinds are monotone functions of one of these."""
 
 OTHER_NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(
@@ -19,6 +25,7 @@ OTHER_NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(("soergel", "jaccard_distance"), "1 - gmm"),
     **dict.fromkeys(("sorensen", "dice", "czekanowski", "histogram_intersection"), "bray_curtis"),
     **dict.fromkeys(("braycurtis", "percentage_difference"), "1 - bray_curtis"),
+    **dict.fromkeys(("subset_score", "contained", "inclusion"), "containment"),
 }
 """What fields call these, and what that is here; a histogram intersection is of rows of one sum."""
 
@@ -35,19 +42,36 @@ def check_score(word: object) -> ScoreKind:
     raise InvalidParameter(expected=expected, got=repr(word), loc=("score",))
 
 
-def score_of(kind: ScoreKind, gmm: Any) -> Any:  # noqa: ANN401 (a number, or an array)
-    """Return the score of a kind."""
-    return gmm if kind == "gmm" else 2.0 * gmm / (1.0 + gmm)
+def check_pair_score(word: object) -> PairScoreKind:
+    """Return a kind of score that a pair has one of; raise InvalidParameter else."""
+    kind = check_score(word)
+    if kind == "containment":
+        raise InvalidParameter(
+            expected="'gmm' or 'bray_curtis': a pair has two containments",
+            got="'containment'",
+            loc=("score",),
+        )
+    return kind
 
 
-def shown_score(kind: ScoreKind, gmm: Any, *, distance: bool) -> Any:  # noqa: ANN401
-    """Return the score of a kind, or its distance, of a GMM or an array of them."""
-    return 1.0 - score_of(kind, gmm) if distance else score_of(kind, gmm)
+def ranking_of(kind: ScoreKind) -> Ranking:
+    """Return what the index ranks by for a kind of score."""
+    return "containment" if kind == "containment" else "gmm"
 
 
-def least_gmm(kind: ScoreKind, least: float) -> float:
-    """Return the least GMM whose score of a kind is ``least``; what is no score as it is."""
-    if kind == "gmm" or not 0 < least <= 1:
+def score_of(kind: ScoreKind, ranked: Any) -> Any:  # noqa: ANN401 (a number, or an array)
+    """Return the score of a kind by that of its `Ranking`."""
+    return 2.0 * ranked / (1.0 + ranked) if kind == "bray_curtis" else ranked
+
+
+def shown_score(kind: ScoreKind, ranked: Any, *, distance: bool) -> Any:  # noqa: ANN401
+    """Return the score of a kind, or its distance, by what the index ranks by."""
+    return 1.0 - score_of(kind, ranked) if distance else score_of(kind, ranked)
+
+
+def least_ranked(kind: ScoreKind, least: float) -> float:
+    """Return the least ranked score whose score of a kind is ``least``; what is none as it is."""
+    if kind != "bray_curtis" or not 0 < least <= 1:
         return least
     found = least / (2.0 - least)
     while score_of(kind, below := nextafter(found, 0.0)) >= least:

@@ -33,6 +33,11 @@ class InvertedIndex:
     max_rows: int = 1 << 15
     max_entries: int = 2**31 - 1  # entries of one segment: sorting numbers them in 32 bits
 
+    @classmethod
+    def of(cls, rows: VectorBatch, workers: Workers) -> InvertedIndex:
+        """Return an index of rows; an empty one of dense rows."""
+        return cls().cover(rows, workers) if rows.form == "sparse" else cls()
+
     @property
     def covered(self) -> int:
         """How many rows have postings."""

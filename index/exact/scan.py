@@ -30,7 +30,7 @@ from gcws_search.index.kernels.sparse.postings import scratch
 from gcws_search.index.similarities import EPSILON, GMM, Kernel, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
-_SPARE_HITS: Final = 8
+SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 _BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
 _PIECES: Final = 4  # parts for each thread: some queries have thousands of rows that nearly tie
@@ -54,7 +54,7 @@ def scan(
     vectors, m, n = view.vectors, queries.count, view.vectors.count
     many = m >= MANY * workers.threads and view.fills_tiles
     scanner = Scanner(view, inverted, params.min_score, many=many)
-    places = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
+    places = max(1, min(view.permitted_count, params.limit + SPARE_HITS))
     slack = np.float32(2 * scanner.tolerance(queries))
     limits = HitLimits(view.permitted_count, params.limit, float(params.min_score), slack)
     out = ExactHits(
@@ -132,7 +132,7 @@ def scan_work(
     view: RowView, queries: VectorBatch, limit: int, *, skip: Int64s, inverted: InvertedIndex
 ) -> Float64s:
     """Return (m,): what scanning sparse rows takes for each query, in postings added: a count."""
-    places = max(1, min(view.permitted_count, limit + _SPARE_HITS))
+    places = max(1, min(view.permitted_count, limit + SPARE_HITS))
     work = Scanner(view, inverted, 0.0).work(queries, skip, places)
     indptr = view.vectors.indptr
     return work + float(indptr[-1] - indptr[inverted.covered])

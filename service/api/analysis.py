@@ -14,7 +14,7 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import SHARE, Score, hints_json
+from gcws_search.service.api.query import SHARE, PairScore, hints_json
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
@@ -90,7 +90,7 @@ class PairsBody(Body):
         description="Expected share of the pairs found, in (0, 1].",
         json_schema_extra=SHARE,
     )
-    score: Score = "gmm"
+    score: PairScore = "gmm"
 
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index
     filter: FilterDocument | None = Field(
         default=None, description="Only items that pass are grouped."
     )
-    score: Score = "gmm"
+    score: PairScore = "gmm"
 
 
 class SketchBody(Body):
@@ -292,7 +292,7 @@ async def pairs(
 
     def work() -> list[tuple[str, str, float]]:
         return collection.pairs(
-            min_score=ix.least_gmm(body.score, body.min_score),
+            min_score=ix.least_ranked(body.score, body.min_score),
             recall=body.recall,
             limit=body.limit,
             stop=stop,
@@ -324,7 +324,7 @@ async def groups(
     """
     service.startup.require_kernels()
     asked = {each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
-    params = ix.GroupParams(**asked | {"min_score": ix.least_gmm(body.score, body.min_score)})
+    params = ix.GroupParams(**asked | {"min_score": ix.least_ranked(body.score, body.min_score)})
     where = requests.condition(body.filter, service.settings)
     stop, began = threading.Event(), time.monotonic()
 

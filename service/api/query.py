@@ -112,23 +112,38 @@ Candidates = Annotated[
 ]
 
 
-def _known_score(word: object) -> object:
-    """Refuse what is no kind of score by what it is called here."""
-    try:
-        return ix.check_score(word)
-    except ix.InvalidParameter as error:
-        words = {"expected": error.expected, "got": error.got}
-        raise PydanticCustomError(
-            "unknown_score", "expected {expected}, got {got}", words
-        ) from None
+def _checked_by(check: Callable[[object], ix.ScoreKind]) -> BeforeValidator:
+    """Return what refuses a kind of score by what it is called here."""
+
+    def known(word: object) -> object:
+        try:
+            return check(word)
+        except ix.InvalidParameter as error:
+            words = {"expected": error.expected, "got": error.got}
+            raise PydanticCustomError(
+                "unknown_score", "expected {expected}, got {got}", words
+            ) from None
+
+    return BeforeValidator(known)
 
 
 Score = Annotated[
     ix.ScoreKind,
-    BeforeValidator(_known_score),
+    _checked_by(ix.check_score),
     Field(
         description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
-        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity. The order is the same."
+        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity, in the same order; "
+        "`containment`, the sum of minima over the sum of the query: hits are ranked by it, "
+        "exactly, by a scan."
+    ),
+]
+PairScore = Annotated[
+    ix.PairScoreKind,
+    _checked_by(ix.check_pair_score),
+    Field(
+        description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
+        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity. A pair has two "
+        "containments, so it is none of these."
     ),
 ]
 
@@ -280,6 +295,7 @@ def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     min_score: float = 0.0,
     guarantee: ix.Guarantee = "measured",
     rerank: ix.Rerank = "gmm",
+    ranking: ix.Ranking = "gmm",
 ) -> ix.SearchParams:
     """Return what a query asks for, made and checked once: most ask for the same."""
     require_at_most(limit, max_limit, "limit")
@@ -298,6 +314,7 @@ def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
         guarantee=guarantee,
         rerank=rerank,
         candidates=candidates,
+        ranking=ranking,
     )
 
 
@@ -339,15 +356,16 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
             where = requests.condition(text, limits)
     least, sense, rerank = body.min_score, body.guarantee, body.rerank
     depth = body.limit, body.recall, body.candidates, body.offset
+    ranking: ix.Ranking = "gmm"
     if body.score != "gmm":
         if rerank != "gmm":
             expected = f"'gmm' for the score {body.score!r}"
             raise ix.InvalidParameter(expected=expected, got=repr(rerank), loc=("rerank",))
-        least = ix.least_gmm(body.score, least)
+        ranking, least = ix.ranking_of(body.score), ix.least_ranked(body.score, least)
     return QueryRequest(
         vectors=None,
         item_id=item_id,
-        params=search_params(limits.max_limit, *depth, least, sense, rerank),
+        params=search_params(limits.max_limit, *depth, least, sense, rerank, ranking),
         where=where,
         filter_text=text or b"",
         backend=body.backend,
@@ -661,7 +679,8 @@ def page_searches(params: ix.SearchParams, offset: int, max_limit: int) -> list[
     The limit of ``params`` is the length of the page, ``offset`` the hits before it.
     """
     end = offset + params.limit
-    if params.recall == 1 or params.candidates is not None:  # every depth has the same ranking
+    is_exact = params.recall == 1 or params.ranking != "gmm"
+    if is_exact or params.candidates is not None:  # every depth has the same ranking
         return [replace(params, limit=end)]
     found, depth = [params], _FIRST_DEPTH
     while found[-1].limit < end:

@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
-    "backend": {"joins", "similarities"} | EVERYWHERE,
+    "backend": {"exact", "joins", "similarities"} | EVERYWHERE,
     "comparison": {"backend", "exact", "hashing", "lsh", "polya", "similarities", "vectors"}
     | EVERYWHERE,
     "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}

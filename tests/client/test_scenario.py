@@ -211,6 +211,11 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
     [pair] = items.pairs(min_score=0.3)
     score = 2 * pair.score / (1 + pair.score)
     assert [each.score for each in items.pairs(min_score=score, score="bray_curtis")] == [score]
+    by_part: Any = {"limit": 2, "score": "containment"}
+    found = items.query([0, 1, 0, 2], **by_part)
+    many = items.query_many([[0, 1, 0, 2]], **by_part, distance=True)
+    assert many.ids.tolist() == [found.ids]
+    np.testing.assert_allclose(many.scores, [[1 - each for each in found.scores]])
     [group] = items.groups(min_score=score, recall=1, score="bray_curtis")
     assert group.weakest == group.members[1][1] == score
     with pytest.raises(InvalidParameter, match="ruzicka is gmm"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.contracts.scores import OTHER_NAMES, least_gmm, score_of
+from gcws_search.index.contracts.scores import OTHER_NAMES, least_ranked, score_of
 from tests.support.service.client import Client, Json, assert_problem
 
 pytestmark = pytest.mark.served(cluster="few")
@@ -84,6 +84,80 @@ def test_pairs_and_groups_have_it_too(client: Client, rows: np.ndarray) -> None:
         assert group["weakest"] >= 0.8
 
 
+def contained(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the share of ``a`` that ``b`` has."""
+    return float(np.minimum(a, b).sum() / a.sum())
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_containment_ranks_by_the_share_of_the_query(
+    client: Client, rng: np.random.Generator, is_sparse: bool
+) -> None:
+    made = rng.poisson(0.4, size=(60, 30)) + np.eye(60, 30, dtype=int)
+    made[30:] += made[:30]  # each of the first is in another
+    dim = None if is_sparse else 30
+    assert client.put("/v1/collections/parts", json={"dim": dim}).status_code == 201
+
+    def vector(row: np.ndarray) -> Json | list[float]:
+        some = np.flatnonzero(row)
+        sparse: Json = {"indices": some.tolist(), "values": row[some].tolist()}
+        return sparse if is_sparse else row.tolist()
+
+    items = [
+        {"id": f"i{number}", "vector": vector(row), "payload": {"odd": number % 2}}
+        for number, row in enumerate(made)
+    ]
+    assert client.put("/v1/collections/parts/items", json={"items": items}).status_code == 200
+    odd = {"must": [{"key": "odd", "match": {"value": 1}}]}
+    for place in range(3):
+        query = made[place] + rng.integers(0, 2, 30)
+        every = {f"i{number}": contained(query, row) for number, row in enumerate(made)}
+        cases: list[tuple[range, Json]] = [
+            (range(60), {"limit": 7}),
+            (range(60), {"limit": 60, "min_score": 0.6}),
+            (range(60), {"limit": 5, "offset": 5}),
+            (range(1, 60, 2), {"limit": 7, "filter": odd}),
+        ]
+        for chosen, asked in cases:
+            ranked = sorted((-every[f"i{number}"], f"i{number}") for number in chosen)
+            first = asked.get("offset", 0)
+            least = asked.get("min_score", 0)
+            wanted = [hit for hit in ranked if -hit[0] >= least][first : first + asked["limit"]]
+            body = {"vector": vector(query), "score": "containment", "explain": True, **asked}
+            found = client.post("/v1/collections/parts/query", json=body).json()
+            assert [hit["id"] for hit in found["hits"]] == [each for _, each in wanted]
+            scores = [hit["score"] for hit in found["hits"]]
+            assert scores == pytest.approx([-score for score, _ in wanted], abs=1e-12)
+            assert found["explain"]["method"] == "scan"
+            assert found["explain"]["expected_recall"] == 1
+    around = {"id": "i2", "min_score": 1, "score": "containment"}
+    found = client.post("/v1/collections/parts/query", json=around).json()["hits"]
+    assert {hit["id"] for hit in found} >= {"i32"}
+    assert "i2" not in {hit["id"] for hit in found}
+
+
+def test_names_that_no_item_has_are_part_of_what_is_to_be_contained(client: Client) -> None:
+    for name, dim in (("open", None), ("fixed", 3)):
+        url = f"/v1/collections/{name}"
+        assert client.put(url, json={"dim": dim}).status_code == 201
+        if dim is not None:
+            client.put(f"{url}/names", json={"names": ["x", "y", "z"]})
+        item = {"id": "a", "vector": {"names": ["x", "y"], "values": [2, 5]}}
+        client.put(f"{url}/items", json={"items": [item]})
+        query = {"names": ["x", "y", "unheard", "of"], "values": [3, 1, 2, 2]}
+        asked = {"vector": query, "score": "containment"}
+        [hit] = client.post(f"{url}/query", json=asked).json()["hits"]
+        assert hit["score"] == 3 / 8
+
+
+def test_a_pair_has_no_one_containment(client: Client, rows: np.ndarray) -> None:
+    del rows
+    for route in ("pairs", "groups"):
+        body = {"min_score": 0.5, "score": "containment"}
+        answer = client.post(f"{URL}/{route}", json=body)
+        assert_problem(answer, 422, "invalid_parameter")
+
+
 def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np.ndarray) -> None:
     vector = rows[0].tolist()
     for word, meant in [*OTHER_NAMES.items(), ("Ruzicka", "gmm"), ("cosine", "")]:
@@ -96,7 +170,8 @@ def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np
             answer = client.post(f"{URL}/{route}", json={**body, "score": word})
             assert_problem(answer, 422, "invalid_parameter")
             assert "'bray_curtis'" in answer.json()["detail"]
-            assert not meant or f"{word} is {meant}" in answer.json()["detail"]
+            is_here = meant and (meant != "containment" or route == "query")
+            assert not is_here or f"{word} is {meant}" in answer.json()["detail"]
     own = client.post(f"{URL}/query", json={"vector": vector, "rerank": "none", **KIND})
     assert_problem(own, 422, "invalid_parameter")
     high = client.post(f"{URL}/query", json={"vector": vector, "min_score": 1.5, **KIND})
@@ -104,9 +179,9 @@ def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_the_least_gmm_lets_through_what_scores_enough_and_no_more(
+def test_the_least_ranked_lets_through_what_scores_enough_and_no_more(
     least: float, gmm: float
 ) -> None:
     enough = score_of("bray_curtis", gmm) >= least
-    assert (gmm >= least_gmm("bray_curtis", least)) == enough
-    assert least_gmm("gmm", least) == least
+    assert (gmm >= least_ranked("bray_curtis", least)) == enough
+    assert least_ranked("gmm", least) == least
