@@ -25,6 +25,8 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
 _JSON: Final = "values that JSON holds"
 NAME_IT: Final = "; {'label': values} gives each item one of them"
+FLOAT_DIGITS: Final = 15
+"""Decimal digits that a float keeps."""
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
@@ -56,7 +58,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return _plain_decimal(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, UUID):
@@ -64,6 +66,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUM":
         return value.tolist()
     raise TypeError(f"{type(value).__name__} {value!r:.60}")
+
+
+def _plain_decimal(value: Decimal) -> int | float | str | None:
+    """Return a decimal number as one of JSON; as text where a float would lose digits."""
+    if value.is_nan():
+        return None
+    if value.is_infinite():
+        raise TypeError(f"Decimal {value}")
+    if value == value.to_integral_value():
+        return int(value)
+    is_exact = len(value.as_tuple().digits) <= FLOAT_DIGITS
+    return float(value) if is_exact else f"{value:f}"
 
 
 def payload_text(value: Any, row: int) -> bytes | None:
@@ -102,7 +116,18 @@ def _object_text(value: Mapping[str, Any], loc: tuple[str | int, ...]) -> bytes:
     try:
         return write_json(dict(value))
     except TypeError as error:
-        raise InvalidPayload(expected=_JSON, got=str(error), loc=loc) from None
+        key = next((str(key) for key, each in value.items() if not is_json(each)), None)
+        at = loc if key is None else (*loc, key)
+        raise InvalidPayload(expected=_JSON, got=str(error), loc=at) from None
+
+
+def is_json(value: Any) -> bool:
+    """Whether a payload can hold a value."""
+    try:
+        write_json(value)
+    except TypeError:
+        return False
+    return True
 
 
 def payloads_of(given: Any, count: int) -> Payloads:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from operator import add, methodcaller
+from types import NoneType
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -15,7 +18,7 @@ import pyarrow as pa
 
 from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Ids, Items, ids_of
-from gcws_search.formats.payloads import NAME_IT, from_columns, payloads_of
+from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.vectors import column_names
 from gcws_search.index import (
@@ -38,8 +41,6 @@ _SHOWN: Final = 8
 _UUID_BYTES: Final = 16
 _EXACT: Final = 2**53
 """Whole numbers up to it are exact as floats."""
-_DIGITS: Final = 15
-"""Decimal digits that a float keeps."""
 _LISTS: Final = (
     pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
 )  # fmt: skip
@@ -47,6 +48,9 @@ _TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
 _IDS: Final = "text, whole numbers or UUIDs as ids"
 _JSON: Final = "values that JSON holds"
+
+_PLAIN: Final = {str, int, float, bool, NoneType, Decimal, date, datetime}
+_NO_COLUMNS: Final[Mapping[str, list[Any]]] = {}
 
 Kind = Literal["number", "truth", "text"]
 TYPES: Final[Mapping[Kind, Any]] = {
@@ -95,6 +99,47 @@ class Layout:
         return None if is_list(kind) else len(self.vector)
 
 
+Mixed = Mapping[str, list[Any]]
+"""Columns of a frame of pandas that Arrow has no type for, such as of numbers and texts."""
+
+
+def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
+    """Return a frame as an Arrow table, where mixed columns are null, and these columns."""
+    if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
+        return _table_of(frame), {}
+    objects = [place for place, kind in enumerate(frame.dtypes) if kind.kind in "Oc"]
+    columns = {str(frame.columns[place]): frame.iloc[:, place] for place in objects}
+    mixed = {name: column for name, column in columns.items() if _has_others(column.tolist())}
+    rest = frame.rename(columns=str).assign(**dict.fromkeys(mixed)) if mixed else frame
+    try:
+        table = _table_of(rest)
+    except InvalidParameter:
+        mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
+        table = _table_of(frame.rename(columns=str).assign(**dict.fromkeys(mixed)))
+    return table, {name: _present_values(each) for name, each in mixed.items()}
+
+
+def _has_others(values: list[Any]) -> bool:
+    """Whether a value is neither JSON nor bytes, which may be ids."""
+    return not {*map(type, values)} <= _PLAIN and any(
+        isinstance(each, Set) or not (isinstance(each, bytes) or is_json(each)) for each in values
+    )
+
+
+def _is_of_one_type(column: Any) -> bool:
+    try:
+        pa.array(column, from_pandas=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _present_values(column: Any) -> list[Any]:
+    """Return the values of a column, None where pandas has nothing."""
+    is_absent = column.isna().tolist()
+    return [None if absent else value for value, absent in zip(column, is_absent, strict=True)]
+
+
 def _table_of(frame: Any) -> Any:
     """Return a frame of any library, or a dataset, as an Arrow table; a column is ``vector``."""
     if isinstance(frame, pa.Table):
@@ -128,13 +173,13 @@ def payload_columns(frame: Any) -> dict[str, Any]:
             got=f"a column without a name{NAME_IT}",
             loc=("payloads",),
         )
-    table = _table_of(frame)
-    return {name: table[name].to_pylist() for name in table.column_names}
+    table, mixed = _table_and_mixed(frame)
+    return {name: mixed.get(name) or table[name].to_pylist() for name in table.column_names}
 
 
 def rows_of_frame(frame: Any) -> InputVectors:
     """Return the vectors of a frame."""
-    table = _table_of(frame)
+    table, _ = _table_and_mixed(frame)
     return _rows(_columns(table), guess(table.schema))
 
 
@@ -144,7 +189,7 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     ``ids`` is the name of a column, "index" for the index of a frame of pandas, or the ids. None
     takes a column or an index that `guess` finds.
     """
-    table = _table_of(frame)
+    table, mixed = _table_and_mixed(frame)
     named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
@@ -153,15 +198,26 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
         id_ = ids if isinstance(ids, str) else None
     elif ids is None:
         ids = _range_with_name(table)
-    layout = guess(table.schema, id_=id_, payload=columns)
+    try:
+        layout = guess(table.schema, id_=id_, payload=columns)
+    except InvalidPayload as error:
+        raise _with_row(error, table) from None
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
-    items = items_of_batch(table, layout, id_start)
+    items = items_of_batch(table, layout, id_start, mixed)
     if ids is not None and not isinstance(ids, str):
         items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
     if payloads is not None and not named:
         items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
     return items
+
+
+def _with_row(error: InvalidPayload, table: Any) -> InvalidPayload:
+    """Return the error for a column whose values JSON does not hold, with the first of them."""
+    name = str(error.loc[-1])
+    values = enumerate(table.column(name))
+    row, value = next(each for each in values if each[1].is_valid)
+    return InvalidPayload(expected=error.expected, got=f"{error.got} {value}", loc=(row, name))
 
 
 def guess(
@@ -336,8 +392,10 @@ def _is_list_of_numbers(kind: Any) -> bool:
     return is_list(kind) and _is_numbers(kind.value_type)
 
 
-def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
-    """Return the rows of a table or record batch as items.
+def items_of_batch(
+    batch: Any, layout: Layout, id_start: int | None = None, mixed: Mixed = _NO_COLUMNS
+) -> Items:
+    """Return the rows of a table or record batch as items; ``mixed`` are columns of it.
 
     Raises InvalidVector or InvalidId where a row has no vector, or no id.
     """
@@ -345,11 +403,13 @@ def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> I
     count = batch.num_rows
     rows = _rows(columns, layout)
     ids: Ids | None
-    if layout.id is None:
-        ids = ids_of(None, count, id_start)
+    if layout.id is None or layout.id in mixed:
+        ids = ids_of(None if layout.id is None else mixed[layout.id], count, id_start)
     else:
         ids = _id_texts(columns[layout.id], layout.id)
-    fields = {name: _field_values(columns[name], name) for name in layout.payload}
+    fields = {
+        name: mixed.get(name) or _field_values(columns[name], name) for name in layout.payload
+    }
     payloads = from_columns(fields, count) if fields else None
     if layout.payload_text:
         payloads = payloads_of(fields["payload"], count)
@@ -512,7 +572,7 @@ def _field_values(column: Any, name: str) -> list[Any]:
                 if not math.isnan(value):
                     raise InvalidPayload(expected=_JSON, got=str(value), loc=(row, name))
                 values[row] = None
-    if types.is_decimal(kind) and (kind.scale <= 0 or kind.precision <= _DIGITS):
+    if types.is_decimal(kind) and (kind.scale <= 0 or kind.precision <= FLOAT_DIGITS):
         number = int if kind.scale <= 0 else float
         return [None if value is None else number(value) for value in values]
     return values

@@ -1,6 +1,7 @@
 """Frames of pandas, polars and Arrow: which column means what."""
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -234,15 +235,32 @@ def test_missing_numbers_are_left_to_the_collection() -> None:
     assert np.isnan(rows.matrix()[1, 0])
 
 
-@pytest.mark.parametrize("bad", [object(), 3, {"a"}])
-def test_columns_of_several_types_are_refused_by_their_name(bad: Json) -> None:
+@pytest.mark.parametrize("bad", [object(), {"a"}, {3}, 1j, b"a", [b"a"], {"deep": {1}}])
+def test_what_json_does_not_hold_is_refused_by_its_row_and_column(bad: Json) -> None:
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(InvalidParameter, match=r"columns of one type each, got .*label"):
-        items_of(pandas.DataFrame({"x": [1.0, 2.0], "label": ["a", bad]}))
+    for first in (None, bad):
+        frame = pandas.DataFrame({"x": [1.0, 2.0, 3.0], "label": [first, bad, None]})
+        with pytest.raises(InvalidPayload, match="values that JSON holds") as refused:
+            items_of(frame)
+        assert refused.value.loc == (int(first is None), "label")
+        assert items_of(frame, payloads=[]).payloads is None
+
+
+def test_columns_of_several_types_are_taken_as_they_are() -> None:
+    pandas = pytest.importorskip("pandas")
+    mixed = ["a", 3, None, pandas.NA, float("nan"), pandas.Timestamp("2026-01-02"), Decimal("1.5")]
+    frame = pandas.DataFrame({"x": range(7), "label": mixed})
+    texts = ['"a"', "3", None, None, None, '"2026-01-02T00:00:00"', "1.5"]
+    expected = [None if text is None else f'{{"label":{text}}}'.encode() for text in texts]
+    assert items_of(frame).payloads == expected
+    assert items_of(frame[["x"]], payloads=frame[["label"]]).payloads == expected
+    assert items_of(frame[:2], ids="label").ids == ["a", "3"]
+    with pytest.raises(InvalidId):
+        items_of(frame, ids="label")
 
 
 def test_bytes_in_a_frame_are_refused_by_their_column() -> None:
     frame = pa.table({"x": [1.0], "image": [b"\x00\xff"]})
-    with pytest.raises(InvalidPayload, match=r"payload.image: expected values that JSON holds"):
+    with pytest.raises(InvalidPayload, match=r"image: expected values that JSON holds"):
         items_of(frame)
     assert items_of(frame, payloads=[]).payloads is None

@@ -2,6 +2,7 @@
 
 import io
 from datetime import timedelta
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -167,7 +168,17 @@ def test_what_json_does_not_hold_is_refused_by_its_column(bad: Json) -> None:
     for payloads in ({"label": [1, bad]}, [{"label": 1}, {"label": bad}]):
         with pytest.raises(InvalidPayload, match="expected values that JSON holds") as refused:
             items_of(np.eye(2), payloads=payloads)
-        assert refused.value.loc in ((1, "label"), ("payloads", 1))
+        assert refused.value.loc in ((1, "label"), ("payloads", 1, "label"))
+
+
+def test_decimals_are_numbers_or_text_where_a_float_loses_digits() -> None:
+    long = "12345678901234.5678"
+    values = [Decimal("1.50"), Decimal("2E+3"), Decimal(2) ** 70, Decimal(long), Decimal("NaN")]
+    found = items_of(np.eye(5), payloads={"a": values}).payloads
+    expected = ["1.5", "2000", str(2**70), f'"{long}"', "null"]
+    assert found == [f'{{"a":{text}}}'.encode() for text in expected]
+    with pytest.raises(InvalidPayload, match="Decimal Infinity"):
+        items_of(np.eye(1), payloads=[{"a": Decimal("inf")}])
 
 
 def test_what_pandas_has_for_nothing_is_null() -> None:
