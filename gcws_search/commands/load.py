@@ -109,6 +109,15 @@ def load(
         ),
     ] = None,
     fingerprint: Fingerprint = None,
+    ksize: Annotated[
+        int | None, typer.Option(min=1, help="Sketches of signatures: those of this k.")
+    ] = None,
+    moltype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="Sketches of signatures: those of dna, protein, dayhoff or hp."
+        ),
+    ] = None,
     dim: Annotated[str | None, DIM] = None,
     normalize: Normalize = None,
     power: Power = None,
@@ -183,6 +192,8 @@ def load(
         missing=missing,
         zero_based=zero_based,
         fingerprint=fingerprint,
+        ksize=ksize,
+        moltype=moltype and moltype.lower(),
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"

@@ -18,4 +18,5 @@ Of files:
 - `records`: records of a file as items; lines with their numbers
 - `svmlight`: lines of a label and coordinates
 - `smiles`: lines of a molecule or a reaction
+- `signatures`: signatures of sourmash
 """

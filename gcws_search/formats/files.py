@@ -40,6 +40,9 @@ class Format(NamedTuple):
 _SVMLIGHT: Final = re.compile(
     rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
 )
+_SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
+_IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
+"""With these begin the names of files in archives of signatures."""
 FORMATS: Final = {
     each.name: each
     for each in (
@@ -59,6 +62,10 @@ FORMATS: Final = {
             choices=("zero_based",),
         ),
         Format(
+            "signatures", "signatures.read_signatures", (".sig",), b"", _SIGNATURES,
+            choices=("ksize", "moltype"),
+        ),
+        Format(
             "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
             choices=("fingerprint",),
         ),
@@ -66,7 +73,7 @@ FORMATS: Final = {
 }  # fmt: skip
 CHOICES: Final = {"zero_based": "--zero-based and --one-based", "fingerprint": "--fingerprint"}
 """Choices that only some formats have, and the options that make them."""
-WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight or SMILES"
+WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight, SMILES or signatures of sourmash"
 
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
@@ -173,6 +180,8 @@ class InputFile:
         for each in FORMATS.values():
             if each.magic and self.head.startswith(each.magic):
                 if each.name == "npz":
+                    if self.head[_FIRST_NAME].startswith(_IN_ARCHIVES):
+                        return "signatures"
                     self._require_arrays(named)
                 return each.name
         if self.head.startswith(_FEATHER_1):
@@ -216,6 +225,13 @@ class InputFile:
                 text = decoder.decode(self.head, final=self.is_whole_head)
                 self.head = text.encode(UTF8, "surrogatepass")
         first = self.head.lstrip()[:1]
+        known = (
+            each.name
+            for each in FORMATS.values()
+            if each.pattern is not None and each.pattern.match(self.head)
+        )
+        if first in (b"[", b"{") and (by_pattern := next(known, None)):
+            return by_pattern
         if first == b"[":
             raise BadFile(
                 f"{self.name}: expected a JSON object on each line, got a list; "
@@ -227,9 +243,8 @@ class InputFile:
             raise BadFile(f"{self.name}: expected {WORDS}, got {self.head[:8]!r} at its start")
         if self.path is not None and (named := _format_of_name(self.path)):
             return named
-        for each in FORMATS.values():
-            if each.pattern is not None and each.pattern.match(self.head):
-                return each.name
+        if by_pattern := next(known, None):
+            return by_pattern
         line = self.head.partition(b"\n")[0]
         return "tsv" if line.count(b"\t") > line.count(b",") else "csv"
 

@@ -17,7 +17,7 @@ from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import BATCH_ROWS, Source
 from gcws_search.index import InputVectors
 
-_BATCH_NUMBERS: Final = 1 << 20
+_BATCH_NUMBERS: Final = 1 << 18
 """Numbers of a batch: a signature has thousands."""
 _SAID: Final = 6
 R = TypeVar("R")
@@ -146,9 +146,9 @@ def _require_vector(entry: Entry) -> None:
 def _require_own_id(id_: str | None, seen: set[int]) -> None:
     """Raise BadFile where a record has no id, or that of one before; ``seen`` has their hashes."""
     if not id_:
-        raise BadFile("expected an id, as the first one has, got none; --id '' numbers all")
+        raise BadFile("expected an id, as the first one has, got none; --id '' takes no ids")
     if hash(id_) in seen:
-        raise BadFile(f"expected an id of its own, got {id_!r:.60} again; --id '' numbers all")
+        raise BadFile(f"expected an id of its own, got {id_!r:.60} again; --id '' takes no ids")
     seen.add(hash(id_))
 
 

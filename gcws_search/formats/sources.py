@@ -37,6 +37,7 @@ class Choices:
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
     ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
+    ``ksize`` and ``moltype`` choose sketches of signatures.
     """
 
     id: str | None = None
@@ -49,6 +50,8 @@ class Choices:
     missing: Literal["error", "drop", "zero", "mean"] = "error"
     zero_based: bool | None = None
     fingerprint: str | None = None
+    ksize: int | None = None
+    moltype: str | None = None
 
 
 class Unreadable(NamedTuple):

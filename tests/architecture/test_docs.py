@@ -7,7 +7,6 @@ import os
 import posixpath
 import re
 import runpy
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,11 +16,9 @@ import httpx
 import jupytext
 import pytest
 from _pytest.mark.structures import ParameterSet
-from typer.testing import CliRunner
 
 from benchmarks.rivals.summary import summary
 from gcws_search import sklearn as transformers
-from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
 from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
@@ -51,13 +48,7 @@ def params(found: Iterable[Path]) -> list[ParameterSet]:
 PAGES = params(pages())
 LINKED = params([*pages(), *OTHERS])
 CONVERSATIONS = params(page for page in pages() if "```pycon" in page.read_text())
-FILES = params([DOCS / "fields.md"])
-"""Pages whose sessions show files, and load them."""
-SESSIONS = params(
-    page for page in pages() if "```console" in page.read_text() and page != DOCS / "fields.md"
-)
-TAB = "  "
-"""How a page shows a tab."""
+SESSIONS = params(page for page in pages() if "```console" in page.read_text())
 
 
 def joined() -> str:
@@ -150,23 +141,6 @@ def test_the_interpreter_answers_as_the_docs_say(
         known = example.globs
 
 
-@pytest.mark.parametrize("page", FILES)
-def test_commands_answer_as_the_page_says(
-    page: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ``cat`` shows is written to the file; `gcws-search` asks a server."""
-    pytest.importorskip("rdkit")
-    monkeypatch.chdir(tmp_path)
-    for step in curl.steps(page.read_text()):
-        program, *words = shlex.split(step.command)
-        if program == "cat":
-            Path(words[0]).write_text("\n".join(step.output).replace(TAB, "\t") + "\n")
-            continue
-        assert program == "gcws-search"
-        done = CliRunner(env={"GCWS_URL": url}).invoke(app, words)
-        assert step.matches(done.output), f"{step.command}\nanswered\n{done.output}"
-
-
 @pytest.mark.parametrize("name", notebooks.PAGES)
 def test_a_notebook_is_its_page_and_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -254,8 +228,10 @@ def test_an_example_runs(
     assert EXAMPLES[name] in capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("page", params([README, DOCS / "jobs.md"]))
+@pytest.mark.parametrize("page", params([README, DOCS / "jobs.md", DOCS / "fields.md"]))
 def test_the_commands_of_a_page_answer_as_it_says(page: Path, url: str, tmp_path: Path) -> None:
+    if page == DOCS / "fields.md":
+        pytest.importorskip("rdkit")
     steps = [step for step in curl.steps(page.read_text()) if "curl " not in step.command]
     assert len(steps) > 2
     environment = os.environ | {

@@ -22,9 +22,11 @@ def source(path: Path, encoding: str | None = None, **choices: Json) -> Source:
 def items(path: Path, encoding: str | None = None, **choices: Json) -> list[Found]:
     """Return the items of a file or a folder."""
     found: list[Found] = []
-    for batch in source(path, encoding, **choices).batches():
+    read = source(path, encoding, **choices)
+    for batch in read.batches():
         payloads = batch.payloads or [None] * len(batch)
         texts = [None if text is None else read_json(text) for text in payloads]
         ids: Json = batch.texts() or [None] * len(batch)
         found += zip(ids, batch.rows.json(), texts, strict=True)
+    read.file.close()
     return found

@@ -33,7 +33,7 @@ def steps(markdown: str) -> Iterator[Step]:
             if line.startswith("$ "):
                 if step:
                     yield step
-                step = Step(line.removeprefix("$ "))
+                step = Step(line.removeprefix("$ ").removesuffix("\\"))
             elif step and line.startswith("> "):
                 step.command += line.removeprefix(">").removesuffix("\\")
             elif step:
