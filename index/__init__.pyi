@@ -11,7 +11,10 @@ from .collection.describe import (
     BackendDescription as BackendDescription,
     Description as Description,
     Summary as Summary,
+    WeightsDescription as WeightsDescription,
+    describe_weights as describe_weights,
 )
+from .collection.fit import config_with as config_with
 from .collection.groups import group_rows as group_rows
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
@@ -130,6 +133,7 @@ from .contracts.parameters import (
     Storage as Storage,
     Transform as Transform,
     UnlessSimilar as UnlessSimilar,
+    WeightKind as WeightKind,
     Within as Within,
     backend_document as backend_document,
     backend_params as backend_params,

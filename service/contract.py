@@ -160,6 +160,10 @@ class CollectionProtocol(Protocol):
     def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
         """Store how far a load has come."""
 
+    def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
+        """Learn weights of coordinates, or take others; see `StoredCollection.fit`."""
+        ...
+
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend."""
 

@@ -52,6 +52,7 @@ from gcws_search.index.contracts.parameters import (
     PutMode,
     Storage,
     Transform,
+    WeightKind,
     put_mode,
 )
 from gcws_search.index.contracts.scores import (
@@ -91,8 +92,11 @@ def config_of(
     from gcws_search.index import backend_params  # noqa: PLC0415
 
     if isinstance(transform, dict):
-        center = transform.get("center")
-        parts = transform | ({} if center is None else {"center": tuple(map(float, center))})
+        parts = dict(transform)
+        for name in ("center", "weights"):
+            values = parts.get(name)
+            if values is not None and not isinstance(values, str):
+                parts[name] = tuple(map(float, values))
         _require_known(parts, Transform.__dataclass_fields__, "transform")
         transform = Transform(**parts)
     elif transform is not None and not isinstance(transform, Transform):
@@ -137,13 +141,17 @@ class Collection:
     Attributes
     ----------
     config : CollectionConfig
-        What it was created with.
+        What it was created with; weights as `fit` was asked for them last.
     """
 
     def __init__(self, place: EmbeddedCollection | RemoteCollection) -> None:
         self.place = place
         self.name = place.name
-        self.config = place.config
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What it was created with; see above."""
+        return self.place.config
 
     @staticmethod
     def open(
@@ -677,6 +685,32 @@ class Collection:
             ),
         )
 
+    def fit(self, weights: Iterable[float] | WeightKind | None = None) -> dict[str, Any]:
+        """Learn weights of coordinates from the items, or take others.
+
+        Return when all items are encoded by them. Others read and write meanwhile, under the
+        weights of before. Vectors are returned as they were sent.
+
+        Parameters
+        ----------
+        weights : {"idf", "standard", "robust", "max"}, iterable of float or None
+            What is learned, or a number above 0 for each coordinate; None learns anew what was
+            asked for last, or when the collection was created.
+
+        Returns
+        -------
+        dict
+            ``kind``, ``version``, ``learned``, ``items`` and ``coordinates``, as the API shows it.
+
+        Raises
+        ------
+        InvalidParameter
+            There are no items; weights cannot be these; they leave nothing of an item. Over a
+            cluster.
+        """
+        asked = weights if weights is None or isinstance(weights, str) else (*map(float, weights),)
+        return self._do(lambda local: local.fit(asked), lambda remote: remote.fit(asked))
+
     def count(self, *, where: Mapping[str, Any] | None = None) -> int:
         """Return the number of items, or of those that pass a filter as of `query`."""
         return self._do(
@@ -801,8 +835,12 @@ class AsyncCollection:
     ) -> None:
         self.place = place
         self.name = place.name
-        self.config = place.config
         self._call = call
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What it was created with; see `Collection`."""
+        return self.place.config
 
     async def _do(
         self,
@@ -832,6 +870,7 @@ class AsyncCollection:
     find = _awaiting(Collection.find)
     names = _awaiting(Collection.names)
     set_names = _awaiting(Collection.set_names)
+    fit = _awaiting(Collection.fit)
     count = _awaiting(Collection.count)
     describe = _awaiting(Collection.describe)
 

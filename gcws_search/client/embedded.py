@@ -499,6 +499,12 @@ class EmbeddedCollection:
         self.index.set_names(names)
         return len(names)
 
+    def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
+        """Learn weights of coordinates, or take others."""
+        found = asdict(self.index.fit(weights))
+        self.config = self.index.config
+        return found
+
     def count(self, where: Mapping[str, Any] | None) -> int:
         """Return the number of items, or of those that pass a filter."""
         return self.index.count(_filter(where))

@@ -39,7 +39,7 @@ from gcws_search.index.contracts.analysis import (
     Share,
     SimilarItem,
 )
-from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.contracts.parameters import CollectionConfig, WeightKind
 
 if TYPE_CHECKING:
     import httpx
@@ -127,6 +127,14 @@ class RemoteCollection:
         """Send JSON, and return what ``result`` makes of the JSON of the answer."""
         body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
         return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
+
+    async def fit(self, weights: tuple[float, ...] | WeightKind | None) -> dict[str, Any]:
+        """Let the server learn weights of coordinates, or take others."""
+        found: dict[str, Any] = await self.post("transform/fit", present(weights=weights), dict)
+        if weights is not None:
+            transform = replace(self.config.transform, weights=weights)
+            self.config = replace(self.config, transform=transform)
+        return found
 
     async def add(
         self,

@@ -4,7 +4,7 @@
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
 - `query`: ``query``, ``find``, ``explain`` and ``compare``
-- `items`: ``create``, ``get``, ``count`` and ``delete``
+- `items`: ``create``, ``fit``, ``get``, ``count`` and ``delete``
 - `groups`: ``groups`` and ``pairs`` of near-duplicates
 - `payload`: other payloads for stored items
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files

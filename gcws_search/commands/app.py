@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "load": ("commands.load", _DATA, "Load files into a collection."),
     "export": ("commands.server", _DATA, "Write all items of a collection to a file."),
     "create": ("commands.items", _DATA, "Create a collection."),
+    "fit": ("commands.items", _DATA, "Learn weights of coordinates from the items."),
     "get": ("commands.items", _DATA, "Print items by their ids."),
     "count": ("commands.items", _DATA, "Count items, or those that pass a filter."),
     "delete": ("commands.items", _DATA, "Delete items by their ids, or by a filter."),

@@ -1,4 +1,4 @@
-"""``create`` a collection; ``get``, ``count`` and ``delete`` its items."""
+"""``create`` a collection; ``fit`` its weights; ``get``, ``count`` and ``delete`` its items."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gcws_search.commands.options import (
     Name,
     Normalize,
     Power,
+    Scale,
     Storage,
     Url,
     Yes,
@@ -37,6 +38,7 @@ def create(
     dim: Annotated[str, DIM],
     normalize: Normalize = None,
     power: Power = None,
+    scale: Scale = None,
     storage: Storage = None,
     as_json: Json = False,
     url: Url = LOCAL,
@@ -45,11 +47,22 @@ def create(
     """Create a collection; one that is there already, and the same, stays as it is."""
     size = dim_of(dim)
     with server(url, key) as found:
-        transform = transform_of(normalize, power)
+        transform = transform_of(normalize, power, scale)
         collection = found.collection(name, size, transform=transform, storage=storage or "memory")
         described = collection.describe()
     words = "an open space of sparse vectors" if size is None else f"dim {size}"
     tell(as_json, described, f"{name}: {words}, {described['items']} items")
+
+
+@cli.command("fit", epilog="Example: gcws-search fit wines --scale standard")
+def fit(
+    name: Name, *, scale: Scale = None, as_json: Json = False, url: Url = LOCAL, key: Key = None
+) -> None:
+    """Learn weights of coordinates from the items; without --scale those that it learned last."""
+    with server(url, key) as found:
+        learned = found.collection(name).fit(scale)
+    words = f"{name}: {learned['kind']} weights of {learned['coordinates']} coordinates"
+    tell(as_json, learned, f"{words}, learned from {learned['items']} items")
 
 
 @cli.command("get", epilog="Example: gcws-search get mnist 7 8 --with-vector")

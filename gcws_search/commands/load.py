@@ -25,6 +25,7 @@ from gcws_search.commands.options import (
     Key,
     Normalize,
     Power,
+    Scale,
     Storage,
     Url,
     Yes,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from gcws_search.formats.files import Folder, InputFile
     from gcws_search.formats.items import LoadBody
     from gcws_search.formats.sources import Source
+    from gcws_search.index import WeightKind
 
 cli = family()
 
@@ -121,6 +123,7 @@ def load(
     dim: Annotated[str | None, DIM] = None,
     normalize: Normalize = None,
     power: Power = None,
+    scale: Scale = None,
     storage: Storage = None,
     mode: Annotated[
         Literal["upsert", "insert", "unless_similar"],
@@ -225,7 +228,7 @@ def load(
             collection = found.collection(
                 into,
                 size,
-                transform=export.get("transform", {}) | transform_of(normalize, power),
+                transform=export.get("transform", {}) | transform_of(normalize, power, scale),
                 backend=export.get("backend"),
                 storage=storage or export.get("storage", "memory"),
             )
@@ -238,6 +241,7 @@ def load(
             if names and collection.config.dim is not None and not collection.names(limit=1):
                 collection.set_names(names)
             done.load_all(inputs, first)
+        done.fit(scale)
     if done.tell(as_json):
         raise typer.Exit(REJECTED)
 
@@ -454,6 +458,15 @@ class _Load:
         if done.rejected:
             typer.echo(f"{path}: {len(done.rejected)} rejected rows", err=True)
         return replace(done, loaded_before=_sum_before(before))
+
+    def fit(self, scale: WeightKind | None) -> None:
+        """Let the collection learn weights that are asked for and that it has not learned yet."""
+        described = self.collection.describe()
+        before = described.get("weights") or {"kind": None, "version": 1}
+        if described["items"] and (scale not in (None, before["kind"]) or not before["version"]):
+            learned = self.collection.fit(scale)
+            words = f"{learned['kind']}, learned from {learned['items']} items"
+            typer.echo(f"  {'weights':8} {words}", err=True)
 
     def tell(self, as_json: bool) -> int:
         """Print the totals, and return how many rows were rejected."""

@@ -46,6 +46,10 @@ Normalize = Annotated[
 Power = Annotated[
     float | None, typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power.")
 ]
+Scale = Annotated[
+    Literal["idf", "standard", "robust", "max"] | None,
+    typer.Option(help="Weights of coordinates, learned from the items: 1/σ, 1/IQR, 1/max, idf."),
+]
 Storage = Annotated[
     Literal["memory", "mapped"] | None,
     typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
@@ -113,9 +117,11 @@ def dim_of(text: str | None) -> int | None:
     return int(text)
 
 
-def transform_of(normalize: str | None, power: float | None) -> dict[str, Any]:
+def transform_of(
+    normalize: str | None, power: float | None, scale: str | None = None
+) -> dict[str, Any]:
     """Return the parts of a transform that options give."""
-    chosen = {"power": power, "normalize": normalize}
+    chosen = {"power": power, "normalize": normalize, "weights": scale}
     return {word: value for word, value in chosen.items() if value is not None}
 
 

@@ -17,6 +17,7 @@
 - `attached_backends`: comparison backends attached and dropped
 - `reclaim`: free space given back
 - `compare`: what each backend finds and costs
+- `fit`: weights learned from items; all rows encoded anew under others
 - `explain`: a similarity by its coordinates
 - `find`: items by the beginning of their ids, or by a text in ids and payloads
 - `groups`: near-duplicates joined by pairs, and which of them is kept

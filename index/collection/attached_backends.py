@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -42,7 +42,9 @@ from gcws_search.index.contracts.saved_index import notes_of, text_of
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import give_way
+from gcws_search.index.threads import StoppedError, give_way
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class AttachedBackends:
         self._building: dict[str, Building] = {}
         self._notes: dict[str, str | None] = {}  # as they are in the file
         self._refusal: Callable[[], GcwsError] | None = None
+        self._stopping = threading.Event()
         # One at a time, and behind those who search.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="builder", initializer=give_way)
 
@@ -107,7 +110,7 @@ class AttachedBackends:
                 notes = {} if record.notes is None else notes_of(record.notes)
             except ValueError as error:
                 damage = str(error)
-            indexed = self._empty(record.name, params).restore(view.vectors, notes)
+            indexed = self.make_empty(record.name, params).restore(view.vectors, notes)
             if damage or (notes and not indexed.notes):
                 _log.warning(
                     "backend %r of collection %r: its notes are of no use, so it is rebuilt (%s)",
@@ -158,7 +161,8 @@ class AttachedBackends:
             building = self._building[chosen] = Building(chosen, params, notes)
             return building, self._builder.submit(self.make, building)
 
-    def _empty(self, name: str, params: BackendParams) -> BackendIndex:
+    def make_empty(self, name: str, params: BackendParams) -> BackendIndex:
+        """Return a backend of no rows."""
         config = replace(self._collection.config, backend=params)
         collection = self._collection
         backend = make_backend(
@@ -172,7 +176,7 @@ class AttachedBackends:
     def make(self, building: Building) -> None:
         """Build a backend and publish it; raise where it was dropped meanwhile."""
         view = self._collection.view
-        empty, stop = self._empty(building.name, building.params), building.stop
+        empty, stop = self.make_empty(building.name, building.params), building.stop
         if building.notes is not None:
             empty = empty.restore(view.vectors[:0], notes_of(building.notes))
         is_optimized = empty.backend.is_overdue(empty.state, len(view), view.count)
@@ -229,6 +233,26 @@ class AttachedBackends:
         self._notes.pop(name, None)
         self._collection.detach(name)
 
+    def run_alone(self, work: Callable[[threading.Event], T]) -> T:
+        """Run some work while no backend is built, and return its result.
+
+        work: called with an event that is set once it is to end with a StoppedError.
+        Raises what it raises, and as writes do once no changes are taken any more.
+        """
+        with self._naming:
+            if self._refusal is not None:
+                raise self._refusal()
+            done = self._builder.submit(work, self._stopping)
+        try:
+            return done.result()
+        except StoppedError:
+            assert self._refusal is not None
+            raise self._refusal() from None
+
+    def forget_notes(self) -> None:
+        """Record that the file has no notes of indexes any more."""
+        self._notes = dict.fromkeys(self._notes)
+
     def save_notes(self) -> None:
         """Write the notes of indexes that have changed; the caller holds off changes."""
         for indexed in self._collection.view.attached.values():
@@ -244,6 +268,7 @@ class AttachedBackends:
         """
         with self._naming:
             self._refusal = refusal
+            self._stopping.set()
             for building in self._building.values():
                 building.stop.set()
         self._builder.shutdown()

@@ -32,6 +32,7 @@ from gcws_search.index.storage.schema import Change, RowBatch, codes_checksum, c
 from gcws_search.index.storage.store import MetaName, Store
 from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
+from gcws_search.index.vectors.weights import Weights
 
 _MAX_LISTED: Final = 100
 _NOTED: Final[tuple[tuple[MetaName, str, Callable[[str], object]], ...]] = (
@@ -39,6 +40,7 @@ _NOTED: Final[tuple[tuple[MetaName, str, Callable[[str], object]], ...]] = (
     ("audit", "results of the audit", tallies_of),
     ("metadata", "metadata", metadata_of),
     ("next_id", "number of the next item without an id", next_id_of),
+    ("weights", "weights", Weights.from_text),
 )
 """What a file notes beside its rows: its name, what it is, and what reads it or raises."""
 
@@ -158,12 +160,13 @@ class Examination:
     def __init__(self, path: Path, report: Report) -> None:
         with closing(Store(path, report.name, despite_note=True)) as store:
             identity, self._last_sequence = store.identity, store.next_sequence - 1
+            weights = store.meta("weights")
         config = config_of(identity, report.name)
         self._path = path
         self.identity_of_copy = replace(identity, algorithm_version=ALGORITHM_VERSION)
         self._is_outdated = identity != self.identity_of_copy
         self._report = report
-        self._space = VectorSpace.of(config)
+        self._space = VectorSpace.of(config, _weights_of(weights, report.name))
         self._backend = make_backend(config)
 
     def run(
@@ -296,6 +299,14 @@ class Examination:
                 sound.append((coordinate, name))
         if copy is not None:
             copy.replace_names(sound)
+
+
+def _weights_of(text: str | None, name: str) -> Weights | None:
+    """Return the weights of a file; DamagedFile where they are not what was written."""
+    try:
+        return None if text is None else Weights.from_text(text)
+    except ValueError as error:
+        raise DamagedFile(name, f"its weights are not what was written ({error})") from error
 
 
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:

@@ -8,9 +8,11 @@ missing or damaged.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -59,6 +61,9 @@ class Checkpoints(BackgroundTask):
         self._next_sequence = store.next_sequence  # rows from here on have not been written
         self._complete = False  # whether the file had the links of all rows
         self._version: int | None = None  # of the view whose links the file has
+        # Held while a part is copied and written; taken before the writer's lock.
+        self._writing = threading.Lock()
+        self._generation = 0  # of links: how often all were forgotten
 
     def read(self, sequences: Int64s) -> SavedIndex:
         """Return what the file has for rows; to be called once, before all else.
@@ -137,6 +142,18 @@ class Checkpoints(BackgroundTask):
             if is_new:
                 return
 
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Let a block remove the links and notes of the file; none is written meanwhile.
+
+        Where the block raises, the file has what it had.
+        """
+        with self._writing:
+            yield
+            self._checksums, self._notes, self._version = {}, None, None
+            self._next_sequence = 0
+            self._generation += 1
+
     def write_all(self) -> None:
         """Write all that the file does not have; the caller sees to it that nothing changes."""
         self._write(lambda work: work())
@@ -162,7 +179,7 @@ class Checkpoints(BackgroundTask):
         the copying of links goes through it. So changes do not wait while this thread waits for the
         interpreter, the disk or SQLite's lock.
         """
-        self._next_sequence = self._store.next_sequence
+        self._next_sequence, generation = self._store.next_sequence, self._generation
         try:
             view, notes = self._collection.view, self._notes
             if not do(self._write_notes):
@@ -170,20 +187,22 @@ class Checkpoints(BackgroundTask):
             if view.version == self._version and notes == self._notes:
                 return
             for number in sorted({*parts_of(view.sequences), *self._checksums}):
-                copy = do(partial(self._copy_part, number))
-                if copy is None:
-                    return
-                view, rows, links = copy
-                is_kept = links is not None
-                data = pack(rows, view.sequences, view.alive, links) if is_kept else None
-                self._write_part(number, data)
+                with self._writing:
+                    copy = do(partial(self._copy_part, number))
+                    if copy is None:
+                        return
+                    view, rows, links = copy
+                    is_kept = links is not None
+                    data = pack(rows, view.sequences, view.alive, links) if is_kept else None
+                    self._write_part(number, data)
         except StoreError as error:
             self._warn("the next start rebuilds what could not be written", error)
         except Exception:
             # The next start can rebuild it, so a collection is closed all the same.
             _log.exception("links of collection %r could not be written", self._store.name)
         else:
-            self._version = view.version
+            if generation == self._generation:
+                self._version = view.version
 
     def _copy_part(self, number: int) -> tuple[View, slice, Int32s | None]:
         """Return a part's rows of the present view; no links where nothing is to be kept."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.audit import AuditedRecall
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.contracts.parameters import CollectionConfig, backend_document
+from gcws_search.index.contracts.parameters import CollectionConfig, Transform, backend_document
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.storage.schema import FORMAT_VERSION
+from gcws_search.index.vectors.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,42 @@ class BackendDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsDescription:
+    """The weights of a collection's coordinates.
+
+    kind: "list", or what is learned.
+    version: how often they have been set since the collection was created.
+    learned: when, as ISO 8601 in UTC; None where none have been set since.
+    items: how many they were learned from.
+    coordinates: how many have a weight of their own.
+    """
+
+    kind: str
+    version: int
+    learned: str | None
+    items: int
+    coordinates: int
+
+    @classmethod
+    def of(cls, weights: Weights) -> WeightsDescription:
+        """Return the description of weights that are applied."""
+        learned = datetime.fromtimestamp(weights.learned, UTC).isoformat(timespec="seconds")
+        return cls(
+            kind=weights.kind,
+            version=weights.version,
+            learned=learned if weights.version else None,
+            items=weights.items,
+            coordinates=len(weights.weights),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """All there is to know of a collection.
 
     rows: in memory, those of deleted items included until the next compaction.
     names: coordinates that have a name.
+    weights: None where the transform has none.
     metadata: JSON text of an object.
     bytes_in_memory, bytes_mapped: vectors in mapped files count as the second alone.
     commits, commit_seconds: of changes by this process.
@@ -53,6 +86,7 @@ class Description:
     items: int
     rows: int
     names: int
+    weights: WeightsDescription | None
     metadata: bytes | None
     bytes_in_memory: int
     bytes_mapped: int
@@ -96,6 +130,14 @@ def describe_backend(each: BackendIndex | Building, *, primary: bool = False) ->
         build_seconds=0.0 if index is None else index.build_seconds,
         stats={} if index is None else index.backend.stats(index.state),
     )
+
+
+def describe_weights(transform: Transform, weights: Weights | None) -> WeightsDescription | None:
+    """Return the description of weights as they are applied; None are those yet to be learned."""
+    if weights is not None:
+        return WeightsDescription.of(weights)
+    asked = transform.weights
+    return None if asked is None else WeightsDescription(str(asked), 0, None, 0, 0)
 
 
 def versions() -> dict[str, str]:

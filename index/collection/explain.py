@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import widen
 from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
@@ -30,7 +31,10 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
         raise InvalidParameter(expected=f"1 to {MAX_SHARES}", got=str(limit), loc=("limit",))
     given = {"a": a, "b": b}
     coordinates = _coordinates(memory, given)
-    first, second = (_row(memory, each, word, coordinates) for word, each in given.items())
+    ids = [each for each in given.values() if isinstance(each, str)]
+    view, rows = memory.locate(ids)
+    row_of = dict(zip(ids, rows, strict=True))
+    first, second = (_row(view, row_of, each, word, coordinates) for word, each in given.items())
     width = max(first.dense.shape[1], second.dense.shape[1])
     first, second = row_padded(first, width), row_padded(second, width)
     places, u, v = _align(first, second)
@@ -69,15 +73,19 @@ def _coordinates(memory: MemoryCollection, given: dict[str, Explainable]) -> dic
 
 
 def _row(
-    memory: MemoryCollection, given: Explainable, word: str, coordinates: dict[str, int]
+    view: View,
+    row_of: dict[str, int | None],
+    given: Explainable,
+    word: str,
+    coordinates: dict[str, int],
 ) -> VectorBatch:
     """Return an item or a vector as the one row of a batch, transformed."""
     if isinstance(given, str):
-        view, [row] = memory.locate([given])
+        row = row_of[given]
         if row is None:
             raise ItemNotFound(given)
         return view.vectors[row : row + 1]
-    space = memory.space
+    space = view.space
     try:
         if isinstance(given, SparseVector) and given.names is not None:
             given = SparseVector([coordinates[name] for name in given.names], given.values)

@@ -132,15 +132,15 @@ def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View
                 raise ItemNotFound(each)
             points.append(_Point(view.vectors[row : row + 1], 0.0, row))
         else:
-            points.append(_Point(*_vector(memory, each, number), -1))
+            points.append(_Point(*_vector(memory, view, each, number), -1))
     return view, points
 
 
 def _vector(
-    memory: MemoryCollection, given: Sequence[float] | OneVector, number: int
+    memory: MemoryCollection, view: View, given: Sequence[float] | OneVector, number: int
 ) -> tuple[VectorBatch, float]:
     """Return a vector, transformed, and the magnitude of those of its names that are unknown."""
-    space = memory.space
+    space = view.space
     try:
         if isinstance(given, SparseVector) and given.names is not None:
             try:

@@ -84,6 +84,7 @@ class ItemBatch:
 class View:
     """One immutable version of a collection, as a reader sees it.
 
+    space: whose transform the vectors are under; queries need the same.
     vectors: all n rows, dead ones included.
     alive: (n,) uint8, 1 for a row whose item has not been deleted or updated since.
     count: number of ones.
@@ -95,6 +96,7 @@ class View:
     attached: comparison backends and their indexes of the n rows, by name.
     """
 
+    space: VectorSpace
     vectors: VectorBatch
     alive: UInt8s
     count: int
@@ -148,13 +150,13 @@ class View:
         )
         return [(first, second, -score) for score, first, second in ranked]
 
-    def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:
+    def raw(self, rows: Int64s) -> RawBatch | None:
         """Return vectors as they were sent, None when the transform has changed them."""
-        if not space.is_plain:
+        if not self.space.is_plain:
             return None
         vectors = self.vectors
         if vectors.form == "dense":
-            return RawBatch("dense", dense=vectors.dense[rows, : space.dim])
+            return RawBatch("dense", dense=vectors.dense[rows, : self.space.dim])
         chosen = vectors[rows]
         signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
         return RawBatch(

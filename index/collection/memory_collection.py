@@ -54,6 +54,7 @@ from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorSpace
+from gcws_search.index.vectors.weights import Weights
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class MemoryCollection:
         self.config = config
         self.policies = policies
         self.space = VectorSpace.of(config)
+        self._folder = folder if is_mapped else None
         self.names = CoordinateNames(config.dim)
         self.backend = make_backend(
             config, threads=threads, policies=policies, searches=self.searches
@@ -96,12 +98,38 @@ class MemoryCollection:
         self._postponed_at = -1  # version of the view that could not be compacted
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
-        rows = GrowingRows(config.form, config.dim, folder if is_mapped else None)
-        self._row_store = RowStore(rows, [], [], np.empty(0, np.int64))
-        self.published = self._row_store.view(self.backend.empty(), 0, 0)
+        self.use_weights(None)
         # New items that no view shows yet. Their ids have rows already.
         self._pending: list[EncodedBatch] = []
         self.pending_count = self._pending_numbers = 0
+
+    def use_weights(self, weights: Weights | None) -> None:
+        """Give a collection of no items the weights that its file has."""
+        self.space = VectorSpace.of(self.config, weights)
+        rows = GrowingRows(self.config.form, self.config.dim, self._folder)
+        self._row_store = RowStore(self.space, rows, [], [], np.empty(0, np.int64))
+        self.published = self._row_store.view(self.backend.empty(), 0, 0)
+
+    def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
+        """Return a collection of no items for `take_over`: this one's, but for its weights."""
+        found = MemoryCollection(
+            config, policies=self.policies, searches=self.searches, folder=self._folder
+        )
+        found.names, found.backend = self.names, self.backend
+        found.use_weights(weights)
+        return found
+
+    def take_over(self, fresh: MemoryCollection) -> None:
+        """Take the rows and the weights of a collection of `empty_under` that has the same items.
+
+        The caller sees to it that nothing changes. Readers have the view of before or of now.
+        """
+        view, version = fresh.view, self.view.version
+        with self._lock:
+            self.config, self.space = fresh.config, fresh.space
+            self._row_store, self._row_of = fresh._row_store, fresh._row_of
+            self._build_seconds = fresh._build_seconds
+            self.published = replace(view, version=max(version, view.version) + 1)
 
     @property
     def view(self) -> View:

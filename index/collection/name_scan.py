@@ -39,7 +39,8 @@ def scan_with_unknown(
         another backend), InvalidVector (at ``(0, …)``: a number is not finite, or nothing is left
         of the vector).
     """
-    view, space = memory.view, memory.space
+    view = memory.view
+    space = view.space
     memory.index_of(view, backend)
     for name, asked in (("backend", backend), ("rerank", params.rerank)):
         if asked not in (None, "gmm", memory.backend.kind):
@@ -142,10 +143,7 @@ def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
     count = int(indices.max(initial=dim - 1)) + 1 - dim
     row = np.zeros((1, dim + count))
     row[0, indices] = values
-    transform, center = space.transform, space.transform.center
-    if center is not None:
-        transform = replace(transform, center=(*center, *[0.0] * count))
-    wide = VectorSpace(dim + count, "dense", transform)
+    wide = space.widened(count)
     return wide.prepare(wide.from_dense(row))
 
 

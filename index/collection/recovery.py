@@ -1,6 +1,6 @@
 """Recovery at the start: a file's configuration, then its rows.
 
-Codes of an earlier hash are computed again.
+Codes of an earlier hash, or of other weights, are computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload import is_payload
 from gcws_search.index.storage.data_directory import check_name
-from gcws_search.index.storage.schema import BackendRecord, Identity, ReplaceCodes, RowBatch
+from gcws_search.index.storage.schema import (
+    OUTDATED,
+    BackendRecord,
+    Identity,
+    ReplaceCodes,
+    RowBatch,
+)
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -37,8 +43,8 @@ def load_rows(
 ) -> Generator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
 
-    Codes of an earlier hash, which compare with none of the present one, are replaced in the file
-    as well: all at the end, or none.
+    Codes of an earlier hash or of other weights, which compare with none of the present ones, are
+    replaced in the file as well: all at the end, or none.
 
     backend: its codes are those of the file.
     progress: called with the number of rows read since the last call, by the thread that reads.
@@ -77,7 +83,7 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
 
     Raises IncompatibleFile (its hashes are of a version that is not known), DamagedFile.
     """
-    if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
+    if not OUTDATED <= identity.algorithm_version <= ALGORITHM_VERSION:
         raise IncompatibleFile(
             name,
             f"hashes of version 1 to {ALGORITHM_VERSION}",

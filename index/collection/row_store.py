@@ -18,6 +18,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.payload import ChangedPayloads, Columns
 from gcws_search.index.threads import end_if
 from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.space import VectorSpace
 
 _NONE_ATTACHED: Final[Attached] = MappingProxyType({})
 _BYTES_PER_ID: Final = 49 + 8 + 104
@@ -58,6 +59,7 @@ class RowsById:
 class RowStore:
     """The items of one numbering of rows; one writer adds, readers hold views of the first n.
 
+    space: whose transform the rows are under.
     ids: of the rows; owned from here on, as are all others.
     sequences: (n,) int64.
     rows, ids, payloads, sequences: the last may be longer than the number of rows.
@@ -65,8 +67,14 @@ class RowStore:
     """
 
     def __init__(
-        self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None], sequences: Int64s
+        self,
+        space: VectorSpace,
+        rows: GrowingRows,
+        ids: list[str],
+        payloads: list[bytes | None],
+        sequences: Int64s,
     ) -> None:
+        self.space = space
         self.rows = rows
         self.ids = ids
         self.payloads = payloads
@@ -115,6 +123,7 @@ class RowStore:
         n = vectors.count
         changes = self.columns.changes
         return View(
+            space=self.space,
             vectors=vectors,
             alive=self.alive[:n],
             count=count,
@@ -138,7 +147,7 @@ class RowStore:
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
-        return RowStore(rows, ids, payloads, view.sequences[places])
+        return RowStore(self.space, rows, ids, payloads, view.sequences[places])
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""

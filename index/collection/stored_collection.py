@@ -22,10 +22,13 @@ from gcws_search.index.collection.describe import (
     BackendDescription,
     Description,
     Summary,
+    WeightsDescription,
     describe_backend,
+    describe_weights,
     versions,
 )
 from gcws_search.index.collection.explain import Explainable, explain
+from gcws_search.index.collection.fit import Reencoding, config_with, weights_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
     ItemBatch,
@@ -76,6 +79,7 @@ from gcws_search.index.contracts.parameters import (
     Encoding,
     Mode,
     SearchParams,
+    WeightKind,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
@@ -85,6 +89,8 @@ from gcws_search.index.storage.schema import Identity, LoadRecord
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import Searches, read_ahead
 from gcws_search.index.vectors.names import NamedCoordinate, check_names
+from gcws_search.index.vectors.space import VectorSpace
+from gcws_search.index.vectors.weights import Weights
 
 T = TypeVar("T")
 
@@ -112,7 +118,6 @@ class StoredCollection:
         paused: threading.Event | None = None,
     ) -> None:
         self.name = store.name
-        self.config = config
         self.store = store
         folder = None if store.path == MEMORY else store.path.parent
         self.memory = MemoryCollection(
@@ -128,7 +133,6 @@ class StoredCollection:
         self.auditor = Auditor(self.audit, store, self.writer)
         self.reclaimer = Reclaimer(store, self.writer, policies)
         self.searches = self.memory.searches
-        self.space = self.memory.space
         self.names = self.memory.names
         self.metadata: bytes | None = None
 
@@ -149,6 +153,16 @@ class StoredCollection:
         """Return the number of items."""
         return self.memory.count
 
+    @property
+    def config(self) -> CollectionConfig:
+        """What it was created with; weights as they were asked for last."""
+        return self.memory.config
+
+    @property
+    def space(self) -> VectorSpace:
+        """Checks and transforms vectors."""
+        return self.memory.space
+
     # Writing
 
     def read(self, progress: Callable[[int], None]) -> None:
@@ -162,6 +176,9 @@ class StoredCollection:
         except (ValueError, TypeError) as error:
             raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
         self.metadata = self._load_meta("metadata", metadata_of, "its metadata is")
+        weights = self._load_meta("weights", Weights.from_text, "its weights are")
+        if weights is not None:
+            self.memory.use_weights(weights)
         reason = "the number of its next item is"
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
         chunk_bytes = self.memory.policies.chunk_bytes
@@ -179,7 +196,7 @@ class StoredCollection:
         self.reclaimer.request()  # a process that was killed left its log
 
     def _load_meta(
-        self, key: Literal["metadata", "next_id"], read: Callable[[str], T], what: str
+        self, key: Literal["metadata", "next_id", "weights"], read: Callable[[str], T], what: str
     ) -> T | None:
         """Return what the file has under a key; None where it has nothing."""
         text = self.store.meta(key)
@@ -301,6 +318,41 @@ class StoredCollection:
 
         self.writer.run_as_change(change)
 
+    def fit(self, weights: tuple[float, ...] | WeightKind | None = None) -> WeightsDescription:
+        """Learn weights from the items, or take others; return when all rows are encoded by them.
+
+        Others read and write meanwhile, under the weights of before. The collection then changes in
+        one step, and so does its file.
+
+        weights: what is learned, or a number a coordinate; None learns anew what the collection was
+            asked for last.
+        Raises InvalidParameter (at ``("weights", …)``: there are none, or no items; nothing is left
+            of an item, or too much).
+        """
+        found = self.attached_backends.run_alone(partial(self._fit, weights))
+        self.optimizer.start()
+        self.checkpoints.start_if_due()
+        return WeightsDescription.of(found)
+
+    def _fit(self, asked: tuple[float, ...] | WeightKind | None, stop: threading.Event) -> Weights:
+        config = config_with(self.config, asked)
+        weights = weights_of(config, self.memory.view, self.store, stop)
+        with storage_errors(self.name):  # of mapped vectors
+            fresh = Reencoding(
+                self.memory, self.store, config, weights, self.attached_backends.make_empty, stop
+            )
+            fresh.catch_up_soon()
+
+        def change() -> None:
+            fresh.catch_up()
+            self.store.replace_weights(config.to_dict(), weights.to_text())
+            self.attached_backends.forget_notes()
+            self.memory.take_over(fresh.fresh)
+
+        with self.checkpoints.forgetting():
+            self.writer.run_as_change(change)
+        return weights
+
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return how far loads under keys have come; see `Store.loads`."""
         return self.store.loads(since, key)
@@ -388,7 +440,7 @@ class StoredCollection:
         view, [row] = self.memory.locate([item_id])
         if row is None:
             raise ItemNotFound(item_id)
-        raw = view.raw(self.space, np.array([row]))
+        raw = view.raw(np.array([row]))
         if raw is not None:
             return StoredItem(item_id, self.space.to_json(raw, 0), view.payloads[row])
         record = self.store.fetch([item_id]).get(item_id)
@@ -450,7 +502,7 @@ class StoredCollection:
         payloads = [view.payloads[row] for row in rows.tolist()]
         if not with_vector:
             return [StoredItem(*both) for both in zip(ids, repeat(None), payloads, strict=False)]
-        raw = view.raw(self.space, rows)
+        raw = view.raw(rows)
         if raw is not None:
             vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
             return [StoredItem(*each) for each in zip(ids, vectors, payloads, strict=True)]
@@ -464,7 +516,7 @@ class StoredCollection:
         vector, and one deleted since shows None.
         """
         if hits.view is not None:
-            raw = hits.view.raw(self.space, np.array(hits.rows[part], np.int64))
+            raw = hits.view.raw(np.array(hits.rows[part], np.int64))
             if raw is not None:
                 return [self.space.to_json(raw, place) for place in range(len(raw))]
         ids = hits.ids[part]
@@ -487,7 +539,7 @@ class StoredCollection:
         view = self.memory.view
         if backend is not None:  # a name is refused before a vector
             self.memory.index_of(view, backend)
-        return self._search(view, self.space.prepare(queries), params, where, None, backend)
+        return self._search(view, view.space.prepare(queries), params, where, None, backend)
 
     def _search(
         self,
@@ -526,7 +578,7 @@ class StoredCollection:
         self.memory.index_of(view, backend)
         skip = np.array([-1 if row is None else row], np.int64)
         if vector is not None:
-            query = self.space.prepare(vector)
+            query = view.space.prepare(vector)
         elif row is not None:
             query = view.vectors[row : row + 1]
         else:
@@ -575,7 +627,7 @@ class StoredCollection:
             chosen = ComparedQueries.sample(view, sample, seed)
         else:
             left_out = np.array([-1 if row is None else row for row in rows], np.int64)
-            chosen = ComparedQueries.of(self.space, queries, left_out)
+            chosen = ComparedQueries.of(view.space, queries, left_out)
         found = compare(self.memory, view, chosen, params, backends, stop)
         self.optimizer.start()  # tables that it asked for may be missing
         return found
@@ -681,6 +733,7 @@ class StoredCollection:
             items=view.count,
             rows=len(view),
             names=len(self.names),
+            weights=describe_weights(view.space.transform, view.space.weights),
             metadata=self.metadata,
             bytes_in_memory=self.memory.nbytes(),
             bytes_mapped=self.memory.mapped_bytes,

@@ -50,6 +50,7 @@ from gcws_search.index.payload import Filter, PayloadChange
 from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.schema import Change, LoadRecord, RowBatch
 from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.space import VectorSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,11 @@ class Put(Change):
     numbers: what the others were given.
     beyond: the number that follows those among the ids that came.
     similar: items that the plan left out.
+    space: whose transform the items are under.
     """
 
     items: EncodedBatch
+    space: VectorSpace
     places: Sequence[int]
     mode: Mode
     keeps_payloads: bool = False
@@ -148,6 +151,7 @@ class Put(Change):
             or do not rise), ItemExists (an id comes twice, and the mode is "insert").
         """
         count, unnamed = len(items.ids), items.ids.count(None)
+        space = collection.space  # of now: the transform may be another when they are encoded
         check_ids(items.ids)
         if sequences:
             _check_sequences(sequences, count)
@@ -167,6 +171,7 @@ class Put(Change):
         return cls(
             rows=rows,
             items=encoded,
+            space=space,
             places=places,
             mode=mode,
             given=given if unnamed else (),
@@ -174,7 +179,12 @@ class Put(Change):
         )
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Give ids and sequence numbers, find the rows to be removed; ItemExists by the mode."""
+        """Give ids and sequence numbers, find the rows to be removed; ItemExists by the mode.
+
+        Raises InvalidVector (weights learned since leave nothing of a vector).
+        """
+        if self.space is not numbers.collection.space:
+            self._encode_again(numbers.collection)
         left_out: Sequence[tuple[int, str | None, Near]] = ()
         if isinstance(self.mode, UnlessSimilar):
             left_out = self._leave_out_similar(self.mode, numbers)
@@ -203,6 +213,14 @@ class Put(Change):
             self.names = numbers.collection.names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
             self.load = self.progress(self.result)
+
+    def _encode_again(self, collection: MemoryCollection) -> None:
+        """Encode the items under the transform of now."""
+        self.space = collection.space
+        vectors = self.space.prepare(self.space.from_blobs(self.rows.vectors))
+        codes = collection.backend.encode(vectors)
+        self.items = replace(self.items, vectors=vectors, codes=codes)
+        self.rows = replace(self.rows, codes=codes_to_blobs(codes))
 
     def _leave_out_similar(
         self, unless: UnlessSimilar, numbers: SequenceNumbers

@@ -16,6 +16,8 @@ from gcws_search.index.contracts.scores import Ranking
 Form = Literal["dense", "sparse"]
 Storage = Literal["memory", "mapped"]
 Normalize = Literal["none", "l1", "l2"]
+WeightKind = Literal["idf", "standard", "robust", "max"]
+"""Weights that are learned from items."""
 Guarantee = Literal["measured", "proven"]
 Rerank = Literal["gmm", "own", "none"]
 Encoding = Literal["full", "zero_bit", "b_bit"]
@@ -40,6 +42,10 @@ MAX_DENSE_DIM: Final = 4096
 """Up to this many dimensions rows are kept dense in memory; above it, and when open, sparse."""
 MAX_CENTER: Final = 1e38
 """Largest coordinate of a centre; NaN and infinities are beyond it."""
+MAX_WEIGHT: Final = 1e38
+"""Largest weight of a coordinate; NaN and infinities are beyond it."""
+CENTRING_KINDS: Final[tuple[WeightKind, ...]] = ("standard", "robust")
+"""Weights with a centre, where rows are dense."""
 KEY_BITS: Final = 64
 MIN_POOL: Final = 100
 POOL_SHARE: Final = 10
@@ -59,8 +65,8 @@ def require(holds: bool, *, name: str, expected: str, got: object) -> None:
         raise _invalid(name, expected, got)
 
 
-def _invalid(name: str, expected: str, got: object) -> InvalidParameter:
-    return InvalidParameter(expected=expected, got=repr(got), loc=(name,))
+def _invalid(name: str, expected: str, got: object, *place: int) -> InvalidParameter:
+    return InvalidParameter(expected=expected, got=repr(got), loc=(name, *place))
 
 
 class Within(NamedTuple):
@@ -103,7 +109,7 @@ def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
     """Raise InvalidParameter unless each field is one of its words, or in its range."""
     for name, words, bounds, may_be_none in _checks(parameters.__class__):
         value = getattr(parameters, name)
-        if value is None and may_be_none:
+        if (value is None and may_be_none) or isinstance(value, tuple):  # their class looks at it
             continue
         *others, last = map(repr, words or ("",))
         expected = f"{', '.join(others)} or {last}" if others else str(bounds)
@@ -310,7 +316,7 @@ BackendParams = GcwsParams | ExactParams | FourierParams | RandomBinningParams |
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transform:
-    """What is done to every vector first: subtract ``center``, raise to ``power``, normalise.
+    """What is done to every vector first: center, weigh, raise to a power, normalise.
 
     Parameters
     ----------
@@ -320,18 +326,31 @@ class Transform:
         p of sign(x)·|x|^p (pGMM), above 0 and at most 64.
     normalize : {"none", "l1", "l2"}
         Norm to divide by at the end.
+    weights : tuple of float, {"idf", "standard", "robust", "max"}, or None
+        What coordinates are multiplied by once they are centred: ``dim`` numbers above 0, ``dim``
+        at most 4096; or what is learned from the items when that is asked for, 1 until then. None:
+        none.
     """
 
     center: tuple[float, ...] | None = None
     power: Annotated[float, Within(0, 64, is_open=True)] = 1.0
     normalize: Normalize = "none"
+    weights: tuple[float, ...] | WeightKind | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
+        """Raise InvalidParameter when a field is outside its range, or two do not go together."""
         require_fields(self)
         for value in self.center or ():
             if not abs(value) <= MAX_CENTER:
                 raise _invalid("center", f"numbers of at most {MAX_CENTER:g} in size", value)
+        if isinstance(self.weights, tuple):
+            for place, value in enumerate(self.weights):
+                if not 0 < value <= MAX_WEIGHT:
+                    expected = f"a number above 0, at most {MAX_WEIGHT:g}"
+                    raise _invalid("weights", expected, value, place)
+        elif self.weights is not None and self.center is not None:
+            expected = f"null beside weights that are learned ({self.weights!r})"
+            raise _invalid("center", expected, f"{len(self.center)} values")
 
 
 def backend_document(params: BackendParams) -> dict[str, Any]:
@@ -423,14 +442,21 @@ class CollectionConfig:
         if not (self.dim is None or 1 <= self.dim <= MAX_DIM):
             raise _invalid("dim", f"null or 1 to {MAX_DIM}", self.dim)
         require_fields(self)
-        if self.transform.center is None:
-            return
-        got = f"{len(self.transform.center)} values"
-        if self.form != "dense":
-            expected = f"null unless dim is at most {MAX_DENSE_DIM}"
-            raise _invalid("center", expected, f"{got} with dim {self.dim}")
-        if len(self.transform.center) != self.dim:
-            raise _invalid("center", f"{self.dim} values", got)
+        weights = self.transform.weights
+        if weights == "robust" and self.form != "dense":
+            expected = f"'idf', 'standard' or 'max' unless dim is at most {MAX_DENSE_DIM}"
+            raise _invalid("weights", expected, weights)
+        for name, values in (("center", self.transform.center), ("weights", weights)):
+            if not isinstance(values, tuple):
+                continue
+            got = f"{len(values)} values"
+            if self.form != "dense":
+                expected = f"null unless dim is at most {MAX_DENSE_DIM}"
+                if name == "weights":
+                    expected = f"null or a word unless dim is at most {MAX_DENSE_DIM}"
+                raise _invalid(name, expected, f"{got} with dim {self.dim}")
+            if len(values) != self.dim:
+                raise _invalid(name, f"{self.dim} values", got)
 
     @property
     def form(self) -> Form:
@@ -438,10 +464,17 @@ class CollectionConfig:
         return "dense" if self.dim is not None and self.dim <= MAX_DENSE_DIM else "sparse"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration in the API's own JSON form; the usual storage is left out."""
+        """Return the configuration in the API's own JSON form.
+
+        The usual storage is left out, and weights that there are none of.
+        """
         transform = asdict(self.transform)
         if self.transform.center is not None:
             transform["center"] = list(self.transform.center)
+        if self.transform.weights is None:
+            del transform["weights"]
+        elif isinstance(self.transform.weights, tuple):
+            transform["weights"] = list(self.transform.weights)
         return {
             "dim": self.dim,
             "transform": transform,
@@ -464,12 +497,15 @@ class CollectionConfig:
         transform = dict(document["transform"])
         storage = document.get("storage", "memory")
         _require_types(cls, {"dim": document["dim"], "storage": storage})
-        center = transform.pop("center")
+        lists = {"center": transform.pop("center"), "weights": transform.pop("weights", None)}
         _require_types(Transform, transform)
-        if center is not None:
-            numbers = isinstance(center, list) and {*map(type, center)} <= {int, float}
-            require(numbers, name="center", expected="a list of numbers", got=center)
-            transform["center"] = tuple(center)
+        for name, values in lists.items():
+            if name == "weights" and isinstance(values, str):
+                transform[name] = values
+            elif values is not None:
+                numbers = isinstance(values, list) and {*map(type, values)} <= {int, float}
+                require(numbers, name=name, expected="a list of numbers", got=values)
+                transform[name] = tuple(values)
         backend = document["backend"]
         return cls(
             dim=document["dim"],

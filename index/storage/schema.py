@@ -196,6 +196,8 @@ class BackendRecord:
         return backend_checksum(self.name, self.kind, self.params)
 
 
+OUTDATED: Final = 0
+"""Stands for the version of a hash whose codes belong to another transform."""
 FORMAT_VERSION: Final = 6
 
 _APPLICATION_ID: Final = 0x47435753
@@ -305,6 +307,7 @@ WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
 DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 READ_META: Final = "SELECT value FROM meta WHERE name = ?"
 WRITE_META: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
+DELETE_ALL_LINKS: Final = "DELETE FROM links"
 DELETE_META: Final = "DELETE FROM meta WHERE name = ?"
 CHANGE_NOTHING: Final = (
     "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
@@ -317,6 +320,7 @@ ADD_BACKEND: Final = """
 INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)
 """
 NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
+FORGET_BACKEND_NOTES: Final = "UPDATE backends SET notes = NULL"
 DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 
 READ_NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"

@@ -52,6 +52,7 @@ from gcws_search.index.storage.opened_files import (
     write_note,
 )
 from gcws_search.index.storage.schema import (
+    OUTDATED,
     BackendRecord,
     Change,
     Identity,
@@ -66,11 +67,12 @@ from gcws_search.index.storage.schema import (
     identity_of,
     mark,
     name_checksum,
+    text_checksum,
 )
 
-MetaName = Literal["notes", "audit", "metadata", "next_id"]
+MetaName = Literal["notes", "audit", "metadata", "next_id", "weights"]
 """Notes of the index, what audits of queries found, what callers keep with the collection, the
-number for the next item without an id."""
+number for the next item without an id, the weights that were learned."""
 
 CHUNK_BYTES: Final = 1 << 20
 """Of rows that are read at a time, about."""
@@ -378,6 +380,25 @@ class Store:
             yield replace_codes
             self.connection.execute(schema.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
+
+    def replace_weights(self, config: dict[str, Any], weights: str) -> None:
+        """Keep other weights, and the configuration that asks for them; on the disk on return.
+
+        The codes of all rows are out of date from then on, and links and notes of indexes are gone:
+        the next start computes the codes.
+
+        Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
+        """
+        identity = Identity(config, OUTDATED)
+        text = orjson.dumps(config).decode()
+        meta = {"config": text, "config_checksum": str(text_checksum(text)), "weights": weights}
+        with self._transaction():
+            self.connection.executemany(schema.WRITE_META, meta.items())
+            self.connection.execute(schema.SET_ALGORITHM, (str(OUTDATED),))
+            self.connection.execute(schema.DELETE_META, ("notes",))
+            self.connection.execute(schema.DELETE_ALL_LINKS)
+            self.connection.execute(schema.FORGET_BACKEND_NOTES)
+        self.identity = identity
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[RowBatch]:
         """Yield all rows in order of their sequence numbers, some at a time.

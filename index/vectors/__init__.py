@@ -1,6 +1,7 @@
 """Client numbers become rows.
 
 - `space`: from input to arrays; what is wrong with an input; the transform
+- `weights`: weights of coordinates, given or learned
 - `inputs`: vectors that nobody has checked
 - `names`: names of coordinates
 - `growing_rows`: rows that grow at their end, in memory or in mapped files; once more in bytes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s
 from gcws_search.index.contracts.batches import (
     RawBatch,
     SparseVector,
@@ -20,6 +20,7 @@ from gcws_search.index.contracts.batches import (
 from gcws_search.index.contracts.errors import InvalidVector, Loc
 from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Form, Transform
 from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms, transform_rows
+from gcws_search.index.vectors.weights import Weights, fixed
 
 MAX_NORM: Final = 8e37
 """Largest L1 norm of a vector: two norms and a distance of two must sum to a finite float32."""
@@ -82,16 +83,29 @@ class VectorSpace:
     dim: int | None
     form: Form  # how rows are kept; what is sent in the other form is converted
     transform: Transform
+    weights: Weights | None = None  # those of the transform; those to be learned once they are
     is_plain: bool = field(init=False)  # the transform leaves vectors as they are
 
     def __post_init__(self) -> None:
         """Compare the transform with that of no effect, once for all vectors."""
-        object.__setattr__(self, "is_plain", self.transform == Transform())
+        given = self.transform.weights
+        if self.weights is None and isinstance(given, tuple):
+            object.__setattr__(self, "weights", fixed(given))
+        rest = replace(self.transform, weights=None)
+        object.__setattr__(self, "is_plain", self.weights is None and rest == Transform())
 
     @classmethod
-    def of(cls, config: CollectionConfig) -> VectorSpace:
-        """Return the space of a collection."""
-        return cls(config.dim, config.form, config.transform)
+    def of(cls, config: CollectionConfig, weights: Weights | None = None) -> VectorSpace:
+        """Return the space of a collection; ``weights`` as its file has them."""
+        return cls(config.dim, config.form, config.transform, weights)
+
+    def widened(self, count: int) -> VectorSpace:
+        """Return a dense space of ``count`` more coordinates, which are not centred."""
+        transform, weights = self.transform, self.weights
+        if transform.center is not None:
+            transform = replace(transform, center=(*transform.center, *[0.0] * count))
+        weights = None if weights is None else weights.widened(count)
+        return VectorSpace((self.dim or 0) + count, "dense", transform, weights)
 
     def from_dense(self, array: AnyArray, *, first_row: int = 0) -> RawBatch:
         """Check (n, dim) integers or floats: vectors given by all their coordinates.
@@ -340,6 +354,8 @@ class VectorSpace:
             indptr = np.arange(len(raw) + 1, dtype=np.int64) * centred.shape[1]
         out = np.empty(values.shape, np.float32)
         with np.errstate(over="ignore"):
+            if self.weights is not None:
+                self._weigh(raw, centred, self.weights)
             transform_rows(
                 indptr,
                 centred.reshape(-1),
@@ -348,6 +364,12 @@ class VectorSpace:
                 out.reshape(-1),
             )
         return out
+
+    def _weigh(self, raw: RawBatch, out: Float64s, weights: Weights) -> None:
+        """Centre and multiply numbers, in place."""
+        if weights.center is not None:
+            out -= weights.center
+        out *= weights.weights if raw.form == "dense" else weights.of(raw.indices)
 
     def to_blobs(self, raw: RawBatch) -> list[bytes]:
         """Return each vector as little-endian bytes: float32, after int32 indices if sparse."""

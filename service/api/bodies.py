@@ -188,6 +188,13 @@ AnyParams = Annotated[
 ]
 
 
+_WORD: Final = f"{KIND}word"
+_LIST: Final = f"{KIND}list"
+AnyWeights = Annotated[
+    Annotated[Numbers, Tag(_LIST)] | Annotated[ix.WeightKind, Tag(_WORD)],
+    Discriminator(lambda value: _WORD if isinstance(value, str) else _LIST),
+]
+
 if TYPE_CHECKING:
     TransformBody = Any
 else:
@@ -195,5 +202,7 @@ else:
         ix.Transform,
         "TransformBody",
         {"center": None, "power": 0.5, "normalize": "l1"},
+        {"weights": "standard"},
         center=Numbers | None,
+        weights=AnyWeights | None,
     )

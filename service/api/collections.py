@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import BODY_OF, BackendBody, TransformBody
+from gcws_search.service.api.bodies import BODY_OF, AnyWeights, BackendBody, TransformBody
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
@@ -142,6 +142,20 @@ class PatchBody(Body):
     )
 
 
+class FitBody(Body):
+    """Which weights coordinates get."""
+
+    without_body = b"{}"
+
+    model_config = examples({"weights": "standard"}, {"weights": [0.5, 1.0, 2.0, 1.0]})
+
+    weights: AnyWeights | None = Field(
+        default=None,
+        description="What is learned from the items, or `dim` numbers above 0; null: what the "
+        "collection was asked for last.",
+    )
+
+
 class NamesBody(Body):
     """Names of the first coordinates of a collection of fixed `dim`."""
 
@@ -232,6 +246,19 @@ async def change_collection(
     return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
+@writing.post("/{name}/transform/fit", responses=shows("WeightsAnswer"))
+async def fit_weights(service: ServiceOf, collection: CollectionOf, body: FitBody) -> Response:
+    """Learn the weights of coordinates from the items that there are, or take others.
+
+    The answer comes when all items are encoded by them. Others read and write meanwhile, under the
+    weights of before.
+    """
+    service.startup.require_kernels()
+    service.room.require()
+    weights = tuple(body.weights) if isinstance(body.weights, list) else body.weights
+    return JsonResponse(asdict(await service.workers.builds.run(collection.fit, weights)))
+
+
 @reading.get("/{name}/recall", responses=shows("RecallAnswer"))
 async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
@@ -317,12 +344,13 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
         raise ix.InvalidParameter(
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
         )
-    center = body.transform.center
+    center, weights = body.transform.center, body.transform.weights
     with requests.place_errors("transform"):
         transform = ix.Transform(
             center=None if center is None else tuple(center),
             power=body.transform.power,
             normalize=body.transform.normalize,
+            weights=tuple(weights) if isinstance(weights, list) else weights,
         )
     with requests.place_errors("backend", "params"):
         backend = ix.backend_params(body.backend.kind, body.backend.params.model_dump())
@@ -331,7 +359,8 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
             dim=body.dim, transform=transform, backend=backend, storage=body.storage
         )
     except ix.InvalidParameter as error:
-        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+        is_inside = error.loc[:1] in {("center",), ("weights",)}
+        raise (error.at("transform") if is_inside else error) from None
 
 
 def _metadata_text(body: MetadataBody | None, dim: int | None) -> bytes | None:

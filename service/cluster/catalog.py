@@ -159,8 +159,12 @@ class ClusterCatalog:
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
     ) -> tuple[ClusterCollection, bool]:
-        """Return the collection of this name, and whether it was made just now."""
+        """Return the collection of this name, and whether it was made just now.
+
+        Raises InvalidParameter (its weights are to be learned).
+        """
         ix.check_name(name)
+        _require_given_weights(config)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
@@ -245,6 +249,7 @@ class ClusterCatalog:
             raise ix.CollectionExists(name, "already, and is not to be replaced")
         with self._alone(name):
             read = self.local.restore(name, snapshot, admit=admit)
+            _require_given_weights(read.config)
             return self._fill(name, read, before, admit)
 
     def _fill(
@@ -280,6 +285,16 @@ class ClusterCatalog:
         for backend in database.backends(row.number):
             found.wait_for_backend(backend.name)
         return found
+
+
+def _require_given_weights(config: ix.CollectionConfig) -> None:
+    """Raise InvalidParameter where a collection learns its weights: no shard has all items."""
+    weights = config.transform.weights
+    if isinstance(weights, str):
+        expected = "null or numbers: a cluster learns no weights"
+        raise ix.InvalidParameter(
+            expected=expected, got=repr(weights), loc=("transform", "weights")
+        )
 
 
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:

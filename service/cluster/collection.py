@@ -482,6 +482,15 @@ class ClusterCollection:
         """Store how far a load has come."""
         self.database.save_load(self.number, record, forgotten)
 
+    def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
+        """Raise InvalidParameter: each shard would learn other weights."""
+        ix.config_with(self.config, weights)
+        raise ix.InvalidParameter(
+            expected="a collection of one node: a cluster learns no weights, and keeps those of "
+            "its creation",
+            got="one of a cluster",
+        )
+
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend on all shards; return when it is ready on each.
 
@@ -601,6 +610,7 @@ class ClusterCollection:
             name=self.name,
             config=self.config,
             names=len(self.names),
+            weights=ix.describe_weights(self.config.transform, self.space.weights),
             metadata=self.database.metadata(self.number),
             backends=operations.merge_backends([part["backends"] for part in parts]),
             commits=self.committer.commits,

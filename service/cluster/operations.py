@@ -157,7 +157,7 @@ def _encode_stored_vectors(
     Where a transform keeps them out of memory they are the file's: those of items deleted since are
     zeros, and ``missing`` names their places.
     """
-    raw, missing = view.raw(collection.space, rows), list[int]()
+    raw, missing = view.raw(rows), list[int]()
     if raw is None:
         records, space = collection.store.fetch([*dict.fromkeys(ids)]), collection.space
         nothing = b"\0" * (4 * (space.dim or 0)) if space.form == "dense" else b""

@@ -27,6 +27,30 @@ COFFEES: dict[str, list[float]] = {
 ROASTS = ["light", "medium", "dark", "light"]
 
 
+def test_weights_are_learned_and_given(opened: Open) -> None:
+    items = opened(4, transform={"weights": "max"})
+    items.add([*COFFEES.values()], ids=[*COFFEES])
+    assert items.describe()["weights"]["version"] == 0
+    learned = items.fit()
+    assert (learned["kind"], learned["version"], learned["items"]) == ("max", 1, 4)
+    weights = 1 / np.abs([*COFFEES.values()]).max(0)
+    first, second = ((np.array(COFFEES[name]) * weights).tolist() for name in ("kenya", "sidamo"))
+    assert items.explain("kenya", "sidamo").score == pytest.approx(gmm(first, second), rel=1e-6)
+    assert items.get("kenya").vector == COFFEES["kenya"]
+    assert items.fit(np.array([1, 2, 0.5, 1]))["version"] == 2
+    assert items.config.transform.weights == (1, 2, 0.5, 1)
+    assert items.describe()["transform"]["weights"] == [1, 2, 0.5, 1]
+    given = np.array([1, 2, 0.5, 1])
+    first, second = ((np.array(COFFEES[name]) * given).tolist() for name in ("kenya", "sidamo"))
+    hits = items.query(id="kenya", limit=3)
+    scores = {hit.id: hit.score for hit in hits}
+    assert scores["sidamo"] == pytest.approx(gmm(first, second), rel=1e-6)
+    for wrong in ([1, 2], [1, 2, 3, 0], "tfidf"):
+        with pytest.raises(InvalidParameter, match="weights"):
+            items.fit(wrong)
+    assert items.describe()["weights"]["version"] == 2
+
+
 def test_payloads_change_without_vectors(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})

@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import gcws_search
@@ -26,7 +27,7 @@ from gcws_search.client.connection import RetryPolicy
 from gcws_search.commands.app import app
 from tests.commands.conftest import Bench
 from tests.support.paths import REPOSITORY
-from tests.support.service.client import Json
+from tests.support.service.client import Json, gmm
 
 ROWS = 30
 VECTORS = np.random.default_rng(0).integers(0, 5, (ROWS, 3)).astype(np.float32) + np.eye(3)[0]
@@ -152,6 +153,34 @@ def test_csv_is_read_as_its_options_say(bench: Bench, case: str) -> None:
     bench.load("a.csv", *options)
     found = {each.id: each.vector for each in bench.plants}
     assert {name: pytest.approx(vector) for name, vector in wanted.items()} == found
+
+
+def test_weights_are_learned_from_the_first_load_and_again_when_asked(bench: Bench) -> None:
+    (bench.folder / "plants.csv").write_bytes(csv_bytes())
+    (bench.folder / "more.csv").write_text("id,x0,x1,x2\nbig,1000,1,2\n")
+    columns = ("--vector", "x*", "--payload", "label")
+    done = bench.load("plants.csv", *columns, "--scale", "standard", "--yes")
+    assert "standard, learned from 30 items" in done.output
+    scaled = StandardScaler().fit_transform(VECTORS)
+    expected = gmm(scaled[0].tolist(), scaled[1].tolist())
+    assert bench.plants.explain("n0", "n1").score == pytest.approx(expected, rel=1e-5)
+    assert bench.plants.get("n0").vector == VECTORS[0].tolist()
+    assert "learned from" not in bench.load("more.csv", "--scale", "standard").output
+    assert bench.plants.describe()["weights"]["items"] == ROWS
+    assert json.loads(bench.call("fit", "plants", "--json").stdout)["items"] == ROWS + 1
+    assert "max weights" in bench.call("fit", "plants", "--scale", "max").stdout
+    bench.call("fit", "nothing", "--scale", "max", code=1)
+    bench.call("create", "words", "--dim", "open", "--scale", "idf")
+    weights = bench.server.collection("words").describe()["weights"]
+    assert (weights["kind"], weights["version"]) == ("idf", 0)
+    (bench.folder / "words.ndjson").write_text(
+        '{"id": 1, "vector": {"names": ["a", "b"]}}\n{"id": 2, "vector": {"names": ["a"]}}\n'
+    )
+    path = str(bench.folder / "words.ndjson")
+    assert "idf, learned from 2 items" in bench.call("load", path, "--into", "words").output
+    a, b = 1.0, np.log(3 / 2) + 1
+    found = bench.server.collection("words").explain("1", "2").score
+    assert found == pytest.approx(a / (a + b), rel=1e-6)
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])

@@ -90,6 +90,8 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a backend stored, not answered": after(Store, "add_backend"),
     "during a migration": _at_sql(after, "UPDATE meta SET value"),
     "while codes are replaced": _at_sql(after, "UPDATE meta SET value = ?"),
+    "while weights are replaced": _at_sql(after, "UPDATE backends SET notes = NULL", inside=True),
+    "weights replaced, not in memory": before(MemoryCollection, "take_over"),
     "during a load": after(recovery, "_decode"),
     "before the log is cut off": _at_sql(before, "PRAGMA wal_checkpoint(TRUNCATE)"),
     "after the log is cut off": _at_sql(after, "PRAGMA wal_checkpoint(TRUNCATE)"),

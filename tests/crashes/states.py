@@ -93,6 +93,7 @@ class Changes:
             self._upsert: 10, self._insert: 3, self._delete: 3, self._delete_one: 3,
             self._delete_where: 1, self._change: 2, self._change_where: 1, self._load: 2,
             self._recreate: 1, self._snapshot: 2,
+            self._fit: 1,
         }  # fmt: skip
         if number == 0:
             kinds[self._attach] = 2
@@ -231,6 +232,12 @@ class Changes:
         return Request(
             "SNAPSHOT", path, "POST /restore?replace=true", [state.having(self._own, held)]
         )
+
+    def _fit(self, state: State, _collection: str) -> Request:
+        """Give all coordinates one weight, a power of two: no score changes, all codes do."""
+        weights = [2.0 ** self._random.randint(-8, 8)] * DIM
+        path = f"/v1/collections/{SHARED}/transform/fit"
+        return Request("POST", path, {"weights": weights}, [state])
 
     def _attach(self, state: State, _collection: str) -> Request:
         path = f"/v1/collections/{SHARED}/backends"

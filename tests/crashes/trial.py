@@ -140,8 +140,10 @@ class Trial:
             raise
 
     def _make_shared(self, server: Running) -> None:
+        """Create the shared collection, once: its weights change, and so does its configuration."""
+        method, document = ("GET", None) if self._made else ("PUT", config_of(0))
         with Asking(server.port) as asking:
-            status, answer = asking.ask("PUT", f"/v1/collections/{SHARED}", config_of(0))
+            status, answer = asking.ask(method, f"/v1/collections/{SHARED}", document)
         if status != (200 if self._made else 201):
             raise Lost(status, answer)
         self._made = True

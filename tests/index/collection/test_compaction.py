@@ -194,7 +194,7 @@ def test_readers_of_before_see_what_they_saw(modelled: ModelledCollection) -> No
     before, space = modelled.memory.view, modelled.stored.space
 
     def seen() -> list[object]:
-        raw = before.raw(space, np.arange(len(before)))
+        raw = before.raw(np.arange(len(before)))
         assert raw is not None
         vectors = [space.to_json(raw, row) for row in range(len(before))]
         return [before.alive.tolist(), before.sequences.tolist(), vectors]

@@ -241,7 +241,9 @@ DIMS = [5, None]
 
 
 def row_store(dim: int | None, numbers: list[int]) -> RowStore:
-    held = RowStore(GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64))
+    held = RowStore(
+        space_of(dim), GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64)
+    )
     add(held, dim, numbers)
     return held
 

@@ -157,7 +157,7 @@ def _lists(stored: ix.StoredCollection) -> Any:  # noqa: ANN401
     return saved.links.copy()
 
 
-@pytest.mark.parametrize("version", [0, ix.ALGORITHM_VERSION + 1])
+@pytest.mark.parametrize("version", [-1, ix.ALGORITHM_VERSION + 1])
 def test_hashes_of_no_known_version_are_refused_and_left_alone(
     tmp_path: Path, path: Path, version: int
 ) -> None:

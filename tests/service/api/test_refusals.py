@@ -326,7 +326,28 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ({"kind": "nrff", "params": 3}, "parameter", "params", "an object"),
         ({"kind": "gmm_nystroem"}, "parameter", "params.landmarks", "1 to 4", "256"),
     ],
+    "POST /transform/fit": [
+        ({"weights": "tfidf"}, "parameter", "weights: expected 'idf', 'standard'", "'tfidf'"),
+        ({"weights": [1, 2, 3]}, "parameter", "weights: expected 4 values", "3 values"),
+        ({"weights": [1, 0, 1, 1]}, "parameter", "weights[1]: expected a number above 0", "0.0"),
+        ({"weights": [1, 1, -2, 1]}, "parameter", "weights[2]", "-2.0"),
+        ({"weights": [1, 1, 1, "x"]}, "parameter", "weights[3]: expected a number", "'x'"),
+        ({"weights": 3}, "parameter", "weights: expected a list"),
+        ({"weight": "idf"}, "parameter", "unknown field 'weight'; expected one of weights"),
+        ({}, "parameter", "weights: expected 'idf'", "the collection has no weights"),
+    ],
     "PUT /v1/collections/other": [
+        *(
+            ({"dim": dim, "transform": transform}, "parameter", f"transform.{place}", *words)
+            for dim, transform, place, *words in (
+                (2, {"weights": [1, 0]}, "weights[1]", "a number above 0"),
+                (2, {"weights": [1]}, "weights", "2 values", "1 values"),
+                (2, {"weights": "x"}, "weights: expected 'idf'", "'x'"),
+                (None, {"weights": [1, 2]}, "weights", "dim is at most 4096"),
+                (None, {"weights": "robust"}, "weights", "dim is at most 4096"),
+                (2, {"weights": "max", "center": [1, 2]}, "center", "learned ('max')"),
+            )
+        ),
         ({}, "parameter", "dim", "expected a value"),
         ({"dim": 0}, "parameter", "dim", "got 0"),
         ({"dim": 2**31}, "parameter", "dim"),
@@ -446,7 +467,7 @@ def test_a_body_that_is_no_json_is_malformed_on_every_route(client: Client) -> N
             continue
         url = path if path.startswith("/v1") else f"{URL}{path}"
         for body in MALFORMED:
-            if body or not path.endswith(("/map", "/profile", "/other", "/compare")):
+            if body or not path.endswith(("/map", "/profile", "/other", "/compare", "/fit")):
                 assert_problem(ask(client, method, url, body), 400, "malformed_body")
     whole = json.dumps({"items": [GOOD]}).encode()
     for length in range(len(whole)):

@@ -1,0 +1,215 @@
+"""Weights learned from items, and the items of a collection under others.
+
+All rows are encoded again beside those that read and write. The collection, its file and its
+comparison backends then take the new rows in one step, between two changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from operator import is_not
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.backend import no_report
+from gcws_search.index.collection.backend_index import (
+    MAX_CATCHING_UP,
+    SMALL_BATCH,
+    BackendIndex,
+    build_index,
+)
+from gcws_search.index.collection.items import EncodedBatch, View
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.batches import RawBatch
+from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
+from gcws_search.index.contracts.parameters import (
+    MAX_DENSE_DIM,
+    BackendParams,
+    CollectionConfig,
+    WeightKind,
+)
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import StoppedError, end_if
+from gcws_search.index.vectors.weights import MAX_SAMPLED_NUMBERS, Weights, fixed, learn
+
+_ROWS_AT_ONCE: Final = 2048
+
+MakeBackend = Callable[[str, BackendParams], BackendIndex]
+"""Returns a comparison backend of no rows, of a name and parameters."""
+
+
+def config_with(
+    config: CollectionConfig, weights: tuple[float, ...] | WeightKind | None
+) -> CollectionConfig:
+    """Return a configuration with other weights; None for those that it has.
+
+    Raises InvalidParameter (it has none, or cannot have these).
+    """
+    if weights is None:
+        weights = config.transform.weights
+    if weights is None:
+        expected = "'idf', 'standard', 'robust', 'max' or a list, for the collection has no weights"
+        raise InvalidParameter(expected=expected, got="none", loc=("weights",))
+    return replace(config, transform=replace(config.transform, weights=weights))
+
+
+def weights_of(
+    config: CollectionConfig, view: View, store: Store, stop: threading.Event
+) -> Weights:
+    """Return the weights that a configuration asks for, learned from the items of a view.
+
+    Raises InvalidParameter (there is no item to learn from), StoppedError (``stop`` is set).
+    """
+    asked, before = config.transform.weights, view.space.weights
+    version, now = 1 + (0 if before is None else before.version), int(time.time())
+    if isinstance(asked, tuple):
+        return fixed(asked, version, now)
+    assert asked is not None
+    rows = np.flatnonzero(view.alive)
+    if asked == "robust" and len(rows) * (config.dim or 1) > MAX_SAMPLED_NUMBERS:
+        count = MAX_SAMPLED_NUMBERS // min(config.dim or 1, MAX_DENSE_DIM)
+        rows = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+
+    def batches() -> Iterator[RawBatch]:
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            end_if(stop)
+            _, raw = as_sent(view, store, rows[first : first + _ROWS_AT_ONCE])
+            if len(raw):
+                yield raw
+
+    weights = learn(asked, batches(), config.dim, version=version, learned=now)
+    if weights is None:
+        raise InvalidParameter(expected="items to learn from", got="none", loc=("weights",))
+    return weights
+
+
+def as_sent(view: View, store: Store, rows: Int64s) -> tuple[Int64s, RawBatch]:
+    """Return the vectors of some rows as they were sent, and which rows these are.
+
+    Where a transform keeps them out of memory, those of items deleted since are left out.
+    """
+    raw = view.raw(rows)
+    if raw is not None:
+        return rows, raw
+    records = store.at(view.sequences[rows].tolist())
+    places = np.searchsorted(view.sequences[rows], [record.sequence for record in records])
+    return rows[places], view.space.from_blobs([record.vector for record in records])
+
+
+class Reencoding:
+    """The items of a collection under other weights.
+
+    make_backend: of the comparison backends.
+    Raises InvalidParameter (nothing is left of an item, or too much), StoppedError (``stop`` is
+        set), OSError (the disk has no space for mapped vectors).
+    """
+
+    def __init__(
+        self,
+        memory: MemoryCollection,
+        store: Store,
+        config: CollectionConfig,
+        weights: Weights,
+        make_backend: MakeBackend,
+        stop: threading.Event,
+    ) -> None:
+        self._memory = memory
+        self._store = store
+        self._make_backend = make_backend
+        self._stop = stop
+        self.fresh = memory.empty_under(config, weights)
+        self._seen = view = memory.view
+        rows = np.flatnonzero(view.alive)
+        self.fresh.load(self._pieces(view, rows), len(rows), _nothing_saved)
+        self._follow_backends(view)
+        self._optimize()
+
+    def _pieces(self, view: View, rows: Int64s) -> Iterator[EncodedBatch]:
+        """Yield some rows of the collection, encoded anew."""
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            end_if(self._stop)
+            found, raw = as_sent(view, self._store, rows[first : first + _ROWS_AT_ONCE])
+            if not len(raw):
+                continue
+            try:
+                vectors = self.fresh.space.prepare(raw)
+            except InvalidVector as error:
+                item_id = view.ids[int(found[int(error.loc[0])])]
+                got = f"{error.got} of the item {item_id!r}"
+                raise InvalidParameter(
+                    expected=f"weights that leave {error.expected}", got=got, loc=("weights",)
+                ) from None
+            codes, chosen = self.fresh.backend.encode(vectors), found.tolist()
+            yield EncodedBatch(
+                [view.ids[row] for row in chosen],
+                [view.payloads[row] for row in chosen],
+                vectors,
+                codes,
+                view.sequences[found].tolist(),
+            )
+
+    def _follow_backends(self, view: View) -> None:
+        """Give the items the comparison backends that a view has, and no others."""
+        fresh = self.fresh
+        for name in fresh.view.attached.keys() - view.attached.keys():
+            fresh.detach(name)
+        for name in view.attached.keys() - fresh.view.attached.keys():
+            empty, rows = self._make_backend(name, view.attached[name].params), fresh.view.vectors
+            indexed = build_index(empty, rows, no_report, self._stop)
+            if indexed is None:
+                raise StoppedError
+            fresh.attach(indexed)
+
+    def _optimize(self) -> None:
+        """Build the graph and whatever else is due."""
+        for _ in range(MAX_CATCHING_UP):
+            if self.fresh.overdue(self.fresh.view) is None:
+                return
+            if optimize(self.fresh, lambda adopt: adopt(), self._stop) is None:
+                raise StoppedError
+
+    def catch_up(self) -> int:
+        """Take over what was changed since; return the number of new rows."""
+        now, fresh = self._memory.view, self.fresh
+        before, self._seen = self._seen, now
+        self._follow_backends(now)
+        mine, alive = fresh.view, np.flatnonzero(now.alive)
+        live = now.sequences[alive]
+        own = np.flatnonzero(mine.alive)
+        places = np.searchsorted(live, mine.sequences[own])
+        stayed = places < len(live)
+        stayed[stayed] = live[places[stayed]] == mine.sequences[own[stayed]]
+        if not stayed.all():
+            fresh.remove(own[~stayed].tolist())
+        if now.changed != before.changed or now.ids is not before.ids:
+            self._take_payloads(now, mine, alive[places[stayed]], own[stayed])
+        last = int(before.sequences[-1]) if len(before) else 0
+        new = alive[np.searchsorted(live, last, side="right") :]
+        for piece in self._pieces(now, new):
+            fresh.put([piece])
+        return len(new)
+
+    def catch_up_soon(self) -> None:
+        """Take over changes until few are left."""
+        for _ in range(MAX_CATCHING_UP):
+            if self.catch_up() <= SMALL_BATCH:
+                return
+
+    def _take_payloads(self, now: View, mine: View, theirs: Int64s, own: Int64s) -> None:
+        """Take over the payloads of rows, the same items in both views, that are others now."""
+        new = [now.payloads[row] for row in theirs.tolist()]
+        old = [mine.payloads[row] for row in own.tolist()]
+        changed = np.flatnonzero([*map(is_not, new, old)]).tolist()
+        if changed:
+            self.fresh.change_payloads({mine.ids[own[at]]: new[at] for at in changed})
+
+
+def _nothing_saved(sequences: Int64s) -> SavedIndex:
+    return SavedIndex(np.full((len(sequences), 1), UNKNOWN, np.int32), {})

@@ -1,0 +1,327 @@
+"""Weights that a collection learns: its answers, its file, and what others do meanwhile."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
+
+from gcws_search import index as ix
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.fit import Reencoding
+from gcws_search.index.contracts.errors import DiskFull, InvalidParameter
+from gcws_search.index.storage.store import Store
+from tests.support.index.items import opened_catalog
+from tests.support.index.policies import FEW_ROWS
+from tests.support.index.saved_graph import copied
+from tests.support.pausing import paused_at
+from tests.support.reference.kernels import gmm_of_rows
+
+Rows = np.ndarray
+Model = Mapping[str, Rows]
+"""Vectors by id, as they were sent."""
+
+IN_BACKGROUND: Final = replace(FEW_ROWS, max_foreground_rows=0)
+SCALERS: Final[Mapping[ix.WeightKind, Callable[[], Any]]] = {
+    "standard": StandardScaler,
+    "robust": RobustScaler,
+    "max": MaxAbsScaler,
+    "idf": lambda: TfidfTransformer(norm=None, smooth_idf=True),
+}
+SPARSE: Final[Mapping[ix.WeightKind, Callable[[], Any]]] = {
+    "standard": lambda: StandardScaler(with_mean=False),
+    "max": MaxAbsScaler,
+    "idf": SCALERS["idf"],
+}
+DIM: Final = 6
+
+
+def rows_of(rng: np.random.Generator, count: int, dim: int | None = DIM) -> Rows:
+    """Return rows whose columns differ in unit; sparse ones have few coordinates."""
+    rows = rng.normal(1, 1, (count, 40 if dim is None else dim))
+    rows *= 10.0 ** rng.integers(-2, 3, rows.shape[1])
+    rows[:, 1:] *= rng.random(rows[:, 1:].shape) < (0.2 if dim is None else 0.9)
+    return np.asarray(rows, np.float32)
+
+
+def raw_of(stored: ix.StoredCollection, rows: Rows) -> Any:  # noqa: ANN401
+    if stored.config.dim is not None:
+        return stored.space.from_dense(rows)
+    found = sparse.csr_matrix(rows)
+    return stored.space.from_sparse(found.indptr, found.indices, found.data)
+
+
+def put(stored: ix.StoredCollection, items: Model) -> None:
+    stored.put(batch(stored, items))
+
+
+def batch(stored: ix.StoredCollection, items: Model) -> ix.ItemBatch:
+    payloads: list[bytes | None] = [b'{"first":%d}' % ord(each[0]) for each in items]
+    return ix.ItemBatch([*items], raw_of(stored, np.stack([*items.values()])), payloads)
+
+
+def named(rows: Rows, first: str = "i") -> dict[str, Rows]:
+    return {f"{first}{number}": row for number, row in enumerate(rows)}
+
+
+def weighted(scaler: Any, learned: Rows, rows: Rows) -> Rows:  # noqa: ANN401
+    """Return rows under a scaler of scikit-learn that learned from others."""
+    found = scaler.fit(learned.astype(np.float64)).transform(rows.astype(np.float64))
+    return np.asarray(found.toarray() if sparse.issparse(found) else found)
+
+
+def check_answers(
+    stored: ix.StoredCollection, items: Model, queries: Rows, weigh: Callable[[Rows], Rows]
+) -> None:
+    """Check that queries find what a scan over the weighted vectors finds, and vectors as sent."""
+    rows = weigh(np.stack([*items.values()]))
+    params = ix.SearchParams(limit=10, recall=1.0)
+    found = stored.search(raw_of(stored, queries), params)
+    assert len(stored) == len(items)
+    for query, result in zip(weigh(queries), found, strict=True):
+        scores = gmm_of_rows(np.tile(query, (len(rows), 1)), rows)
+        known = dict(zip(items, scores, strict=True))
+        best = sorted(scores, reverse=True)[:10]
+        np.testing.assert_allclose(result.scores, best, rtol=1e-6, atol=1e-9)
+        mine = [known[item_id] for item_id in result.ids]
+        np.testing.assert_allclose(mine, best, rtol=1e-6, atol=1e-9)
+    shown = stored.page(limit=len(items), with_vector=True).items
+    assert {each.id for each in shown} == items.keys()
+    for each in shown:
+        if isinstance(each.vector, list):
+            assert np.array_equal(np.array(each.vector, np.float32), items[each.id])
+        else:
+            assert each.vector is not None
+            indices, values = each.vector["indices"], each.vector["values"]
+            assert np.array_equal(np.array(values, np.float32), items[each.id][indices])
+
+
+def opened(
+    directory: Path,
+    dim: int | None = DIM,
+    weights: Any = None,  # noqa: ANN401
+    policies: ix.Policies = FEW_ROWS,
+    **more: Any,  # noqa: ANN401
+) -> tuple[Catalog, ix.StoredCollection]:
+    catalog = opened_catalog(directory, policies)
+    transform = ix.Transform(weights=weights)
+    return catalog, catalog.create(
+        "things", ix.CollectionConfig(dim=dim, transform=transform, **more)
+    )[0]
+
+
+@pytest.mark.parametrize(
+    ("dim", "kind"), [*((DIM, kind) for kind in SCALERS), *((None, kind) for kind in SPARSE)]
+)
+def test_answers_are_those_of_a_scan_over_scaled_vectors_and_stay_so(
+    tmp_path: Path, rng: np.random.Generator, dim: int | None, kind: ix.WeightKind
+) -> None:
+    catalog, stored = opened(tmp_path, dim, kind)
+    rows, queries = rows_of(rng, 300, dim), rows_of(rng, 8, dim)
+    items = named(rows)
+    put(stored, items)
+    check_answers(stored, items, queries, lambda each: each.astype(float))  # weights are 1
+    told = stored.describe().weights
+    assert told is not None
+    assert (told.kind, told.version, told.learned) == (kind, 0, None)
+    scaler = (SPARSE if dim is None else SCALERS)[kind]()
+
+    def weigh(each: Rows) -> Rows:
+        return weighted(scaler, rows, each)
+
+    told = stored.fit()
+    assert (told.kind, told.version, told.items) == (kind, 1, 300)
+    assert stored.describe().weights == told
+    check_answers(stored, items, queries, weigh)
+    later = named(rows_of(rng, 50, dim), "later")
+    put(stored, later)
+    check_answers(stored, items | later, queries, weigh)
+    catalog.close()
+    assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
+    for _ in range(2):  # the first start computes codes anew
+        with closing(opened_catalog(tmp_path, FEW_ROWS)) as again:
+            assert again.get("things").describe().weights == told
+            check_answers(again.get("things"), items | later, queries, weigh)
+        assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
+
+
+def test_weights_are_learned_anew_and_given_by_hand(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    catalog, stored = opened(tmp_path)
+    with closing(catalog):
+        first, more, queries = rows_of(rng, 100), 5 * rows_of(rng, 100), rows_of(rng, 5)
+        items = named(first)
+        put(stored, items)
+        with pytest.raises(InvalidParameter) as refused:
+            stored.fit()
+        assert refused.value.loc == ("weights",)
+        stored.fit("standard")
+        items |= named(more, "m")
+        put(stored, items)
+        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), first, each))
+        rows = np.stack([*items.values()])
+        assert stored.fit().version == 2
+        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
+        numbers = (1.0, 2.0, 3.0, 0.5, 10.0, 1.0)
+        assert stored.fit(numbers).kind == "list"
+        assert stored.config.transform.weights == numbers
+        check_answers(stored, items, queries, lambda each: each.astype(float) * numbers)
+        assert stored.fit("max").version == 4
+        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+
+
+@pytest.mark.parametrize("policies", [FEW_ROWS, IN_BACKGROUND], ids=["writes", "background"])
+@pytest.mark.parametrize("done", [False, True], ids=["while encoding", "before the change"])
+@pytest.mark.parametrize("before", [None, "max"], ids=["plain", "weighted"])
+def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
+    tmp_path: Path,
+    rng: np.random.Generator,
+    policies: ix.Policies,
+    done: bool,
+    before: ix.WeightKind | None,
+) -> None:
+    """A write prepared before the change and committed after it is encoded once more."""
+    catalog, stored = opened(tmp_path, policies=policies)
+    with closing(catalog):
+        items = named(rows_of(rng, 200))
+        put(stored, items)
+        stored.finish_background_work()
+        if before is not None:
+            stored.fit(before)
+        rows, queries = np.stack([*items.values()]), rows_of(rng, 5)
+        late = named(rows_of(rng, 3), "late")
+        prepared = stored.prepare(batch(stored, late))
+        with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("robust"), done=done) as fit:
+            for turn in range(3):
+                changed = {f"i{n}": row for n, row in enumerate(rows_of(rng, 40))}
+                items |= changed | (new := named(rows_of(rng, 60), f"n{turn}-"))
+                put(stored, changed)
+                put(stored, new)
+                gone = [f"i{n}" for n in range(100 + 20 * turn, 120 + 20 * turn)]
+                assert stored.delete(gone) == 20
+                for item_id in gone:
+                    del items[item_id]
+            stored.change_payloads(ix.PayloadChange(b'{"seen":1}', True), ["i5", "i190", "n0-1"])
+            assert fit.is_under_way
+        assert fit.error is None
+        stored.commit(prepared)
+        items |= late
+
+        def weigh(each: Rows) -> Rows:
+            return weighted(RobustScaler(), rows, each)
+
+        seen = ix.parse_filter({"must": [{"key": "seen", "match": {"value": 1}}]})
+        assert stored.count(seen) == 3
+        check_answers(stored, items, queries, weigh)
+        killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
+        with closing(opened_catalog(killed, policies)) as again:
+            check_answers(again.get("things"), items, queries, weigh)
+            assert again.get("things").count(seen) == 3
+        stored.finish_background_work()
+        check_answers(stored, items, queries, weigh)
+
+
+def test_queries_of_meanwhile_are_answered_under_the_weights_of_before(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    catalog, stored = opened(tmp_path, weights="standard")
+    with closing(catalog):
+        items, queries = named(rows_of(rng, 100)), rows_of(rng, 5)
+        put(stored, items)
+        rows = np.stack([*items.values()])
+        with paused_at(Reencoding, "catch_up_soon", stored.fit):
+            check_answers(stored, items, queries, lambda each: each.astype(float))
+        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
+
+
+def test_comparison_backends_follow(tmp_path: Path, rng: np.random.Generator) -> None:
+    """They answer as those of a collection that was given the weighted vectors do."""
+    kinds: list[ix.BackendParams] = [
+        ix.FourierParams(kind="nrff", features=64),
+        ix.RandomBinningParams(bands=4),
+        ix.NystroemParams(kind="gmm_nystroem", landmarks=20),
+    ]
+    catalog, stored = opened(tmp_path)
+    with closing(catalog):
+        rows, queries = rows_of(rng, 120), rows_of(rng, 5)
+        put(stored, named(rows))
+        for params in kinds:
+            stored.attach(params)
+        stored.fit("standard")
+        config = ix.CollectionConfig(dim=DIM)
+        other = catalog.create("other", config)[0]
+        put(other, named(weighted(StandardScaler(), rows, rows).astype(np.float32)))
+        asked = weighted(StandardScaler(), rows, queries).astype(np.float32)
+        for params in kinds:
+            other.attach(params)
+            own = ix.SearchParams(limit=5, rerank="none")
+            mine = stored.search(raw_of(stored, queries), own, backend=params.kind)
+            theirs = other.search(raw_of(other, asked), own, backend=params.kind)
+            for one, two in zip(mine, theirs, strict=True):
+                np.testing.assert_allclose(one.scores, two.scores, rtol=1e-4, atol=1e-5)
+        killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
+        with closing(opened_catalog(killed, FEW_ROWS)) as again:
+            names = [each.name for each in again.get("things").describe().backends]
+            assert names == ["gcws", *(params.kind for params in kinds)]
+
+
+@pytest.mark.parametrize("storage", ["memory", "mapped"])
+def test_mapped_vectors_are_weighted_too(
+    tmp_path: Path, rng: np.random.Generator, storage: ix.Storage
+) -> None:
+    catalog, stored = opened(tmp_path, storage=storage)
+    with closing(catalog):
+        items, queries = named(rows_of(rng, 150)), rows_of(rng, 3)
+        put(stored, items)
+        stored.fit("max")
+        rows = np.stack([*items.values()])
+        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+
+
+def test_weights_that_leave_nothing_of_an_item_are_refused_with_its_id(tmp_path: Path) -> None:
+    catalog, stored = opened(tmp_path, 1)
+    with closing(catalog):
+        items = {each: np.array([x], np.float32) for each, x in (("a", 1), ("mean", 2), ("c", 3))}
+        put(stored, items)
+        with pytest.raises(InvalidParameter, match="'mean'"):
+            stored.fit("standard")
+        assert stored.describe().weights is None
+        check_answers(stored, items, np.array([[2]], np.float32), lambda each: each.astype(float))
+        assert stored.fit("max").version == 1
+
+
+def test_nothing_changes_where_the_disk_is_full(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, stored = opened(tmp_path, weights="max")
+    with closing(catalog):
+        items, queries = named(rows_of(rng, 100)), rows_of(rng, 3)
+        put(stored, items)
+        rows = np.stack([*items.values()])
+
+        def refuse(*_: object) -> None:
+            raise DiskFull("things")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "replace_weights", refuse)
+            with pytest.raises(DiskFull):
+                stored.fit()
+        check_answers(stored, items, queries, lambda each: each.astype(float))
+        assert stored.fit().version == 1
+        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+
+
+def test_an_empty_collection_has_nothing_to_learn_from(tmp_path: Path) -> None:
+    catalog, stored = opened(tmp_path, weights="idf")
+    with closing(catalog):
+        with pytest.raises(InvalidParameter) as refused:
+            stored.fit()
+        assert refused.value.loc == ("weights",)
+        assert stored.fit((1.0,) * DIM).version == 1
