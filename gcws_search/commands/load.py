@@ -72,7 +72,7 @@ def load(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help=f"{WORDS}, also compressed with gzip or zstd; a folder; - for standard input.",
+            help=f"{WORDS}, also compressed with gzip, zstd or xz; a folder; - for standard input.",
         ),
     ],
     *,
@@ -111,6 +111,10 @@ def load(
         ),
     ] = None,
     fingerprint: Fingerprint = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Sheet of a workbook; the first unless given."),
+    ] = None,
     ksize: Annotated[
         int | None, typer.Option(min=1, help="Sketches of signatures: those of this k.")
     ] = None,
@@ -197,6 +201,7 @@ def load(
         fingerprint=fingerprint,
         ksize=ksize,
         moltype=moltype and moltype.lower(),
+        sheet=sheet,
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"

@@ -15,6 +15,7 @@ Of files:
 - `lines`: lines of JSON
 - `delimited`: CSV and its like
 - `arrow_files`: Parquet and Arrow
+- `workbooks`: sheets of `.xlsx` and its like
 - `records`: records of a file as items; lines with their numbers
 - `svmlight`: lines of a label and coordinates
 - `smiles`: lines of a molecule or a reaction

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gcws_search.formats.files import UTF8, BadFile, Folder, InputFile, not_readable
+from gcws_search.formats.files import UTF8, WORKBOOK, BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
@@ -170,7 +170,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
     lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
-    delimiter = b"\t" if file.format == "tsv" else _delimiter(lines)
+    delimiter = b"\t" if file.format in ("tsv", WORKBOOK) else _delimiter(lines)
     point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
     told = source.choices.header
     has_names = told if told is not None else not _is_row(lines, delimiter)
@@ -242,8 +242,8 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
     return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
 
 
-def read_csv(source: Source) -> None:
-    """Read CSV; columns of a folder are those of all its files."""
+def read_csv(source: Source, word: str | None = None) -> None:
+    """Read CSV; columns of a folder are those of all its files. ``word`` names another format."""
     files: list[tuple[InputFile, dict[str, str | None]]] = []
     folder = source.file
     if isinstance(folder, Folder):
@@ -251,10 +251,10 @@ def read_csv(source: Source) -> None:
             file = InputFile(str(path), folder.encoding)
             file.format = folder.format
             files.append((file, folder.keys(path)))
-        word = f"folder of {len(files)} files, {folder.format}"
+        word = word or f"folder of {len(files)} files, {folder.format}"
     else:
         files.append((folder, {}))
-        word = folder.words(folder.format.upper())
+        word = word or folder.words(folder.format.upper())
     tables: list[_Table] = []
     tallies: dict[str, CellCounts] = {}
     for file, _ in files:

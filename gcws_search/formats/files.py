@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import lzma
 import re
 import shutil
 import sys
@@ -69,21 +70,35 @@ FORMATS: Final = {
             "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
             choices=("fingerprint",),
         ),
+        Format(
+            "workbook", "workbooks.read_workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+            choices=("sheet",),
+        ),
     )
 }  # fmt: skip
-CHOICES: Final = {"zero_based": "--zero-based and --one-based", "fingerprint": "--fingerprint"}
+CHOICES: Final = {
+    "zero_based": "--zero-based and --one-based",
+    "fingerprint": "--fingerprint",
+    "sheet": "--sheet",
+}
 """Choices that only some formats have, and the options that make them."""
-WORDS: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight, SMILES or signatures of sourmash"
+WORKBOOK: Final = "workbook"
+WORDS: Final = (
+    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight, SMILES, .xlsx or signatures of sourmash"
+)
 
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
 """How much of a file is looked at before anything is decided."""
+_MAGIC_BYTES: Final = 6
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_XZ: Final = b"\xfd7zXZ\x00"
 _FEATHER_1: Final = b"FEA1"
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How files of Excel before 2007 begin."""
-_WORKBOOK: Final = (".xlsx", ".xlsm", ".xls", ".ods")
+_IN_WORKBOOK: Final = (b"[Content_Types].xml", b"xl/", b"opendocument.spreadsheet")
+"""What the archive of one has, one of these, near its beginning."""
 _FIRST_NAME: Final = slice(30, 300)
 """Where a zip archive has the name of its first file."""
 _MARKS: Final = (
@@ -155,6 +170,7 @@ class InputFile:
             found = self.path.stat()
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
         self._copy: BinaryIO | None = None
+        self._text: bytes | None = None
         self._is_compressed = False
         self.encoding = self._encoding_words = ""
         pieces, start = self._decompress(), b""
@@ -182,12 +198,12 @@ class InputFile:
                 if each.name == "npz":
                     if self.head[_FIRST_NAME].startswith(_IN_ARCHIVES):
                         return "signatures"
-                    self._require_arrays(named)
+                    return self._archive_format(named)
                 return each.name
         if self.head.startswith(_FEATHER_1):
             raise BadFile(f"{self.name}: expected Feather version 2 (Arrow), got version 1")
         if self.head.startswith(_OLE):
-            raise self._workbook()
+            return WORKBOOK
         if named is not None and FORMATS[named].magic:
             raise BadFile(
                 f"{self.name}: expected {named}, as its name says, "
@@ -195,20 +211,15 @@ class InputFile:
             )
         return None
 
-    def _require_arrays(self, named: str | None) -> None:
-        """Refuse a zip archive that has other things than arrays of numpy."""
-        suffix = "" if self.path is None else self.path.suffix.lower()
-        if suffix in _WORKBOOK or b"[Content_Types].xml" in self.head or b"xl/" in self.head:
-            raise self._workbook()
+    def _archive_format(self, named: str | None) -> str:
+        """Return whether a zip archive is of arrays of numpy or a workbook; refuse another."""
+        if named == WORKBOOK or any(each in self.head for each in _IN_WORKBOOK):
+            return WORKBOOK
         if named != "npz" and b".npy" not in self.head[_FIRST_NAME]:
             raise BadFile(
                 f"{self.name}: expected {WORDS}, got a zip archive; load what is in it instead"
             )
-
-    def _workbook(self) -> BadFile:
-        return BadFile(
-            f"{self.name}: expected {WORDS}, got a workbook of a spreadsheet; save its sheet as CSV"
-        )
+        return "npz"
 
     def _text_format(self, encoding: str | None) -> str:
         """Return which format a text has; its beginning becomes UTF-8."""
@@ -241,7 +252,8 @@ class InputFile:
             return "ndjson"
         if b"\x00" in self.head[:4096]:
             raise BadFile(f"{self.name}: expected {WORDS}, got {self.head[:8]!r} at its start")
-        if self.path is not None and (named := _format_of_name(self.path)):
+        named = None if self.path is None else _format_of_name(self.path)
+        if named is not None and named != WORKBOOK:  # some programs call text .xls
             return named
         if by_pattern := next(known, None):
             return by_pattern
@@ -260,10 +272,12 @@ class InputFile:
         """Yield the file from its beginning, decompressed."""
         with io.BufferedReader(_Stream(self._read()), _BUFFER_BYTES) as raw:
             stream: Any = raw
-            magic = raw.peek(4)[:4]
+            magic = raw.peek(_MAGIC_BYTES)
             if magic.startswith(_GZIP):
                 stream = gzip.GzipFile(fileobj=raw)
-            elif magic == _ZSTD:
+            elif magic.startswith(_XZ):
+                stream = lzma.LZMAFile(raw)  # noqa: SIM115  # it is of raw, which is closed
+            elif magic.startswith(_ZSTD):
                 import pyarrow as pa  # noqa: PLC0415
 
                 stream = pa.CompressedInputStream(pa.PythonFile(raw), "zstd")
@@ -271,7 +285,7 @@ class InputFile:
             try:
                 while piece := stream.read(_BUFFER_BYTES):
                     yield piece
-            except (OSError, EOFError, zlib.error) as error:
+            except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
                 if stream is raw:
                     raise
                 raise BadFile(
@@ -290,6 +304,8 @@ class InputFile:
 
         Raises BadFile where it is standard input, and has been read before.
         """
+        if self._text is not None:
+            return io.BytesIO(self._text)
         if self.path is not None:
             pieces = self._decompress()
         elif self._first is not None:
@@ -299,6 +315,11 @@ class InputFile:
         if self.encoding:
             pieces = _to_utf8(pieces, self.encoding)
         return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
+
+    def become(self, text: bytes) -> None:
+        """Stand for a text in UTF-8 that was made of the file."""
+        self._text, self.head = text, text[:HEAD_BYTES]
+        self.is_whole_head = len(text) <= HEAD_BYTES
 
     def random_access(self) -> Path | BinaryIO:
         """Return the file so that any part can be read: its path, or a temporary copy."""
@@ -372,7 +393,7 @@ def _visible_files(folder: Path) -> list[Path]:
 def _format_of_name(path: Path) -> str | None:
     """Return the format that a file's name says it has, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
-    plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd")]
+    plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz")]
     found = (each.name for each in FORMATS.values() if plain and plain[-1] in each.suffixes)
     return next(found, None)
 

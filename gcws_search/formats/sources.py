@@ -38,6 +38,7 @@ class Choices:
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
     ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
     ``ksize`` and ``moltype`` choose sketches of signatures.
+    ``sheet`` is the one of a workbook that is read.
     """
 
     id: str | None = None
@@ -52,6 +53,7 @@ class Choices:
     fingerprint: str | None = None
     ksize: int | None = None
     moltype: str | None = None
+    sheet: str | None = None
 
 
 class Unreadable(NamedTuple):

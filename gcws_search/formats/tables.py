@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -122,7 +122,7 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
 def _has_others(values: list[Any]) -> bool:
     """Whether a value is neither JSON nor bytes, which may be ids."""
     return not {*map(type, values)} <= _PLAIN and any(
-        isinstance(each, Set) or not (isinstance(each, bytes) or is_json(each)) for each in values
+        not (isinstance(each, bytes) or is_json(each)) for each in values
     )
 
 

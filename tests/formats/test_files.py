@@ -6,7 +6,9 @@ import decimal
 import gzip
 import io
 import json
+import lzma
 import re
+import sys
 import uuid
 import zipfile
 from collections.abc import Callable
@@ -21,7 +23,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile
 from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
@@ -556,14 +558,86 @@ def test_shares_of_columns_are_told_and_units_far_apart(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])
-def test_a_workbook_or_another_archive_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
-    workbook = "got a workbook of a spreadsheet; save its sheet as CSV"
+def test_another_archive_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
+    damaged = "expected a workbook, got what cannot be read"
     for inner, words in (
-        ("[Content_Types].xml", workbook),
-        ("xl/workbook.xml", workbook),
-        ("a.csv", workbook if name == "a.xlsx" else "got a zip archive; load what is in it"),
+        ("[Content_Types].xml", damaged),
+        ("xl/workbook.xml", damaged),
+        ("a.csv", damaged if name == "a.xlsx" else "got a zip archive; load what is in it"),
     ):
         with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(inner, "<Types/>" * 50)
         with pytest.raises(BadFile, match=words):
-            InputFile(str(tmp_path / name))
+            source(tmp_path / name)
+
+
+def workbook(path: Path, sheets: Json) -> Path:
+    """Write sheets of rows of cells, by an independent library."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+HEAD: Final = ["id", "x\ty", "flag", "count", "when", "note"]
+ROWS: Final[Json] = [
+    ["0012", 1.5, True, 3, datetime.datetime(2026, 1, 2, 3, 4), 'say "no",\nor\tyes'],
+    [7, -2, False, 2**40, datetime.datetime(2026, 1, 3), None],
+    [None] * 6,
+    ["é", 1e-9, True, 0, None, "NA"],
+]
+
+
+@pytest.mark.parametrize("compress", [None, gzip.compress, lzma.compress])
+def test_a_sheet_of_a_workbook_is_a_table(tmp_path: Path, compress: Json) -> None:
+    sheets = {"data": [HEAD, *ROWS], "more": [["a", "b"], [1, 2]], "empty": []}
+    path = workbook(tmp_path / "a.xlsx", sheets)
+    if compress is not None:
+        path = tmp_path / "a.xlsx.packed"
+        path.write_bytes(compress((tmp_path / "a.xlsx").read_bytes()))
+    found = source(path)
+    assert {"data", "more"} <= {*re.findall("'(.*?)'", dict(found.guess)["format"])}
+    assert items(path) == [
+        ("0012", pytest.approx([1.5, 1, 3]), {"when": "2026-01-02T03:04:00", "note": ROWS[0][-1]}),
+        ("7", pytest.approx([-2, 0, 2**40]), {"when": "2026-01-03"}),
+        ("é", pytest.approx([1e-9, 1, 0]), {"note": "NA"}),
+    ]
+    assert [vector for _, vector, _ in items(path, sheet="more")] == [[1, 2]]
+    for sheet, words in (
+        ("none", "expected a sheet 'none', got 'data', 'more'"),
+        ("empty", "none"),
+    ):
+        with pytest.raises(BadFile, match=words):
+            source(path, sheet=sheet)
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(BadFile, match="expected workbook for --sheet, got csv"):
+        source(tmp_path / "b.csv", sheet="more")
+
+
+def test_a_workbook_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = workbook(tmp_path / "a.xlsx", {"data": [["x", "y"], [1, 2]]})
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with pytest.raises(BadFile, match=r"install gcws-search\[xlsx\]"):
+        source(path)
+
+
+def test_text_with_the_name_of_a_workbook_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a.xls").write_text("x\ty\n1\t2\n")
+    assert items(tmp_path / "a.xls") == [(None, [1, 2], None)]
+
+
+def test_a_compressed_file_that_ends_early_is_refused(tmp_path: Path) -> None:
+    whole = lzma.compress(b"x,y\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(1000)))
+    (tmp_path / "a.csv.xz").write_bytes(whole)
+    assert len(items(tmp_path / "a.csv.xz")) == 1000
+    for bad in (whole[:-40], whole[:60] + b"\0\0\0" + whole[63:]):
+        (tmp_path / "a.csv.xz").write_bytes(bad)
+        with pytest.raises(BadFile, match="expected a whole compressed file"):
+            items(tmp_path / "a.csv.xz")

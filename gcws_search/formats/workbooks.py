@@ -1,0 +1,59 @@
+"""A sheet of a workbook, of Excel or another spreadsheet, as text of a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import date, time
+from typing import Any
+
+from gcws_search.formats.delimited import read_csv
+from gcws_search.formats.files import BadFile, InputFile, not_readable
+from gcws_search.formats.sources import Source
+
+
+def read_workbook(source: Source) -> None:
+    """Read the sheet that the caller chooses, or the first, as CSV with its cells is read.
+
+    Raises BadFile where python-calamine, which reads it, is not installed.
+    """
+    file = source.file
+    assert isinstance(file, InputFile)  # no folder of them is a table
+    try:
+        import python_calamine as calamine  # noqa: PLC0415  # of the extra `xlsx`
+    except ImportError:
+        raise BadFile(
+            f"{file.name}: expected python-calamine, which reads workbooks; "
+            "install gcws-search[xlsx], or save the sheet as CSV"
+        ) from None
+    with file.open() as stream:
+        content = io.BytesIO(stream.read())
+    try:
+        book = calamine.load_workbook(content)
+        names = book.sheet_names
+        sheet = source.choices.sheet
+        if sheet is not None and sheet not in names:
+            told = ", ".join(map(repr, names))
+            raise BadFile(f"{file.name}: expected a sheet {sheet!r}, got {told}")
+        chosen = names[0] if sheet is None else sheet
+        rows = book.get_sheet_by_name(chosen).to_python()
+    except (calamine.CalamineError, OSError, IndexError) as error:
+        raise not_readable(file.name, "a workbook", error) from None
+    text = io.StringIO()
+    filled = ([_cell(value) for value in row] for row in rows if any(each != "" for each in row))
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(filled)
+    if not text.tell():
+        raise BadFile(f"{file.name}: sheet {chosen!r}: expected rows, got none")
+    file.become(text.getvalue().encode())
+    others = [repr(name) for name in names if name != chosen]
+    more = f"; others are {', '.join(others)}, which --sheet names" if others else ""
+    read_csv(source, f"workbook, sheet {chosen!r}{more}")
+
+
+def _cell(value: Any) -> str:
+    """Return a cell as CSV has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return value.isoformat() if isinstance(value, date | time) else str(value)
