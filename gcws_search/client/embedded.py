@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -81,8 +82,16 @@ def open_file(
             loc=("path",),
         )
     if config is None and not file.exists():
-        raise CollectionNotFound(file.stem)
+        raise CollectionNotFound(file.stem, _how_to_create(file))
     return OpenFolder.open(file.parent.resolve(), file.stem, config, **options)
+
+
+def _how_to_create(file: Path) -> str:
+    """Return what to do where a file is not there."""
+    others = [each.stem for each in file.parent.glob(f"*{_SUFFIX}")]
+    meant = get_close_matches(file.stem, others, n=1)
+    create = f"Collection.open({str(file)!r}, dim=…) creates it"
+    return f"did you mean {meant[0]!r}? {create}" if meant else create
 
 
 class OpenFolder:
@@ -116,7 +125,7 @@ class OpenFolder:
             try:
                 found = folder.catalog.read(name)
                 if found is None and config is None:
-                    raise CollectionNotFound(name)
+                    raise CollectionNotFound(name, _how_to_create(path / f"{name}{_SUFFIX}"))
                 if found is None:
                     assert config is not None
                     found, _ = folder.catalog.create(name, config)
@@ -179,7 +188,12 @@ class EmbeddedCollection:
         if self._process != os.getpid():
             raise DirectoryLocked.before_fork(self._folder, self._process)
         if self._stored is None:
-            raise CollectionNotFound(self.name)
+            path = str(self._folder / f"{self.name}{_SUFFIX}")
+            again = f"Collection.open({path!r}) opens it again"
+            is_gone = self._folder == Path(MEMORY)
+            raise CollectionNotFound(
+                self.name, f"it was closed, {'and its items are gone' if is_gone else again}"
+            )
         return self._stored
 
     def close(self) -> None:

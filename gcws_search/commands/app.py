@@ -6,6 +6,8 @@ the web framework.
 
 from __future__ import annotations
 
+import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -53,6 +55,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Of each command its module, its panel in the list, and what the list says of it."""
 
+_FAILED: Final = 1
+_UsageError: Final[Any] = typer.BadParameter.__bases__[0]  # which typer has no name for
+_HELP_SHOWN: Final = "NoArgsIsHelpError"
+_ALIKE: Final = 0.7
+
 EPILOG: Final = """
 [bold]Examples[/bold]
 
@@ -83,6 +90,21 @@ class _Commands(TyperGroup):
         }
         super().__init__(**options | {"commands": shown})
 
+    def main(self, *given: Any, **named: Any) -> Any:
+        """Run the command that is called; what goes wrong with its use is one sentence, too."""
+        if not named.get("standalone_mode", True):
+            return super().main(*given, **named)
+        try:
+            code = super().main(*given, **{**named, "standalone_mode": False})
+        except typer.Abort:
+            typer.echo("gcws-search: stopped", err=True)
+            sys.exit(_FAILED)
+        except _UsageError as error:
+            if error.__class__.__name__ != _HELP_SHOWN:
+                typer.echo(f"gcws-search: {_usage_words(error)}", err=True)
+            sys.exit(error.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
         name, command, rest = super().resolve_command(ctx, args)
@@ -99,6 +121,20 @@ class _Commands(TyperGroup):
         params = super().get_params(ctx)
         _hide_types(params)
         return params
+
+
+def _usage_words(error: Any) -> str:
+    """Return what is wrong with a command line, what was meant, and what says more."""
+    text: str = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+    text = text.replace(": Value error, ", ": ")
+    if hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        meant = get_close_matches(error.option_name, error.possibilities or (), cutoff=_ALIKE)
+        text = f"No such option {error.option_name!r}"
+        text += f". Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+    if error.ctx is None:
+        return text
+    separator = " " if text.endswith("?") else "; "
+    return f"{text}{separator}{error.ctx.command_path} --help says more"
 
 
 def _hide_types_of_flags(command: Any, ctx: Any) -> None:

@@ -63,7 +63,9 @@ _EVEN: Final = 1.5
 """Times its even share that a column may have of two."""
 _APART: Final = 100
 _LEAST: Final = 0.001
-_NARROW: Final = "--power 0.5 brings them closer, --payload takes columns out of the vector"
+_NARROW: Final = (
+    "--scale standard divides each column by its deviation, --payload takes it out of the vector"
+)
 _CHOOSE: Final = "; --payload takes columns out of the vector"
 _ENOUGH: Final = 3
 """A column of numbers with fewer cells has no cell that is no number."""

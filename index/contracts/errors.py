@@ -84,11 +84,11 @@ class NotFound(GcwsError):
 
 
 class CollectionNotFound(NotFound):
-    """No collection has this name."""
+    """No collection has this name; ``advice`` says what to do."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, advice: str = "") -> None:
         self.name = name
-        super().__init__(f"no collection is named {name!r}")
+        super().__init__(f"no collection is named {name!r}" + (f"; {advice}" if advice else ""))
 
 
 class ItemNotFound(NotFound):

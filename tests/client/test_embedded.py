@@ -108,8 +108,19 @@ def test_what_was_closed_is_closed(tmp_path: Path, place: str) -> None:
         lambda: items.get("0"), lambda: items.explain("0", "0"), items.describe, items.count,
     ]  # fmt: skip
     for ask in asked:
-        with pytest.raises(gcws_search.CollectionNotFound):
+        with pytest.raises(gcws_search.CollectionNotFound) as raised:
             ask()
+        assert (str(tmp_path / place) in str(raised.value)) == (place != ":memory:")
+
+
+def test_a_file_that_is_not_there_is_answered_with_what_to_do(tmp_path: Path) -> None:
+    with Collection.open(tmp_path / "coffees.sqlite", dim=1):
+        for name, meant in (("cofees", "'coffees'"), ("tea", "")):
+            with pytest.raises(gcws_search.CollectionNotFound) as raised:
+                Collection.open(tmp_path / f"{name}.sqlite")
+            assert str(tmp_path / f"{name}.sqlite") in str(raised.value)
+            assert meant in str(raised.value)
+            assert ("coffees" in str(raised.value)) == bool(meant)
 
 
 _IN_MEMORY = """

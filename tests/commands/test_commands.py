@@ -216,7 +216,29 @@ def test_items_are_deleted_by_ids_or_by_a_filter(
     ],
 )
 def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -> None:
-    assert meant in call(*line.split(), code=2).output
+    done = call(*line.split(), code=2)
+    assert meant in done.output
+    assert [line[:12] for line in done.output.splitlines()] == ["gcws-search:"]
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [
+        ("query", "NAME"),
+        ("query coffees --limit x", "--limit"),
+        ("load a.csv", "--into"),
+        ("load a.csv --into b --missing some", "'some'"),
+        ("query coffees", "--id"),
+        ("load - - --into b", "standard input"),
+        ("serve --port x", "port"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_as_other_errors_are(call: Call, line: str, got: str) -> None:
+    done = call(*line.split(), code=2)
+    assert done.output.startswith("gcws-search: ")
+    assert done.output.count("\n") == 1
+    assert got in done.output
+    assert f"{line.split(maxsplit=1)[0]} --help" in done.output
 
 
 def test_payloads_are_merged_replaced_and_removed(
