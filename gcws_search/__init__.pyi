@@ -23,6 +23,7 @@ from .client.results import (
     ManyHits as ManyHits,
     Pair as Pair,
     Rejected as Rejected,
+    TextHit as TextHit,
 )
 from .index import (
     KERNEL_NAMES as KERNEL_NAMES,
@@ -88,6 +89,7 @@ from .index import (
     StoredItem as StoredItem,
     StoreError as StoreError,
     Summary as Summary,
+    TextParams as TextParams,
     Total as Total,
     Transform as Transform,
     Vacuumed as Vacuumed,

@@ -70,6 +70,7 @@ from .contracts.batches import (
     JsonVector as JsonVector,
     RawBatch as RawBatch,
     SparseVector as SparseVector,
+    Text as Text,
     concatenate as concatenate,
     named_vector as named_vector,
     names_of as names_of,
@@ -131,6 +132,7 @@ from .contracts.parameters import (
     Rerank as Rerank,
     SearchParams as SearchParams,
     Storage as Storage,
+    TextParams as TextParams,
     Transform as Transform,
     UnlessSimilar as UnlessSimilar,
     WeightKind as WeightKind,
@@ -156,7 +158,10 @@ from .payload import (
     Filter as Filter,
     PayloadChange as PayloadChange,
     check_metadata as check_metadata,
+    item_text as item_text,
     parse_filter as parse_filter,
+    split_text as split_text,
+    with_text as with_text,
 )
 from .similarities import (
     KERNEL_NAMES as KERNEL_NAMES,

@@ -60,6 +60,52 @@ def merge_payloads(old: bytes | None, new: bytes) -> bytes:
         return json.dumps(merged, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+TEXT_KEY: Final = "text"
+"""Where the payload of an item of texts holds its text: before all other keys."""
+_TEXT: Final = re.compile(rb'\{"text":("(?:[^"\\]++|\\.)*+")')
+
+
+def with_text(payload: bytes | None, text: str) -> bytes:
+    """Return the payload that an item of texts is stored with; see `split_text`.
+
+    Raises InvalidPayload, at ``("payload", "text")``, for one that has a text of its own.
+    """
+    _refuse_text(payload)
+    return _join_text(orjson.dumps(text), payload)
+
+
+def _refuse_text(payload: bytes | None) -> None:
+    if payload is not None and TEXT_KEY in _read(payload):
+        raise InvalidPayload(
+            expected="a payload without the key 'text', which is the item's own",
+            got="one with it",
+            loc=("payload", TEXT_KEY),
+        )
+
+
+def _join_text(text: bytes, payload: bytes | None) -> bytes:
+    rest = b"}" if payload in (None, b"{}") else b"," + (payload or b"")[1:]
+    return b'{"text":' + text + rest
+
+
+def split_text(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """Return the JSON text of an item's text, and its payload without it, None where it is empty.
+
+    A payload that `with_text` did not make has no text.
+    """
+    found = None if payload is None else _TEXT.match(payload)
+    if payload is None or found is None:
+        return None, payload
+    rest = payload[found.end() :]
+    return found[1], None if rest == b"}" else b"{" + rest[1:]
+
+
+def item_text(payload: bytes | None) -> str:
+    """Return an item's text, "" where its payload has none."""
+    found, _ = split_text(payload)
+    return "" if found is None else str(orjson.loads(found))
+
+
 @dataclass(frozen=True, slots=True)
 class PayloadChange:
     """What becomes of payloads, vectors left alone.
@@ -67,15 +113,20 @@ class PayloadChange:
     payload: JSON text of an object; None removes payloads.
     merge: whether its top-level keys replace those of a payload, and other keys stay.
     max_bytes: of a payload after the change.
-    Raises InvalidParameter (there is nothing to merge).
+    keeps_text: whether payloads hold texts, which stay as they are.
+    Raises InvalidParameter (there is nothing to merge), InvalidPayload (texts stay, and there is
+        one).
     """
 
     payload: bytes | None
     merge: bool = True
     max_bytes: int | None = None
+    keeps_text: bool = False
 
     def __post_init__(self) -> None:
         """Check that there is something to merge."""
+        if self.keeps_text:
+            _refuse_text(self.payload)
         if self.merge and self.payload is None:
             raise InvalidParameter(
                 expected="an object to merge; 'merge': false removes payloads",
@@ -86,8 +137,11 @@ class PayloadChange:
     def of(self, old: bytes | None, item_id: str) -> bytes | None:
         """Return an item's payload after the change; InvalidPayload where it is too long."""
         new = self.payload
+        text, before = split_text(old) if self.keeps_text else (None, old)
         if self.merge and new is not None:
-            new = merge_payloads(old, new)
+            new = merge_payloads(before, new)
+        if text is not None:
+            new = _join_text(text, new)
         if new is not None and self.max_bytes is not None and len(new) > self.max_bytes:
             raise InvalidPayload(
                 expected=f"at most {self.max_bytes} bytes of JSON",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Point = str | Sequence[float] | ix.OneVector
-"""An id or a vector."""
+"""An id, a vector or a text."""
 
 
 class QueryRequest(NamedTuple):
@@ -50,6 +50,8 @@ class QueryRequest(NamedTuple):
     """... and whether writes of others are waited for."""
     score: ix.ScoreKind = "gmm"
     """Of the scores that are shown; those of `params` and of hits are what the index ranks by."""
+    shows_texts: bool = False
+    """Whether the payloads of hits hold texts, which are shown beside them."""
     is_shown: bool = True
     """Whether all hits are part of an answer, whose length is limited."""
 

@@ -290,7 +290,12 @@ else:
     ]
 
 
-def vector_of(body: VectorBody) -> ix.OneVector:
+def point_of(body: VectorBody | ix.Text) -> ix.OneVector:
+    """Return a vector, or a text, as the index takes it; see `vector_of`."""
+    return body if isinstance(body, ix.Text) else vector_of(body)
+
+
+def vector_of(body: VectorBody) -> ix.AnyArray | ix.SparseVector:
     """Return a vector as the index takes it; that its names differ is not checked."""
     if isinstance(body, SparseBody):
         return ix.SparseVector(body.indices, body.weights)
@@ -310,15 +315,45 @@ class ItemBody(Body):
         description="Left out: the collection gives the item the next number not taken.",
     )
     vector: VectorBody = Field(
-        description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0."
+        default=cast("VectorBody", None),
+        json_schema_extra=without_default,
+        description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0.",
+    )
+    text: str = Field(
+        default=cast("str", None),
+        json_schema_extra=without_default,
+        description="Of a collection of texts, instead of `vector`. Filters see it as the key "
+        "`text` of the payload.",
     )
     payload: Document | None = Field(
-        default=None, description="Any JSON object; returned with hits, and what filters look at."
+        default=None,
+        description="Any JSON object; returned with hits, and what filters look at. Beside a "
+        "`text` it has no key `text`.",
     )
 
+    def point(self) -> VectorBody | ix.Text:
+        """Return the vector, or the text; InvalidVector unless it has one of both."""
+        if (self.vector is None) == (self.text is None):
+            got = "neither" if self.vector is None else "both"
+            expected = "one of 'vector' and 'text'"
+            raise ix.InvalidVector(expected=expected, got=got, loc=("vector",))
+        return self.vector if self.text is None else ix.Text(self.text)
 
-def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidVector when a vector has more numbers than permitted."""
+    def stored_payload(self) -> bytes | None:
+        """Return the payload, with the text where there is one."""
+        return self.payload if self.text is None else ix.with_text(self.payload, self.text)
+
+
+def require_short_vector(vector: VectorBody | ix.Text, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidVector when a vector has more numbers than permitted, or a text is longer."""
+    if isinstance(vector, ix.Text):
+        if len(vector.text) > limits.max_payload_bytes:
+            raise ix.InvalidVector(
+                expected=f"at most {limits.max_payload_bytes} characters",
+                got=str(len(vector.text)),
+                loc=loc,
+            )
+        return
     count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
     if count > limits.max_nonzeros:
         require_count(count, limits, *loc)

@@ -5,6 +5,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from gcws_search import index as ix
 from gcws_search.service.models import reference
 from gcws_search.service.problems import CONTENT_TYPE
 
@@ -45,9 +46,18 @@ def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of 
     return None if vector is None else np.asarray(vector, np.float32)
 
 
-def payload_json(payload: bytes | None) -> orjson.Fragment | None:
-    """Return a stored payload as a piece of JSON that is written as it is."""
-    return None if payload is None else orjson.Fragment(payload)
+def metadata_json(stored: bytes | None) -> orjson.Fragment | None:
+    """Return stored JSON as a piece that is written as it is."""
+    return None if stored is None else orjson.Fragment(stored)
+
+
+def payload_json(payload: bytes | None, *, has_text: bool) -> dict[str, orjson.Fragment | None]:
+    """Return what an item or a hit shows of its stored payload: a text stands beside the rest."""
+    shown: dict[str, orjson.Fragment | None] = {}
+    if has_text:
+        text, payload = ix.split_text(payload)
+        shown["text"] = metadata_json(text)
+    return shown | {"payload": metadata_json(payload)}
 
 
 def ids_json(ids: tuple[str, str]) -> dict[str, str]:

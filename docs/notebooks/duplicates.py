@@ -13,21 +13,18 @@
 #
 # ## Near-copies of texts
 #
-# A text is the set of its word triples. The GMM of two sets is their Jaccard similarity.
+# A [text](../texts.md) is the set of its word triples. The GMM of two sets is their Jaccard similarity.
 
 # %%
-import gcws_search, zlib
+import gcws_search
 texts = {
     "a": "the quick brown fox jumps over the lazy dog near the river bank",
     "b": "the quick brown fox jumps over the lazy cat near the river bank",
     "c": "stocks fell on monday as investors waited for news of the bank",
     "d": "the quick brown fox jumps over the lazy dog near the river bank today",
 }
-def triples(text):
-    words = text.split()
-    return {zlib.crc32(" ".join(words[i : i + 3]).encode()) >> 1: 1 for i in range(len(words) - 2)}
-articles = gcws_search.Collection.open(":memory:", dim=None)
-articles.add([triples(text) for text in texts.values()], ids=[*texts])
+articles = gcws_search.Collection.open(":memory:", text={"ngrams": [3, 3]})
+articles.add(texts=texts.values(), ids=[*texts])
 
 # %%
 for pair in articles.pairs(min_score=0.5):
@@ -71,9 +68,8 @@ articles.close()
 # With the mode `unless_similar` an item that is like one that is stored, or like one before it, is not stored. The question and the write are one step: of copies that several clients send at once one is stored.
 
 # %%
-known = gcws_search.Collection.open(":memory:", dim=None)
-vectors = [triples(text) for text in texts.values()]
-added = known.add(vectors, ids=[*texts], mode="unless_similar", min_score=0.8)
+known = gcws_search.Collection.open(":memory:", text={"ngrams": [3, 3]})
+added = known.add(texts=texts.values(), ids=[*texts], mode="unless_similar", min_score=0.8)
 added
 
 # %%

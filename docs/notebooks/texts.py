@@ -9,25 +9,23 @@
 # %% [markdown]
 # # Texts
 #
-# Texts are compared by their words: GMM of word weights is the shared weight over the total weight. Tests run the examples. The page is also a notebook, [`docs/notebooks/texts.py`](notebooks/texts.py), which [jupytext](https://jupytext.readthedocs.io) opens.
+# A collection of texts takes texts as they are, and compares them by their words, or by sequences of words or characters: the score is what two texts share of these, over all that they have. Tests run the examples. The page is also a notebook, [`docs/notebooks/texts.py`](notebooks/texts.py), which [jupytext](https://jupytext.readthedocs.io) opens.
 #
-# ## Words as they are
-#
-# The coordinates of an open space (`dim=None`) have names, so a text is a dict of words:
+# ## A collection of texts
 
 # %%
 import gcws_search
-from collections import Counter
 texts = {
     "copy": "copy a file and its permissions to another place",
     "move": "move a file or folder to another place",
     "list": "list the names of all files in a folder",
 }
-notes = gcws_search.Collection.open(":memory:", dim=None)
-notes.add([Counter(text.split()) for text in texts.values()], ids=[*texts])
+notes = gcws_search.Collection.open(":memory:", text={"tokens": "words"})
+notes.add(texts=texts.values(), ids=[*texts], payloads={"length": [*map(len, texts.values())]})
 
 # %%
-notes.query(Counter("place another file there".split()), limit=2)
+for hit in notes.query(text="Place another file THERE.", limit=2):
+    print(hit)
 
 # %%
 [each.name for each in notes.explain("copy", "list").coordinates if each.min]
@@ -36,7 +34,25 @@ notes.query(Counter("place another file there".split()), limit=2)
 notes.close()
 
 # %% [markdown]
-# A word that only the query has (`there`) shares nothing, and its weight counts in the total.
+# A word that only the query has (`there`) shares nothing, and counts in the total. `explain` names coordinates by their words, and takes a text as `{"text": "…"}`.
+#
+# | `text={…}` | Default | Meaning |
+# | --- | --- | --- |
+# | `tokens` | `"words"` | `"words"`: runs of letters, digits and underscores, of any script. `"characters"`: code points; runs of white space become one space |
+# | `ngrams` | `[1, 1]` | Least and greatest number of tokens in a row that make a coordinate, at most 16. `[1, 3]`: words, pairs and triples |
+# | `weights` | `"set"` | `"set"`: each n-gram weighs 1. `"counts"`: as often as the text has it |
+# | `lowercase` | `true` | Whether texts are lowercased first |
+# | `stop_words` | `[]` | Words that are left out before n-grams are made |
+#
+# - `[3, 3]` finds near-copies ([duplicates](../duplicates.md)). `"characters"` with `[3, 5]` forgives misspelt words, and suits scripts that do not part words.
+# - The text is kept in the payload under the key `text`, so that filters, `find` and exports see it. Items and hits show it beside the payload.
+# - A text without a token is refused, as is a vector.
+#
+# ## Coordinates of tokens
+#
+# An n-gram has the coordinate that `HashingVectorizer(n_features=2**31 - 1, alternate_sign=False, norm=None)` of scikit-learn gives it: |h| mod 2^31 − 1, where h is the 32-bit MurmurHash3 of its UTF-8 bytes with seed 0 ([MURMUR3](../algorithms.md#references)). Words of an n-gram are joined by one space. Rows are equal to the last digit with `token_pattern=r"(?u)\b\w+\b"`, and those of characters with `analyzer="char"`. This hash does not change, and no dictionary grows.
+#
+# Two n-grams share a coordinate with probability 2^-31. Among n different n-grams n² / 2^32 pairs are expected to: one among 65,536, and 233 among a million. A pair that shares a coordinate counts as one n-gram. This changes a score only where two texts that are compared have both n-grams, or one each.
 #
 # ## Weights of words
 #

@@ -29,7 +29,7 @@ from typing import (
 
 import orjson
 
-from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file
+from gcws_search.client.embedded import EmbeddedCollection, open_file
 from gcws_search.client.export import export_items
 from gcws_search.client.remote import (
     RemoteCollection,
@@ -40,9 +40,9 @@ from gcws_search.client.remote import (
     segment,
 )
 from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
-from gcws_search.formats.items import Items, items_of, require_ids, texts_of
+from gcws_search.formats.items import Items, items_of, items_of_texts, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, new_payload
-from gcws_search.formats.vectors import rows_of
+from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
@@ -51,6 +51,7 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     PutMode,
     Storage,
+    TextParams,
     Transform,
     WeightKind,
     put_mode,
@@ -82,6 +83,7 @@ def config_of(
     transform: Transform | dict[str, Any] | None = None,
     backend: BackendParams | dict[str, Any] | None = None,
     storage: Storage = "memory",
+    text: TextParams | dict[str, Any] | None = None,
 ) -> CollectionConfig:
     """Return a configuration, its parts given as objects or as the API has them.
 
@@ -110,12 +112,34 @@ def config_of(
     elif backend is not None and not isinstance(backend, BackendParams):
         expected = 'parameters of a backend, or a dict such as {"kind": "exact"}'
         raise InvalidParameter(expected=expected, got=repr(backend), loc=("backend",))
+    if text is not None and not isinstance(text, TextParams):
+        if not isinstance(text, dict):
+            expected = 'a TextParams, or a dict such as {"tokens": "words"}'
+            raise InvalidParameter(expected=expected, got=repr(text), loc=("text",))
+        try:
+            text = TextParams.from_dict(text)
+        except InvalidParameter as error:
+            raise error.at("text") from None
     return CollectionConfig(
         dim=None if dim is None else _whole(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
         storage=storage,
+        text=text,
     )
+
+
+def config_if_any(
+    dim: int | None,
+    transform: Transform | dict[str, Any] | None,
+    backend: BackendParams | dict[str, Any] | None,
+    storage: Storage,
+    text: TextParams | dict[str, Any] | None,
+) -> CollectionConfig | None:
+    """Return a configuration where ``dim`` or ``text`` is given, to create a collection."""
+    if dim is UNSET and text is None:
+        return None
+    return config_of(None if dim is UNSET else dim, transform, backend, storage, text)
 
 
 def _whole(dim: SupportsIndex) -> int:
@@ -161,10 +185,11 @@ class Collection:
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
+        text: TextParams | dict[str, Any] | None = None,
         durability: Literal["full", "normal"] = "full",
         threads: int | None = None,
     ) -> Collection:
-        """Open a collection's file without a server; it is created where ``dim`` is given.
+        """Open a collection's file without a server; created where ``dim`` or ``text`` is given.
 
         Parameters
         ----------
@@ -177,6 +202,9 @@ class Collection:
         transform, backend : objects, or dicts as in the API
         storage : {"memory", "mapped"}
             Where vectors lie; see `CollectionConfig`.
+        text : TextParams or dict, or None
+            Make it a collection of texts: ``{"tokens": "words"}``; see `TextParams`. It has no
+            ``dim``.
         durability : {"full", "normal"}
             Whether a write survives a power cut, or the end of the process only.
         threads : int or None
@@ -189,7 +217,7 @@ class Collection:
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        config = config_if_any(dim, transform, backend, storage, text)
         return Collection(open_file(path, config, durability=durability, threads=threads))
 
     @property
@@ -220,8 +248,9 @@ class Collection:
 
     def add(
         self,
-        data: Any,
+        data: Any = None,
         *,
+        texts: Any = None,
         ids: Any = None,
         payloads: Any = None,
         mode: PutMode = "upsert",
@@ -239,6 +268,8 @@ class Collection:
         data : array, sparse matrix, frame, sequence of vectors, or iterable of items
             An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
             polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
+        texts : sequence of str
+            In the place of ``data``, in a collection of texts.
         ids : sequence, str or None
             A string names the column of a frame; "index" is the index of a frame of pandas. None
             takes the frame's column ``id``, or its index where that has a name or holds text. Rows
@@ -269,7 +300,13 @@ class Collection:
         """
 
         def read() -> Items:
-            items = items_of(data, ids, payloads, id_start)
+            if (data is None) == (texts is None):
+                got = "neither" if data is None else "both"
+                raise InvalidParameter(expected="one of 'data' and 'texts'", got=got)
+            if texts is None:
+                items = items_of(data, ids, payloads, id_start)
+            else:
+                items = items_of_texts(texts, ids, payloads, id_start)
             if keep_payloads and len(items):
                 require_ids(items)
             return items
@@ -292,6 +329,7 @@ class Collection:
         vector: Any = None,
         *,
         id: str | int | None = None,  # the API's word
+        text: str | None = None,
         limit: int = 10,
         recall: float = 0.9,
         min_score: float = 0.0,
@@ -309,6 +347,8 @@ class Collection:
         vector : (dim,) array, sequence of numbers, dict, or sparse row
         id : str, int or None
             Search around this stored item instead, which is left out.
+        text : str or None
+            Search for this text instead, in a collection of texts.
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
         where : dict or None
@@ -335,7 +375,7 @@ class Collection:
             local_options["ranking"] = kind
         return self._do(
             lambda local: local.query(
-                vector, id, local_options, where, backend, explain=explain
+                vector, id, text, local_options, where, backend, explain=explain
             ).rescore(kind, distance=distance),
             lambda remote: remote.query(
                 vector,
@@ -343,6 +383,7 @@ class Collection:
                 | present(
                     score=None if kind == "gmm" else kind,
                     id=id,
+                    text=text,
                     filter=filter_of(where),
                     backend=backend,
                     explain=explain or None,
@@ -353,8 +394,9 @@ class Collection:
 
     def query_many(
         self,
-        vectors: Any,
+        vectors: Any = None,
         *,
+        texts: Any = None,
         limit: int = 10,
         recall: float = 0.9,
         min_score: float = 0.0,
@@ -366,12 +408,15 @@ class Collection:
         score: ScoreKind = "gmm",
         distance: bool = False,
     ) -> ManyHits:
-        """Return the most similar items of each vector, as arrays; see `query` and `add`.
+        """Return the most similar items of each vector or text, as arrays; see `query` and `add`.
 
         With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
         ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
         """
-        read = partial(rows_of, vectors)
+        if (vectors is None) == (texts is None):
+            got = "neither" if vectors is None else "both"
+            raise InvalidParameter(expected="one of 'vectors' and 'texts'", got=got)
+        read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
         options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         options["guarantee"] = guarantee
         kind = check_score(score)
@@ -401,7 +446,7 @@ class Collection:
         ItemNotFound
         """
         return self._do(
-            lambda local: item_of(local.index.get(str(id))),
+            lambda local: local.item_of(local.index.get(str(id))),
             lambda remote: remote.get(f"items/{segment(str(id))}", lambda found: Item(**found)),
         )
 
@@ -522,8 +567,9 @@ class Collection:
 
         Parameters
         ----------
-        a, b : str, int or vector
-            A string, or an integer, is the id of an item.
+        a, b : str, int, vector or {"text": str}
+            A string, or an integer, is the id of an item. Coordinates of texts have their tokens
+            as names.
         limit : int
             How many coordinates are listed, 1 to 4096; all others are summed.
 
@@ -567,7 +613,7 @@ class Collection:
         """
         options = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
         return self._do(
-            lambda local: local.map(options, where, [local.point(each) for each in also]),
+            lambda local: local.map(options, where, [local.id_or_vector(each) for each in also]),
             lambda remote: remote.map(options | present(filter=filter_of(where)), also),
         )
 

@@ -24,7 +24,7 @@ from gcws_search.client.collection import (
     Collection,
     call_in_place,
     call_on_thread,
-    config_of,
+    config_if_any,
 )
 from gcws_search.client.errors import NoServer, ServerError, error_of
 from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
@@ -32,6 +32,7 @@ from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     Storage,
+    TextParams,
     Transform,
 )
 
@@ -278,20 +279,21 @@ class Server(Requester):
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
+        text: TextParams | dict[str, Any] | None = None,
     ) -> Collection:
-        """Return a collection; it is created where ``dim`` is given and there is none.
+        """Return a collection; created where ``dim`` or ``text`` is given and there is none.
 
         Its parameters are those of `Collection.open`.
 
         Raises
         ------
         CollectionNotFound
-            There is none, and ``dim`` is not given.
+            There is none, and neither ``dim`` nor ``text`` is given.
         CollectionExists
             It exists with another configuration.
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
-        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        config = config_if_any(dim, transform, backend, storage, text)
         return Collection(run(self._collection(name, config)))
 
     def collections(self) -> list[dict[str, Any]]:
@@ -439,9 +441,10 @@ class AsyncServer(Requester):
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
+        text: TextParams | dict[str, Any] | None = None,
     ) -> AsyncCollection:
         """Return a collection; see `Server.collection`."""
-        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        config = config_if_any(dim, transform, backend, storage, text)
         return AsyncCollection(await self._collection(name, config))
 
     async def collections(self) -> list[dict[str, Any]]:

@@ -21,17 +21,17 @@ from gcws_search.client.results import (
     Compared,
     FoundItems,
     GivenIds,
-    Hit,
     Hits,
     Item,
     ManyHits,
     Pair,
     Rejected,
+    hit_of,
     hits_of,
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import in_order, is_id, row_of, rows_of
+from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of, rows_of_texts
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
 from gcws_search.index.contracts.errors import (
@@ -68,7 +68,7 @@ def open_file(
         if config is None:
             raise InvalidParameter(
                 expected="dim, the number of coordinates, or None for an open space of sparse "
-                "vectors",
+                "vectors; or text, for texts",
                 got="none",
                 loc=("dim",),
             )
@@ -214,6 +214,12 @@ class EmbeddedCollection:
         keep_payloads: bool,
     ) -> Added:
         """Store items, a batch at a time."""
+        if keep_payloads and self.config.text is not None:
+            raise InvalidParameter(
+                expected="False: the payloads of this collection hold its texts",
+                got="True",
+                loc=("keep_payloads",),
+            )
 
         def put(batch: Items) -> Added:
             index = self.index
@@ -243,7 +249,7 @@ class EmbeddedCollection:
                 except GcwsError as error:
                     stored = done.inserted + done.updated
                     if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
-                        moved = _error_of_load(error, first)
+                        moved = _error_of_load(error, first, self.index.space.word)
                         note_stored(moved, stored)
                         raise moved from None
                     note_stored(error, stored)
@@ -262,10 +268,6 @@ class EmbeddedCollection:
             return rows
         dim = self.config.dim
         return in_order(rows, {} if dim is None else dict(self.index.names.of(range(dim))), dim)
-
-    def point(self, what: Any) -> str | ix.OneVector:
-        """Return an id or a vector as the index explains it."""
-        return str(what) if is_id(what) else self.in_order(row_of(what)).first()
 
     def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
         """Store those items of a batch that can be stored; its first row has number ``first``."""
@@ -291,18 +293,26 @@ class EmbeddedCollection:
                 taken = taken_rows(some.texts() or (), error, index.get)
                 bad |= {good[row]: ItemExists(item_id, good[row]) for row, item_id in taken.items()}
         rejected = [
-            Rejected(first + row, _code(bad[row]), str(_error_of_load(bad[row], first)))
+            Rejected(
+                first + row, _code(bad[row]), str(_error_of_load(bad[row], first, index.space.word))
+            )
             for row in sorted(bad)
         ]
         return done + Added(0, 0, rejected, len(rejected))
 
     def _item_batch(self, batch: Items) -> ix.ItemBatch:
-        from gcws_search.index import ItemBatch  # noqa: PLC0415
+        from gcws_search.index import ItemBatch, with_text  # noqa: PLC0415
 
         index = self.index
         ids: Sequence[str | None] = batch.texts() or [None] * len(batch)
         vectors = batch.rows.check(index.space, index.names.reserve)
-        return ItemBatch(ids, vectors, [*(batch.payloads or [None] * len(batch))])
+        payloads = [*(batch.payloads or [None] * len(batch))]
+        for row, text in enumerate(batch.rows.texts or ()):
+            try:
+                payloads[row] = with_text(payloads[row], text)
+            except InvalidInput as error:
+                raise error.at(row) from None
+        return ItemBatch(ids, vectors, payloads)
 
     def delete(self, ids: list[str] | None, where: Mapping[str, Any] | None) -> int:
         """Delete items by their ids, or all that pass a filter."""
@@ -330,6 +340,7 @@ class EmbeddedCollection:
         self,
         vector: Any,
         id: str | int | None,
+        text: str | None,
         options: Mapping[str, Any],
         where: Mapping[str, Any] | None,
         backend: str | None,
@@ -337,22 +348,24 @@ class EmbeddedCollection:
         explain: bool,
     ) -> Hits:
         """Return the hits of one query."""
-        if (vector is None) == (id is None):
-            got = "neither" if vector is None else "both"
-            raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+        words = {"vector": vector, "id": id, "text": text}
+        given = [word for word, value in words.items() if value is not None]
+        if len(given) != 1:
+            got = f"both {' and '.join(map(repr, given))}" if given else "neither"
+            raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
         params = SearchParams(**options)
         condition, began = _filter(where), perf_counter()
-        with _naming_argument("vector"):
+        with _naming_argument(given[0]):
             if id is not None:
                 results = self.index.search_around(
                     str(id), params, where=condition, backend=backend
                 )
             else:
-                rows = self.in_order(row_of(vector))
+                rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
                 [results] = self._search(rows, params, condition, backend)
         found, seconds = results[0], perf_counter() - began
         hits = [
-            Hit(item_id, score, None if payload is None else read_json(payload))
+            hit_of(item_id, score, *self._shown(payload))
             for item_id, score, payload in zip(
                 found.ids, found.scores, found.payloads or (), strict=True
             )
@@ -388,8 +401,22 @@ class EmbeddedCollection:
             if not len(rows):
                 return hits_of([], limit, [] if with_payload else None).spread(rejected)
             results = self._search(rows, params, condition, backend)
-            arrays = _arrays_with_payloads if with_payload else _arrays
+            arrays = self._arrays_with_payloads if with_payload else _arrays
             return arrays(results, limit).spread(rejected)
+
+    def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
+        """Return the hits of all queries as arrays, with payloads."""
+        found = [each for part in parts for each in part]
+        payloads = [[self._shown(each)[0] for each in one.payloads or ()] for one in found]
+        return hits_of([(each.ids, each.scores) for each in found], limit, payloads)
+
+    def _shown(self, payload: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+        """Return what callers see of a stored payload: the payload, and the text."""
+        found = None if payload is None else read_json(payload)
+        if found is None or self.config.text is None:
+            return found, None
+        text = found.pop("text", None)
+        return found or None, text
 
     def _bad_queries(self, rows: InputVectors) -> dict[int, InvalidInput]:
         """Return the vectors that cannot be searched for."""
@@ -493,12 +520,27 @@ class EmbeddedCollection:
     ) -> tuple[list[Item], str | None]:
         """Return some items, and where the next page starts."""
         found = self.index.page(limit=limit, cursor=cursor, with_vector=with_vector)
-        return [*map(item_of, found.items)], found.next_cursor
+        return [*map(self.item_of, found.items)], found.next_cursor
 
     def find(self, text: str, limit: int) -> FoundItems:
         """Return items that a text finds."""
         found = self.index.find(text, limit)
-        return FoundItems([*map(item_of, found.items)], found.complete)
+        return FoundItems([*map(self.item_of, found.items)], found.complete)
+
+    def item_of(self, stored: ix.StoredItem) -> Item:
+        """Return an item of the index as callers get it."""
+        return Item(stored.id, stored.vector, *self._shown(stored.payload))
+
+    def point(self, what: Any) -> str | ix.OneVector:
+        """Return an id, a vector or a text as the index explains it."""
+        return rows_of_texts([what["text"]]).first() if is_text(what) else self.id_or_vector(what)
+
+    def id_or_vector(self, what: Any) -> str | ix.OneVector:
+        """Return an id or a vector as the index takes it."""
+        if is_id(what):
+            return str(what)
+        self.index.space.refuse_vectors()
+        return self.in_order(row_of(what)).first()
 
     def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         """Return names of coordinates by coordinate."""
@@ -551,12 +593,6 @@ def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.
     return found
 
 
-def item_of(stored: ix.StoredItem) -> Item:
-    """Return an item of the index as callers get it."""
-    payload = None if stored.payload is None else read_json(stored.payload)
-    return Item(stored.id, stored.vector, payload)
-
-
 def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     """Return the hits of all queries as arrays, ties by id."""
     if len(parts) != 1:
@@ -584,25 +620,17 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     return ManyHits(table, scores)
 
 
-def _arrays_with_payloads(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
-    """Return the hits of all queries as arrays, with payloads."""
-    found = [each for part in parts for each in part]
-    payloads = [
-        [None if payload is None else read_json(payload) for payload in each.payloads or ()]
-        for each in found
-    ]
-    return hits_of([(each.ids, each.scores) for each in found], limit, payloads)
-
-
-def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
+def _error_of_load(
+    error: InvalidInput | ItemExists, first: int, word: str
+) -> InvalidInput | ItemExists:
     """Return an error of a batch with its row counted from the start of the load."""
     if isinstance(error, ItemExists):
         return ItemExists(error.item_id, first + error.row)
     at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)
     if at is None:
         return error
-    word = ("vector",) if isinstance(error, InvalidVector) else ()
-    return error.at("rows", first + int(error.loc[at]), *word, skip=at + 1)
+    inner = (word,) if isinstance(error, InvalidVector) else ()
+    return error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
 
 
 def _code(error: Exception) -> str:
@@ -615,4 +643,4 @@ def _naming_argument(name: str) -> Iterator[None]:
     try:
         yield
     except InvalidVector as error:
-        raise error.at(name, skip=int(name == "vector")) from None
+        raise error.at(name, skip=int(name != "queries")) from None

@@ -16,17 +16,17 @@ from gcws_search.client.results import (
     Added,
     Compared,
     GivenIds,
-    Hit,
     Hits,
     Item,
     ManyHits,
     Pair,
     Rejected,
+    hit_of,
     hits_of,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import in_order, is_id, row_of, rows_of
+from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of
 from gcws_search.index import InputVectors
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
@@ -203,12 +203,15 @@ class RemoteCollection:
         return await self.post("query", {**options, **found}, result)
 
     async def explain(self, a: Any, b: Any, limit: int) -> Explained:
-        """Return what each coordinate adds to the similarity of two items, or vectors."""
-        points = {
-            word: {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
-            for word, what in (("a", a), ("b", b))
-        }
+        """Return what each coordinate adds to the similarity of two items, vectors or texts."""
+        points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
         return await self.post("explain", {**points, "limit": limit}, explanation_of)
+
+    async def point(self, what: Any) -> dict[str, Any]:
+        """Return an id, a vector or a text as the API explains it."""
+        if is_text(what):
+            return dict(what)
+        return {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
 
     async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ItemMap:
         """Return places in a plane for a sample of items and others."""
@@ -277,14 +280,19 @@ class RemoteCollection:
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
-            if where is None:
+            texts = part.texts
+            if where is None and texts is None:
                 kind, body = queries(part)
                 headers = {"Content-Type": kind}
                 reply = await self.ask("POST", "query/batch", body, headers, params)
                 answer = orjson.loads(reply.content)
             else:
                 asked = {**options, "with_payload": with_payload, "filter": where}
-                each = [{"vector": vector, **asked} for vector in part.json()]
+                each = (
+                    [{"vector": vector, **asked} for vector in part.json()]
+                    if texts is None
+                    else [{"text": text, **asked} for text in texts]
+                )
                 document = {"queries": each, "on_error": on_error}
                 answer = await self.post("query/batch", document, dict)
             found += answer["results"]
@@ -342,7 +350,10 @@ class RemoteCollection:
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:
     """Return the items of an answer of the route ``items``."""
-    return [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
+    return [
+        Item(each["id"], each.get("vector"), each["payload"], each.get("text"))
+        for each in found["items"]
+    ]
 
 
 def present(**given: Any) -> dict[str, Any]:
@@ -352,7 +363,10 @@ def present(**given: Any) -> dict[str, Any]:
 
 def query_hits(found: dict[str, Any]) -> Hits:
     """Return the hits of one query, by the answer of the route ``query``."""
-    hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
+    hits = [
+        hit_of(each["id"], each["score"], each.get("payload"), each.get("text"))
+        for each in found["hits"]
+    ]
     return Hits(hits, found.get("explain"), found.get("hints", ()))
 
 

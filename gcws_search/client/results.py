@@ -31,14 +31,43 @@ class Hit(NamedTuple):
     score: float
     payload: dict[str, Any] | None = None
 
+    @property
+    def text(self) -> None:
+        """None: the collection is none of texts."""
+        return None
+
     def __repr__(self) -> str:
         """Return the hit in one line."""
         tail = "" if self.payload is None else f", {self.payload}"
         return f"Hit({self.id!r}, {self.score:.4g}{tail})"
 
 
+class TextHit(NamedTuple):
+    """A text that was found; its other attributes are as of `Hit`."""
+
+    id: str
+    score: float
+    payload: dict[str, Any] | None
+    text: str
+
+    def __repr__(self) -> str:
+        """Return the hit in one line."""
+        tail = "" if self.payload is None else f", {self.payload}"
+        return f"TextHit({self.id!r}, {self.score:.4g}{tail}, {self.text!r:.60})"
+
+
+AnyHit = Hit | TextHit
+
+
+def hit_of(
+    id: str, score: float, payload: dict[str, Any] | None = None, text: str | None = None
+) -> AnyHit:
+    """Return a hit of a collection of vectors, or of texts."""
+    return Hit(id, score, payload) if text is None else TextHit(id, score, payload, text)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Hits(Sequence[Hit]):
+class Hits(Sequence[AnyHit]):
     """The hits of one query, by falling score, equal scores by id.
 
     Attributes
@@ -49,7 +78,7 @@ class Hits(Sequence[Hit]):
         Where no item passes the filter: which of its keys and values no item has.
     """
 
-    hits: list[Hit]
+    hits: list[AnyHit]
     explanation: Mapping[str, Any] | None = None
     hints: Sequence[str] = ()
 
@@ -58,12 +87,12 @@ class Hits(Sequence[Hit]):
         return len(self.hits)
 
     @overload
-    def __getitem__(self, place: int) -> Hit: ...
+    def __getitem__(self, place: int) -> AnyHit: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Hit]: ...
+    def __getitem__(self, place: slice) -> list[AnyHit]: ...
 
-    def __getitem__(self, place: int | slice) -> Hit | list[Hit]:
+    def __getitem__(self, place: int | slice) -> AnyHit | list[AnyHit]:
         """Return one hit, or some."""
         return self.hits[place]
 
@@ -78,9 +107,10 @@ class Hits(Sequence[Hit]):
         return [hit.score for hit in self.hits]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a frame of a row a hit: ``id``, ``score``, and a column for each payload key.
+        """Return a frame of a row a hit: ``id``, ``score``, ``text``, and a column a payload key.
 
-        A payload key ``id`` or ``score`` becomes ``payload.id`` or ``payload.score``.
+        Only hits of texts have a ``text``. A payload key ``id`` or ``score`` becomes ``payload.id``
+        or ``payload.score``.
 
         Raises
         ------
@@ -95,6 +125,8 @@ class Hits(Sequence[Hit]):
         payloads = [hit.payload or {} for hit in self.hits]
         keys = dict.fromkeys(key for payload in payloads for key in payload)
         columns: dict[str, list[Any]] = {"id": self.ids, "score": self.scores}
+        if any(hit.text is not None for hit in self.hits):
+            columns["text"] = [hit.text for hit in self.hits]
         for key in keys:
             name = f"payload.{key}" if key in ("id", "score") else key
             columns[name] = [payload.get(key) for payload in payloads]
@@ -187,7 +219,7 @@ def hits_of(
     return ManyHits(names, scores, payloads=objects)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Item:
     """A stored item.
 
@@ -195,11 +227,19 @@ class Item:
     ----------
     vector : list of float, or dict
         As it was sent, in float32: dense up to ``dim`` 4096, else indices and values.
+    text : str or None
+        Of a collection of texts.
     """
 
     id: str
     vector: list[float] | dict[str, list[Any]] | None
     payload: dict[str, Any] | None = None
+    text: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the item in one line; a text where it has one."""
+        text = "" if self.text is None else f", text={self.text!r}"
+        return f"Item(id={self.id!r}, vector={self.vector!r}, payload={self.payload!r}{text})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -81,8 +81,11 @@ def get(
     with server(url, key) as found:
         collection = found.collection(name)
         items = [asdict(collection.get(each)) for each in ids]
-    for item in items if not with_vector else ():
-        del item["vector"]
+    for item in items:
+        if not with_vector:
+            del item["vector"]
+        if item["text"] is None:
+            del item["text"]
     if tell(as_json, {"items": items}):
         return
     for item in items:

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
+import orjson
 
 from gcws_search.formats.payloads import Payloads, payloads_of
-from gcws_search.formats.vectors import is_frame, is_id, require_many, rows_of
-from gcws_search.index import InputVectors, InvalidId, InvalidParameter
+from gcws_search.formats.vectors import is_frame, is_id, require_many, rows_of, rows_of_texts
+from gcws_search.index import InputVectors, InvalidId, InvalidParameter, InvalidVector
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
@@ -22,6 +23,8 @@ _BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
 DOCUMENT: Final = {"id", "vector", "payload"}
 """What an item of JSON has."""
+TEXT_DOCUMENT: Final = {"id", "text", "payload"}
+"""What an item of a collection of texts has."""
 
 Ids = Sequence[str] | range
 Piece = bytes | memoryview
@@ -86,7 +89,8 @@ def items_of(
     """Return what a caller of `Collection.add` has as items.
 
     An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
-    that a collection yields, or is a dict of these, as the API has it.
+    that a collection yields, or is a dict of these, as the API has it. In the place of a vector it
+    may have a ``text``.
     """
     if is_frame(data):
         from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
@@ -102,24 +106,42 @@ def items_of(
         require_many(data)
         data = list(data)
         if data and all(map(_is_document, data)):
-            data = [SimpleNamespace(**{"id": None, "payload": None} | each) for each in data]
+            unset = dict.fromkeys(("id", "vector", "text", "payload"))
+            data = [SimpleNamespace(**unset | each) for each in data]
         if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
             if ids is None and any(each.id is not None for each in data):
                 ids = [each.id for each in data]
             payloads = [each.payload for each in data] if payloads is None else payloads
+            texts = [getattr(each, "text", None) for each in data]
+            if None not in texts:
+                return items_of_texts(texts, ids, payloads, id_start)
             data = [each.vector for each in data]
-    rows = rows_of(data)
-    texts = None if payloads is None else payloads_of(payloads, len(rows))
-    return Items(ids_of(ids, len(rows), id_start), rows, texts)
+    return _items(rows_of(data), ids, payloads, id_start)
+
+
+def items_of_texts(
+    texts: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
+) -> Items:
+    """Return texts as items."""
+    try:
+        rows = rows_of_texts(texts)
+    except InvalidVector as error:
+        raise error.at("texts") from None
+    return _items(rows, ids, payloads, id_start)
+
+
+def _items(rows: InputVectors, ids: Any, payloads: Any, id_start: int | None) -> Items:
+    some = None if payloads is None else payloads_of(payloads, len(rows))
+    return Items(ids_of(ids, len(rows), id_start), rows, some)
 
 
 def _is_document(each: Any) -> bool:
-    """Whether this is an item as JSON has it, and no vector with a name ``vector``."""
-    return (
-        isinstance(each, Mapping)
-        and set(each) <= DOCUMENT
-        and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
-    )
+    """Whether this is an item as JSON has it, and no vector with a name ``vector`` or ``text``."""
+    if not isinstance(each, Mapping):
+        return False
+    if set(each) <= TEXT_DOCUMENT:
+        return isinstance(each.get("text"), str)
+    return set(each) <= DOCUMENT and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
 
 
 def require_ids(items: Items) -> None:
@@ -174,7 +196,7 @@ class LoadBody:
 
 
 def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
-    """Return items as one body: `.npy` where they are dense vectors alone, else Arrow.
+    """Return items as one body: `.npy` of dense vectors alone, NDJSON of texts, else Arrow.
 
     ``progress`` gets the number of rows handed over.
     """
@@ -184,7 +206,24 @@ def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
         start = None if items.ids is None else int(items.ids[0])
         size = len(_npy_header(rows)) + len(rows) * rows.row_bytes
         return LoadBody(NPY, lambda: npy(rows, progress), len(rows), size, id_start=start)
+    if rows.texts is not None:
+        return LoadBody(NDJSON, lambda: text_lines(items.batches(), progress), len(rows))
     return LoadBody(ARROW, lambda: arrow(items.batches(), progress), len(rows))
+
+
+def text_lines(
+    batches: Iterable[Items], progress: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
+    """Yield items of texts as lines of JSON."""
+    for batch in batches:
+        found: list[dict[str, Any]] = [{"text": text} for text in batch.rows.texts or ()]
+        for item, each in zip(found, batch.texts() or (), strict=False):
+            item["id"] = each
+        for item, payload in zip(found, batch.payloads or (), strict=False):
+            item["payload"] = None if payload is None else orjson.Fragment(payload)
+        yield b"".join(orjson.dumps(item) + b"\n" for item in found)
+        if progress is not None:
+            progress(len(batch))
 
 
 def npy(rows: InputVectors, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index import InputVectors, InvalidParameter, InvalidVector, check_names
+from gcws_search.index import InputVectors, InvalidParameter, InvalidVector, Text, check_names
 
 _SHOWN: Final = 8
 _NOTHING: Final = ("NAType", "NaTType")
@@ -82,6 +82,31 @@ def _article(what: Any) -> str:
 def is_id(what: Any) -> bool:
     """Return whether an id-or-vector argument is an id."""
     return isinstance(what, str | int | np.integer) and not isinstance(what, bool)
+
+
+def is_text(what: Any) -> bool:
+    """Return whether this is a text in the place of a vector: ``{"text": "…"}``."""
+    return isinstance(what, Mapping) and set(what) == {"text"} and isinstance(what["text"], str)
+
+
+def rows_of_texts(texts: Any) -> InputVectors:
+    """Return texts, in any sequence but a string, as the rows of a collection of texts.
+
+    Raises InvalidVector, at ``(row,)`` where one is no string of Unicode.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise InvalidVector(expected="a list of strings", got=f"{texts!r:.60}")
+    found = list(texts)
+    for row, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InvalidVector(expected="a string", got=f"{text!r:.60}", loc=(row,))
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                got = f"half of a surrogate pair in {text!r:.60}"
+                raise InvalidVector(expected="a string of Unicode", got=got, loc=(row,)) from None
+    return InputVectors(mixed=[Text(text) for text in found])
 
 
 def row_of(vector: Any) -> InputVectors:

@@ -11,21 +11,30 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import widen
 from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
-from gcws_search.index.contracts.batches import SparseVector, VectorBatch, names_of, row_padded
+from gcws_search.index.contracts.batches import (
+    SparseVector,
+    Text,
+    VectorBatch,
+    names_of,
+    row_padded,
+)
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
+from gcws_search.index.payload import item_text
 from gcws_search.index.similarities import gmm
+from gcws_search.index.vectors.texts import tokens_by_coordinate
 
-Explainable = str | Sequence[float] | AnyArray | SparseVector
-"""The id of an item, or a vector."""
+Explainable = str | Sequence[float] | AnyArray | SparseVector | Text
+"""The id of an item, a vector, or a text."""
 
 
 def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int) -> Explained:
     """Return what each coordinate adds to the GMM of two items or vectors.
 
-    a, b: a name that no coordinate has gets one of its own, the same in both.
+    a, b: a name that no coordinate has gets one of its own, the same in both. The names of texts'
+        coordinates are their tokens.
     limit: how many coordinates are listed, 1 to 4096.
     Raises ItemNotFound, InvalidParameter (the limit is out of range), InvalidVector (at ``("a" or
-        "b", "vector", …)``).
+        "b", "vector" or "text", …)``).
     """
     if not 1 <= limit <= MAX_SHARES:
         raise InvalidParameter(expected=f"1 to {MAX_SHARES}", got=str(limit), loc=("limit",))
@@ -45,7 +54,12 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
     order = np.lexsort((places, low - high, -low))
     listed, others = order[:limit], order[limit:]
     names = {found: name for name, found in coordinates.items()}
-    names |= dict(memory.names.of(places[listed].tolist()))
+    if memory.space.text is None:
+        names |= dict(memory.names.of(places[listed].tolist()))
+    else:
+        texts = [each.text for each in given.values() if isinstance(each, Text)]
+        texts += [item_text(view.payloads[row]) for row in rows if row is not None]
+        names = tokens_by_coordinate(texts, memory.space.text)
     columns = (each[listed].tolist() for each in (places, u, v, low, high))
     return Explained(
         score=gmm(first, second),
@@ -91,9 +105,11 @@ def _row(
             given = SparseVector([coordinates[name] for name in given.names], given.values)
             if space.dim is not None and max(given.indices, default=0) >= space.dim:
                 return widen(space, given)
+        if isinstance(given, Text):
+            return space.prepare(space.from_texts([given.text]))
         return space.prepare(space.from_items([given]))
     except InvalidVector as error:
-        raise error.at(word, "vector", skip=1) from None
+        raise error.at(word, space.word, skip=1) from None
 
 
 def _align(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:

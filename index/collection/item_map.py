@@ -24,7 +24,7 @@ from gcws_search.index.contracts.analysis import (
     Places,
 )
 from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.batches import SparseVector, VectorBatch
+from gcws_search.index.contracts.batches import SparseVector, Text, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -150,6 +150,8 @@ def _vector(
             given = SparseVector(coordinates, given.values)
             if unknown and space.dim is not None:
                 return split(space, widen(space, given))
+        if isinstance(given, Text):
+            return space.prepare(space.from_texts([given.text])), 0.0
         return space.prepare(space.from_items([given])), 0.0
     except InvalidVector as error:
         raise error.at("also", number, skip=1) from None

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import repeat, starmap
 from pathlib import Path
@@ -374,8 +375,10 @@ class StoredCollection:
         """Change the payloads of items, all or none; return how many there were.
 
         where: a filter, or ids. The items keep their places, and nothing is hashed.
-        Raises InvalidPayload (one would be longer than the change permits).
+        Raises InvalidPayload (one would be longer than the change permits, or have another text).
         """
+        if self.config.text is not None:
+            change = replace(change, keeps_text=True)
         if isinstance(where, Filter):
             self.memory.view.mask(where)  # builds the columns while others may still write
             write = PayloadWrite(ids=(), where=where, change=change)

@@ -47,6 +47,12 @@ class SparseVector:
     names: Sequence[str] | None = None
 
 
+class Text(NamedTuple):
+    """One text, in the place of a vector."""
+
+    text: str
+
+
 def named_vector(names: Sequence[str], values: Sequence[float] | AnyArray) -> SparseVector:
     """Return one vector by the names of its coordinates."""
     return SparseVector((), values, names)

@@ -5,6 +5,7 @@ Bounds stand in the types, and words in the docstrings: the API page shows both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
@@ -23,6 +24,8 @@ Rerank = Literal["gmm", "own", "none"]
 Encoding = Literal["full", "zero_bit", "b_bit"]
 FourierKind = Literal["rff", "nrff", "folded_rff"]
 NystroemKind = Literal["gmm_nystroem", "rbf_nystroem"]
+TokenKind = Literal["words", "characters"]
+TokenWeights = Literal["set", "counts"]
 BackendKind = Literal["gcws", "exact", FourierKind, "random_binning", NystroemKind]
 Distribution = Literal[
     "gamma",
@@ -56,6 +59,9 @@ BACKEND_KINDS: Final[tuple[BackendKind, ...]] = get_args(BackendKind)
 MAX_GAMMA: Final = 1e6
 MAX_SHAPE: Final = 1e6
 MAX_SCALE: Final = 1e9
+MAX_NGRAM: Final = 16
+"""Most tokens in a row that are one coordinate of a text."""
+MAX_STOP_WORDS: Final = 10_000
 _MAX_SEED: Final = 2**63 - 1
 
 
@@ -362,7 +368,13 @@ def backend_document(params: BackendParams) -> dict[str, Any]:
     return {"kind": params.kind, "params": fields}
 
 
-_TYPE_NAMES: Final = {int: "a whole number", float: "a number", str: "a string", type(None): "null"}
+_TYPE_NAMES: Final = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 def _require_types(params_class: type[Any], given: dict[str, Any]) -> None:
@@ -418,6 +430,70 @@ _CLASSES: Final[dict[str, type[BackendParams]]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TextParams:
+    """How texts become vectors: their tokens, and what a token weighs.
+
+    Parameters
+    ----------
+    tokens : {"words", "characters"}
+        Words are runs of letters, digits and underscores, of any script. Characters are code
+        points; runs of white space become one space.
+    ngrams : tuple of int
+        Least and greatest number of tokens in a row that make a coordinate, 1 to 16.
+    weights : {"set", "counts"}
+        Weight of an n-gram: 1, or how often the text has it.
+    lowercase : bool
+        Whether texts are lowercased first.
+    stop_words : tuple of str
+        Words that are left out before n-grams are made, lowercased where texts are.
+    """
+
+    tokens: TokenKind = "words"
+    ngrams: tuple[int, int] = (1, 1)
+    weights: TokenWeights = "set"
+    lowercase: bool = True
+    stop_words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range or fields disagree."""
+        require_fields(self)
+        ngrams = self.ngrams
+        are_two = len(ngrams) == len(("low", "high")) and all(map(_is_whole, ngrams))
+        require(
+            are_two and 1 <= ngrams[0] <= ngrams[1] <= MAX_NGRAM,
+            name="ngrams",
+            expected=f"two whole numbers from 1 to {MAX_NGRAM}, the lesser first",
+            got=[*ngrams],
+        )
+        words = self.stop_words
+        expected = f"at most {MAX_STOP_WORDS} strings"
+        holds = len(words) <= MAX_STOP_WORDS and all(isinstance(word, str) for word in words)
+        require(holds, name="stop_words", expected=expected, got=[*words[:3]])
+        if words and self.tokens != "words":
+            raise _invalid("stop_words", "none where tokens are characters", [*words[:3]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters in the API's own JSON form."""
+        return asdict(self) | {"ngrams": [*self.ngrams], "stop_words": [*self.stop_words]}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> TextParams:
+        """Inverse of `to_dict`; what is missing has its default.
+
+        Raises InvalidParameter (there is no such field, or it is outside its range, or of another
+            type).
+        """
+        names = [each.name for each in fields(cls)]
+        for name in document:
+            require(name in names, name=name, expected=f"one of {', '.join(names)}", got=name)
+        lists = {word: document[word] for word in ("ngrams", "stop_words") if word in document}
+        for name, value in lists.items():
+            require(isinstance(value, list | tuple), name=name, expected="a list", got=value)
+        _require_types(cls, {word: document[word] for word in document if word not in lists})
+        return cls(**{**document, **{word: tuple(value) for word, value in lists.items()}})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CollectionConfig:
     """What a collection is made with, and has for good.
 
@@ -430,15 +506,21 @@ class CollectionConfig:
     storage : {"memory", "mapped"}
         Where float vectors lie: in memory, or in files that the system maps into it and drops from
         it when memory is short. All that a search reads of most rows lies in memory in any case.
+    text : TextParams or None
+        How the texts of items and queries become vectors; ``dim`` is None then. None: items and
+        queries have vectors.
     """
 
     dim: int | None
     transform: Transform = field(default_factory=Transform)
     backend: BackendParams = field(default_factory=GcwsParams)
     storage: Storage = "memory"
+    text: TextParams | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
+        if self.text is not None and self.dim is not None:
+            raise _invalid("dim", "null for a collection of texts", self.dim)
         if not (self.dim is None or 1 <= self.dim <= MAX_DIM):
             raise _invalid("dim", f"null or 1 to {MAX_DIM}", self.dim)
         require_fields(self)
@@ -464,10 +546,7 @@ class CollectionConfig:
         return "dense" if self.dim is not None and self.dim <= MAX_DENSE_DIM else "sparse"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration in the API's own JSON form.
-
-        The usual storage is left out, and weights that there are none of.
-        """
+        """Return the configuration in the API's own JSON form, without what is usual or absent."""
         transform = asdict(self.transform)
         if self.transform.center is not None:
             transform["center"] = list(self.transform.center)
@@ -480,11 +559,14 @@ class CollectionConfig:
             "transform": transform,
             "backend": backend_document(self.backend),
             **({} if self.storage == "memory" else {"storage": self.storage}),
+            **({} if self.text is None else {"text": self.text.to_dict()}),
         }
 
     def difference(self, other: CollectionConfig) -> str:
         """Return in words the first of all parts that another configuration has otherwise."""
-        mine, others = (each.to_dict() | {"storage": each.storage} for each in (self, other))
+        mine, others = (
+            {"storage": each.storage, "text": None} | each.to_dict() for each in (self, other)
+        )
         part = next((word for word in mine if mine[word] != others[word]), "dim")
         return f"with {part} {mine[part]}, not {others[part]}"
 
@@ -506,12 +588,13 @@ class CollectionConfig:
                 numbers = isinstance(values, list) and {*map(type, values)} <= {int, float}
                 require(numbers, name=name, expected="a list of numbers", got=values)
                 transform[name] = tuple(values)
-        backend = document["backend"]
+        backend, text = document["backend"], document.get("text")
         return cls(
             dim=document["dim"],
             transform=Transform(**transform),
             backend=backend_params(backend["kind"], backend["params"]),
             storage=storage,
+            text=None if text is None else TextParams.from_dict(text),
         )
 
 

@@ -14,6 +14,7 @@ from gcws_search.index.contracts.batches import (
     JsonVector,
     RawBatch,
     SparseVector,
+    Text,
     named_vector,
     take_rows,
 )
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=InvalidInput)
 
-OneVector = AnyArray | SparseVector
+OneVector = AnyArray | SparseVector | Text
 Find = Callable[[Sequence[str]], Sequence[int]]
 """Returns the coordinates of different names; raises InvalidVector at ``(place,)``."""
 
@@ -35,7 +36,7 @@ _NO_ENTRIES: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True, init=False, eq=False)
 class InputVectors:
-    """Unchecked vectors: all dense, all sparse, or one by one where their forms differ."""
+    """Unchecked vectors: all dense, all sparse, or one by one: texts, and where forms differ."""
 
     dense: AnyArray | None  # (n, dim) numbers of any type and order
     indptr: Int64s  # (n + 1,): where each sparse row begins, and where the last one ends
@@ -90,6 +91,8 @@ class InputVectors:
 
     def check(self, space: VectorSpace, find: Find) -> RawBatch:
         """Return the vectors as the index takes them; raise InvalidVector at the first bad row."""
+        if space.text is not None:
+            return self._check_texts(space)
         if self.dense is not None:
             return space.from_dense(self.dense)
         if self.mixed is None:
@@ -97,12 +100,34 @@ class InputVectors:
         rows: list[AnyArray | SparseVector] = []
         for row, vector in enumerate(self.mixed):
             try:
-                if isinstance(vector, SparseVector):
-                    vector = with_coordinates(vector, find)  # noqa: PLW2901
-                rows.append(vector)
+                if isinstance(vector, Text):
+                    space.from_texts([vector.text])
+                elif isinstance(vector, SparseVector):
+                    rows.append(with_coordinates(vector, find))
+                else:
+                    rows.append(vector)
             except InvalidVector as error:
-                raise error.at(row) from None
+                raise error.at(row, skip=isinstance(vector, Text)) from None
         return space.from_items(rows)
+
+    def _check_texts(self, space: VectorSpace) -> RawBatch:
+        """Return texts as the index takes them."""
+        texts: list[str] = []
+        for row, vector in enumerate(self.mixed or ()):
+            if not isinstance(vector, Text):
+                space.refuse_vectors(row)
+            else:
+                texts.append(vector.text)
+        if len(texts) < len(self):
+            space.refuse_vectors(0)
+        return space.from_texts(texts)
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts, where the vectors are given as texts; None where any is given otherwise."""
+        if not self.mixed or not all(isinstance(each, Text) for each in self.mixed):
+            return None
+        return [each.text for each in self.mixed if isinstance(each, Text)]
 
     def coordinates(self, find: Find) -> AnyArray:
         """Return the (nnz,) coordinates; raise InvalidVector at ``(row, "names", place)``."""
@@ -158,7 +183,9 @@ class InputVectors:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a dense vector in float32, or of the mean sparse one's indices and values."""
+        """Bytes of a dense vector in float32, of the mean sparse one's numbers, or of a text."""
+        if texts := self.texts:
+            return sum(map(len, texts)) // len(texts)
         if self.dense is not None:
             return _FLOAT_BYTES * int(self.dense.shape[1])
         return 2 * _FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))

@@ -18,8 +18,15 @@ from gcws_search.index.contracts.batches import (
     round_up,
 )
 from gcws_search.index.contracts.errors import InvalidVector, Loc
-from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Form, Transform
+from gcws_search.index.contracts.parameters import (
+    MAX_DIM,
+    CollectionConfig,
+    Form,
+    TextParams,
+    Transform,
+)
 from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms, transform_rows
+from gcws_search.index.vectors.texts import rows_of_texts
 from gcws_search.index.vectors.weights import Weights, fixed
 
 MAX_NORM: Final = 8e37
@@ -84,10 +91,13 @@ class VectorSpace:
     form: Form  # how rows are kept; what is sent in the other form is converted
     transform: Transform
     weights: Weights | None = None  # those of the transform; those to be learned once they are
+    text: TextParams | None = None  # what makes vectors of texts, where none are taken
+    word: str = field(init=False)  # what the API calls that which becomes a row
     is_plain: bool = field(init=False)  # the transform leaves vectors as they are
 
     def __post_init__(self) -> None:
         """Compare the transform with that of no effect, once for all vectors."""
+        object.__setattr__(self, "word", "vector" if self.text is None else "text")
         given = self.transform.weights
         if self.weights is None and isinstance(given, tuple):
             object.__setattr__(self, "weights", fixed(given))
@@ -97,7 +107,22 @@ class VectorSpace:
     @classmethod
     def of(cls, config: CollectionConfig, weights: Weights | None = None) -> VectorSpace:
         """Return the space of a collection; ``weights`` as its file has them."""
-        return cls(config.dim, config.form, config.transform, weights)
+        return cls(config.dim, config.form, config.transform, weights, config.text)
+
+    def from_texts(self, texts: Sequence[str]) -> RawBatch:
+        """Return the rows of texts; InvalidVector at ``(row,)`` for one that gives none."""
+        if self.text is None:
+            raise InvalidVector(
+                expected="a vector (the collection is none of texts)", got="a text", loc=(0,)
+            )
+        return rows_of_texts(texts, self.text)
+
+    def refuse_vectors(self, *loc: int) -> None:
+        """Raise InvalidVector where the space takes texts alone."""
+        if self.text is not None:
+            raise InvalidVector(
+                expected="`text` (this is a collection of texts)", got="a vector", loc=loc
+            )
 
     def widened(self, count: int) -> VectorSpace:
         """Return a dense space of ``count`` more coordinates, which are not centred."""
@@ -115,6 +140,7 @@ class VectorSpace:
         float32, or an all-zero vector.
         """
         if self.dim is None:
+            self.refuse_vectors(first_row)
             raise InvalidVector(
                 expected="a sparse vector (the collection has no fixed dim)",
                 got="a dense one",

@@ -38,6 +38,7 @@ from gcws_search.index.contracts.parameters import (
     Form,
     GcwsParams,
     SearchParams,
+    TextParams,
     Transform,
 )
 from gcws_search.index.contracts.policies import ProbePolicy
@@ -168,6 +169,8 @@ class _Collection:
         transform = Transform(power=0.5, normalize="l2")
         space = VectorSpace.of(CollectionConfig(dim=dim, transform=transform))
         space.prepare(space.from_items([SparseVector([1, 3], [0.5, -2.0])]))
+        if dim is None:
+            VectorSpace.of(CollectionConfig(dim=None, text=TextParams())).from_texts(["a text"])
 
     def build(self) -> None:
         """Make tables, and join their segments."""

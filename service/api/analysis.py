@@ -15,7 +15,7 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
 from gcws_search.service.api.query import SHARE, PairScore, hints_json
-from gcws_search.service.contract import Point
+from gcws_search.service.contract import CollectionProtocol, Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
 from gcws_search.service.models import (
@@ -140,12 +140,15 @@ class SketchBody(Body):
 
 
 class ExplainedBody(Body):
-    """A stored item by its ``id``, or a ``vector``."""
+    """A stored item by its ``id``, a ``vector``, or a ``text``."""
 
     model_config = examples({"id": "a"}, {"vector": [0.1, -2, 0, 3]})
 
     id: Id | None = Field(default=None, description="A stored item.")
     vector: VectorBody | None = Field(default=None, description="A vector, instead of `id`.")
+    text: str | None = Field(
+        default=None, description="A text, instead of `id`, in a collection of texts."
+    )
 
 
 class ExplainBody(Body):
@@ -254,8 +257,8 @@ class ProfileBody(Body):
 async def explain(service: ServiceOf, collection: CollectionOf, body: ExplainBody) -> Response:
     """Say what each coordinate adds to the similarity of two items, or vectors."""
     service.startup.require_kernels()
-    a = _point_to_explain(body.a, service.settings, "a")
-    b = _point_to_explain(body.b, service.settings, "b")
+    a = _point_to_explain(body.a, collection, service.settings, "a")
+    b = _point_to_explain(body.b, collection, service.settings, "b")
 
     def work() -> Response:
         return JsonResponse(collection.explain(a, b, limit=body.limit).to_dict())
@@ -381,7 +384,7 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
     also = [
         str(each)
         if isinstance(each, str | int)
-        else _one_vector(each, service.settings, "also", number)
+        else _one_vector(each, collection, service.settings, "also", number)
         for number, each in enumerate(body.also)
     ]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
@@ -467,19 +470,31 @@ def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
     return {"codes": sketched}
 
 
-def _point_to_explain(body: ExplainedBody, limits: Settings, word: str) -> Point:
-    """Return an id or a vector whose similarity is to be explained; errors are at ``word``."""
-    raw = body.vector
-    if (raw is None) == (body.id is None):
-        got = "neither" if raw is None else "both"
-        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
-    return str(body.id) if raw is None else _one_vector(raw, limits, word, "vector")
+def _point_to_explain(
+    body: ExplainedBody, collection: CollectionProtocol, limits: Settings, word: str
+) -> Point:
+    """Return what is to be explained: an id, a vector or a text; errors are at ``word``."""
+    given = [name for name in ("id", "vector", "text") if getattr(body, name) is not None]
+    if len(given) != 1:
+        got = f"both {' and '.join(map(repr, given))}" if given else "neither"
+        expected = "one of 'id', 'vector' and 'text'"
+        raise ix.InvalidParameter(expected=expected, got=got, loc=(word,))
+    if body.vector is not None:
+        return _one_vector(body.vector, collection, limits, word, "vector")
+    if body.text is None:
+        return str(body.id)
+    text = ix.Text(body.text)
+    require_short_vector(text, limits, word, "text")
+    return text
 
 
-def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVector:
+def _one_vector(
+    raw: VectorBody, collection: CollectionProtocol, limits: Settings, *loc: str | int
+) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
     vector = vector_of(raw)
     with requests.place_errors(*loc):
+        collection.space.refuse_vectors()
         ix.require_different_names(vector)
     return vector
 

@@ -22,7 +22,7 @@ from typing import (
 from pydantic import Discriminator, Field, Tag, WithJsonSchema, create_model
 
 from gcws_search import index as ix
-from gcws_search.service.models import Body, Numbers, reference
+from gcws_search.service.models import Body, Names, Numbers, reference
 from gcws_search.service.problems import KIND
 
 _ENTRY: Final = re.compile(r"^(\w+(?:, \w+)*)(?: : .*)?\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)
@@ -205,4 +205,15 @@ else:
         {"weights": "standard"},
         center=Numbers | None,
         weights=AnyWeights | None,
+    )
+if TYPE_CHECKING:
+    TextBody = Any
+else:
+    TextBody = body_of(
+        ix.TextParams,
+        "TextBody",
+        {"tokens": "words", "ngrams": [1, 3], "weights": "counts"},
+        {"tokens": "characters", "ngrams": [3, 5]},
+        ngrams=Annotated[list[int], Field(min_length=2, max_length=2)],
+        stop_words=Names,
     )

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import BODY_OF, AnyWeights, BackendBody, TransformBody
+from gcws_search.service.api.bodies import BODY_OF, AnyWeights, BackendBody, TextBody, TransformBody
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
@@ -30,8 +30,9 @@ from gcws_search.service.models import (
     bounds,
     examples,
     json_text,
+    without_default,
 )
-from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, payload_json, shows
+from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, metadata_json, shows
 from gcws_search.service.settings import Settings
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
@@ -40,19 +41,34 @@ _MAX_DIGITS: Final = 10
 """Of a coordinate."""
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """Let the API page show bounds, and no default."""
+    without_default(schema)
+    schema |= bounds(1, 2**31 - 1)
+
+
 class CreateBody(Body):
     """A collection's configuration; it stays fixed."""
 
     without_body = b"{}"  # so that the field that is missing is named
 
     model_config = examples(
-        {"dim": 4}, {"dim": 784, **CONFIGURATION}, {"dim": None, "backend": {"kind": "exact"}}
+        {"dim": 4},
+        {"dim": 784, **CONFIGURATION},
+        {"dim": None, "backend": {"kind": "exact"}},
+        {"text": {"tokens": "words", "weights": "counts"}},
     )
 
     dim: int | None = Field(
+        default=None,
         description="Number of coordinates, 1 to 2^31 - 1; null: an open slot space, sparse "
-        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse.",
-        json_schema_extra=bounds(1, 2**31 - 1),
+        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse. Left out of a "
+        "collection of texts, and of no other.",
+        json_schema_extra=_without_default,
+    )
+    text: TextBody | None = Field(
+        default=None,
+        description="Items and queries are texts, which become vectors by this; null: vectors.",
     )
     transform: TransformBody = Field(
         default_factory=TransformBody, description="What is done to every vector first."
@@ -200,7 +216,7 @@ def collection_json(collection: CollectionProtocol) -> dict[str, Any]:
         "name": found.pop("name"),
         **collection.config.to_dict(),
         "storage": collection.config.storage,
-        "metadata": payload_json(found.pop("metadata")),
+        "metadata": metadata_json(found.pop("metadata")),
         "bytes": found["bytes_on_disk"],
         **found,
     }
@@ -340,6 +356,8 @@ def _indices(params: NamesParams, count: int) -> list[int]:
 
 def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
     """Return a collection's configuration."""
+    if body.text is None and "dim" not in body.model_fields_set:
+        raise ix.InvalidParameter(expected="a value", got="none", loc=("dim",))
     if body.dim is not None and body.dim > limits.max_dim:
         raise ix.InvalidParameter(
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
@@ -354,9 +372,13 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
         )
     with requests.place_errors("backend", "params"):
         backend = ix.backend_params(body.backend.kind, body.backend.params.model_dump())
+    text = None
+    if body.text is not None:
+        with requests.place_errors("text"):
+            text = ix.TextParams.from_dict(body.text.model_dump(exclude_unset=True))
     try:
         return ix.CollectionConfig(
-            dim=body.dim, transform=transform, backend=backend, storage=body.storage
+            dim=body.dim, transform=transform, backend=backend, storage=body.storage, text=text
         )
     except ix.InvalidParameter as error:
         is_inside = error.loc[:1] in {("center",), ("weights",)}

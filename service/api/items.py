@@ -176,12 +176,13 @@ class PageParams(BaseModel):
     )
 
 
-def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
+def _item(
+    item: ix.StoredItem, collection: CollectionProtocol, *, with_vector: bool
+) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": item.id}
     if with_vector:
         shown["vector"] = vector_json(item.vector)
-    shown["payload"] = payload_json(item.payload)
-    return shown
+    return shown | payload_json(item.payload, has_text=collection.config.text is not None)
 
 
 @writing.put("", responses=shows("WriteAnswer"))
@@ -210,7 +211,8 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     except ix.InvalidVector as error:
         if error.loc[:1] == ("items",):
             raise
-        raise requests.within(error, "items", "vector") from None  # found by the transform
+        word = collection.space.word
+        raise requests.within(error, "items", word) from None  # found by the transform
     told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
     if result.ids is not None:
         told["ids"] = ids_json(result.ids)
@@ -266,7 +268,9 @@ async def page_items(
             )
             size.add_hits([one.id for one in page.items], [one.payload for one in page.items])
             size.add_vectors([item.vector for item in page.items])
-            shown += [_item(item, with_vector=params.with_vector) for item in page.items]
+            shown += [
+                _item(item, collection, with_vector=params.with_vector) for item in page.items
+            ]
             cursor = page.next_cursor
             if cursor is None or len(shown) == params.limit:
                 is_first = params.cursor is None and not shown
@@ -296,7 +300,7 @@ def _find_items(
             size.add_vectors([one.vector for one in page.items])
             named |= {one.id: one for one in page.items}
         items = [named[one.id] for one in items if one.id in named]  # but those deleted since
-    shown = [_item(one, with_vector=params.with_vector) for one in items]
+    shown = [_item(one, collection, with_vector=params.with_vector) for one in items]
     return JsonResponse({"items": shown, "next_cursor": None, "complete": found.complete})
 
 
@@ -304,7 +308,7 @@ def _find_items(
 async def show_item(service: ServiceOf, collection: CollectionOf, item_id: str) -> Response:
     """Show one item as it was sent."""
     item = await service.workers.searches.run(collection.get, id_in_url(item_id))
-    return JsonResponse(_item(item, with_vector=True))
+    return JsonResponse(_item(item, collection, with_vector=True))
 
 
 @writing.patch("/{item_id:any_text}", responses=shows("UpdateAnswer"))
@@ -352,23 +356,26 @@ def read_items(
     """Return items as the index stores them."""
     ids: list[str | None] = []
     payloads: list[bytes | None] = []
-    given: list[VectorBody] = []
+    given: list[VectorBody | ix.Text] = []
     for row, item in enumerate(raw):
         item_id = None if item.id is None else str(item.id)
         if item_id is not None and len(item_id) > limits.max_id_length:
             require_short_id(item_id, limits, "items", row, "id")
-        if item.payload is not None and len(item.payload) > limits.max_payload_bytes:
-            require_short_payload(item.payload, limits, "items", row, "payload")
+        point: VectorBody | ix.Text = item.vector
+        payload = item.payload
+        if point is None or item.text is not None:
+            try:
+                point, payload = item.point(), item.stored_payload()
+            except ix.InvalidInput as error:
+                raise error.at("items", row) from None
+        given.append(point)
+        if payload is not None and len(payload) > limits.max_payload_bytes:
+            require_short_payload(payload, limits, "items", row, "payload")
         ids.append(item_id)
-        payloads.append(item.payload)
-        given.append(item.vector)
-    return ix.ItemBatch(
-        ids=ids,
-        vectors=requests.vectors(
-            given, collection, collection.names.reserve, limits, "items", "vector"
-        ),
-        payloads=payloads,
-    )
+        payloads.append(payload)
+    place = "items", collection.space.word
+    vectors = requests.vectors(given, collection, collection.names.reserve, limits, *place)
+    return ix.ItemBatch(ids=ids, vectors=vectors, payloads=payloads)
 
 
 def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:

@@ -233,6 +233,12 @@ async def load(
     passed over, and the summary counts all of it once.
     """
     chunks = _reader(request, params, service)
+    if params.payloads == "keep" and collection.config.text is not None:
+        raise ix.InvalidParameter(
+            expected="'replace': the payloads of this collection hold its texts",
+            got="'keep'",
+            loc=("payloads",),
+        )
     if (key := header(request, b"idempotency-key")) is not None:
         require_key(key)
     max_listed = params.max_rejected

@@ -61,6 +61,7 @@ from gcws_search.service.responses import (
     JSON,
     NPY,
     json_bytes,
+    payload_json,
     shows,
     vector_json,
 )
@@ -72,6 +73,8 @@ _FIRST_DEPTH: Final = 100
 _GROWTH: Final = 10
 _PAGE: Final = 10
 """Hits of a page: a deep search may miss as many hits in all as a search for one page."""
+_LONG_TEXT: Final = 4096
+"""Characters of a text that becomes a vector in less than a millisecond."""
 _MAX_HINTED: Final = 8
 """Filters of one batch that hints are given on."""
 Hint: TypeAlias = Callable[[ix.Filter], list[str]]
@@ -203,7 +206,7 @@ class SearchOptions(BaseModel):
 
 
 class QueryBody(SearchOptions, Body):
-    """What to search for: a ``vector``, or the ``id`` of a stored item."""
+    """What to search for: a ``vector``, a ``text``, or the ``id`` of a stored item."""
 
     model_config = examples(
         {"vector": [0.1, -2, 0, 3], "limit": 10},
@@ -227,6 +230,9 @@ class QueryBody(SearchOptions, Body):
 
     vector: VectorBody | None = Field(
         default=None, description="The vector to search for; instead of `id`."
+    )
+    text: str | None = Field(
+        default=None, description="The text to search for, in a collection of texts."
     )
     cursor: bool | str | None = Field(
         default=None,
@@ -325,10 +331,17 @@ def reads_names(body: QueryBody) -> bool:
 
 def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings) -> QueryRequest:
     """Return a checked query."""
-    if (body.vector is None) == (body.id is None):
-        got = "neither" if body.vector is None else "both"
-        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+    given = (body.vector is not None) + (body.text is not None) + (body.id is not None)
+    if given != 1:
+        got = "both" if given else "neither"
+        raise ix.InvalidParameter(expected="one of 'vector', 'text' and 'id'", got=got)
     asked = query_of(body, limits)
+    if collection.config.text is not None:
+        asked = asked._replace(shows_texts=True)
+    if body.text is not None:
+        text = ix.Text(body.text)
+        vectors = requests.vector(text, collection, requests.finder(collection, []), limits, "text")
+        return asked._replace(vectors=vectors)
     raw = body.vector
     if raw is None:
         return asked
@@ -394,7 +407,11 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
     collection = service.collection(name)
     if body.consistency == "strict" and reads_names(body):
         await service.workers.searches.run(collection.load_names)
-    asked = request_of(body, collection, service.settings)
+    if len(body.text or "") > _LONG_TEXT:
+        read = service.workers.parsing.run
+        asked = await read(request_of, body, collection, service.settings)
+    else:
+        asked = request_of(body, collection, service.settings)
     if body.cursor not in (None, False):
         return await answer_page(service, collection, asked, body.cursor)
     return await _answer_one(service, collection, asked)
@@ -449,7 +466,12 @@ def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[s
     scores = found.scores
     if asked.score != "gmm":
         scores = [ix.score_of(asked.score, each) for each in scores]
-    if asked.with_payload and found.payloads is not None:
+    if asked.with_payload and found.payloads is not None and asked.shows_texts:
+        hits = [
+            {"id": item_id, "score": score, **payload_json(payload, has_text=True)}
+            for item_id, score, payload in zip(found.ids, scores, found.payloads, strict=True)
+        ]
+    elif asked.with_payload and found.payloads is not None:
         hits = [
             {
                 "id": item_id,
@@ -490,7 +512,7 @@ async def _answer_one(
             return await search_page(service, collection, asked, show)
         return await service.searches.search(collection, asked, show)
     except ix.InvalidVector as error:  # what only the transform shows
-        raise error.at("vector", skip=1) from None
+        raise error.at(collection.space.word, skip=1) from None
 
 
 @router.post("/count", responses=shows("CountAnswer"))
@@ -548,7 +570,7 @@ async def query_batch(
     except ix.InvalidVector as error:
         if not error.loc or error.loc[0] == "queries":  # of no query, or named already
             raise
-        raise requests.within(error, "queries", "vector") from None
+        raise requests.within(error, "queries", collection.space.word) from None
 
 
 def _read_json(
@@ -583,7 +605,7 @@ def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None
         try:
             collection.space.prepare(query.vectors)
         except ix.InvalidVector as error:
-            raise error.at("vector", skip=1) from None
+            raise error.at(collection.space.word, skip=1) from None
 
 
 def _usable(
@@ -823,7 +845,7 @@ async def answer_page(
                 collection, [ids_only._replace(params=params)], list
             )
         except ix.InvalidVector as error:
-            raise error.at("vector", skip=1) from None
+            raise error.at(collection.space.word, skip=1) from None
         ranked = sorted((-score, each) for score, each in zip(found.scores, found.ids, strict=True))
         behind = [hit for hit in ranked if hit > (-position.score, position.id)]
         if len(behind) > limit or len(ranked) < depth or depth == max_limit:

@@ -16,8 +16,8 @@ from gcws_search.service.models import (
     NamedBody,
     PackedBody,
     VectorBody,
+    point_of,
     require_short_vector,
-    vector_of,
 )
 from gcws_search.service.settings import Settings
 
@@ -48,16 +48,20 @@ def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bo
 
 
 def vector(
-    body: VectorBody, collection: CollectionProtocol, find: Find, limits: Settings, *loc: str | int
+    body: VectorBody | ix.Text,
+    collection: CollectionProtocol,
+    find: Find,
+    limits: Settings,
+    *loc: str | int,
 ) -> ix.RawBatch:
-    """Return one vector as a batch; errors give its place from ``loc`` inwards."""
+    """Return one vector or text as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):
         return dense_vector(body, collection.space, limits, *loc)
     if isinstance(body, PackedBody):
         return dense_vector(body.weights, collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
-        return ix.InputVectors(mixed=[vector_of(body)]).check(collection.space, find)
+        return ix.InputVectors(mixed=[point_of(body)]).check(collection.space, find)
     except ix.InvalidVector as error:
         raise error.at(*loc, skip=1) from None
 
@@ -75,7 +79,7 @@ def dense_vector(
 
 
 def vectors(
-    raw: Sequence[VectorBody],
+    raw: Sequence[VectorBody | ix.Text],
     collection: CollectionProtocol,
     find: Find,
     limits: Settings,
@@ -94,7 +98,7 @@ def vectors(
     try:
         if len(rows) == len(raw):
             return collection.space.from_items(rows)
-        return ix.InputVectors(mixed=[*map(vector_of, raw)]).check(collection.space, find)
+        return ix.InputVectors(mixed=[*map(point_of, raw)]).check(collection.space, find)
     except ix.InvalidVector as error:
         raise within(error, name, *inner) from None
 

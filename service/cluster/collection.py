@@ -130,7 +130,7 @@ class ClusterCollection:
         return self.shards.wait(self.shards.tell(Message(self.head("refresh"))))
 
     def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
-        """Return a vector as it is, and the vector of an item for its id.
+        """Return a vector as it is, and the vector, or the text, of an item for its id.
 
         The id of an item of ``sample`` stays: it is left out of its own neighbours.
         """
@@ -138,7 +138,10 @@ class ClusterCollection:
             return point
         if sample is not None and sample.memory.locate([point])[1] != [None]:
             return point
-        raw = self.space.from_blobs([self._row(point).vector])
+        row = self._row(point)
+        if self.config.text is not None:
+            return ix.Text(ix.item_text(row.payload))
+        raw = self.space.from_blobs([row.vector])
         if raw.form == "dense":
             return raw.dense[0]
         return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
@@ -430,6 +433,8 @@ class ClusterCollection:
 
     def change_payloads(self, change: ix.PayloadChange, where: ix.Filter | Sequence[str]) -> int:
         """Change the payloads of items, all or none, and return how many there were."""
+        if self.config.text is not None:
+            change = replace(change, keeps_text=True)
         if isinstance(where, ix.Filter):
             choose = partial(self._ids_where, where)
             return self._count(PreparedChange(change=change, choose=choose))

@@ -343,13 +343,13 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
 def _options(body: QueryBody) -> bytes:
     """Return all of a query but its vector as JSON."""
     if body.filter is not None:
-        return body.model_dump_json(exclude={"vector", "id"}).encode()
+        return body.model_dump_json(exclude={"vector", "text", "id"}).encode()
     fields = body.__dict__
     return _usual_options(*(fields[name] for name in _USUAL))
 
 
 _USUAL: Final = tuple(
-    name for name in QueryBody.model_fields if name not in {"vector", "id", "filter"}
+    name for name in QueryBody.model_fields if name not in {"vector", "text", "id", "filter"}
 )
 
 
@@ -365,6 +365,7 @@ def _body(options: bytes) -> QueryBody:
 
 def decode_vectors(vectors: Sequence[Sequence[memoryview]], space: ix.VectorSpace) -> ix.RawBatch:
     """Return the vectors of queries that are searched together; else InvalidVector."""
+    space.refuse_vectors(0)
     if len(vectors[0]) == 1:
         flat = np.frombuffer(bytearray().join(row for [row] in vectors), np.float32)
         return space.from_dense(flat.reshape(len(vectors), -1))

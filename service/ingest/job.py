@@ -507,11 +507,12 @@ class Load:
         def check(rows: slice) -> None:  # some vectors only the transform shows to be bad
             self.collection.space.prepare(self._check(chunk.vectors.part(rows)))
 
-        self._stop_at([_vector_reject(chunk, error, int(error.loc[0]) if error.loc else 0)])
+        word = self.collection.space.word
+        self._stop_at([_vector_reject(chunk, error, int(error.loc[0]) if error.loc else 0, word)])
         bad = ix.bad_rows(len(chunk), check, ix.InvalidVector)
         if not bad:  # the store knows something the check does not
             raise error
-        return {row: _vector_reject(chunk, found, row) for row, found in bad.items()}
+        return {row: _vector_reject(chunk, found, row, word) for row, found in bad.items()}
 
     def _known_items(self, chunk: ItemRows, error: ix.ItemExists) -> dict[int, Reject]:
         """Return a reject for each row whose id is known, or stands before it."""
@@ -527,7 +528,7 @@ class Load:
             raise min(rejects, key=lambda reject: reject.number)
 
 
-def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int) -> Reject:
+def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int, word: str) -> Reject:
     """Return the reject of a row; the error's location begins with its number in a check."""
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
-    return Reject(int(chunk.numbers[row]), bare, "vector")
+    return Reject(int(chunk.numbers[row]), bare, word)

@@ -11,7 +11,7 @@ from gcws_search.service import models
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.source import ItemRows, Reject, Source
 from gcws_search.service.limits import require_short_id, require_short_payload
-from gcws_search.service.models import ItemBody, require_short_vector, vector_of
+from gcws_search.service.models import ItemBody, point_of, require_short_vector
 from gcws_search.service.settings import Settings
 
 _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
@@ -67,9 +67,10 @@ def _item(line: bytes, settings: Settings) -> _Item:
     item_id = None if item.id is None else str(item.id)
     if item_id is not None:
         require_short_id(item_id, settings, "id")
-    require_short_vector(item.vector, settings, "vector")
-    require_short_payload(item.payload, settings, "payload")
-    return item_id, item.payload, vector_of(item.vector)
+    given, payload = item.point(), item.stored_payload()
+    require_short_vector(given, settings, "vector" if item.text is None else "text")
+    require_short_payload(payload, settings, "payload")
+    return item_id, payload, point_of(given)
 
 
 def _rows(numbers: list[int], items: list[_Item], rejects: list[Reject], end: int) -> ItemRows:

@@ -84,6 +84,63 @@ def test_payloads_change_without_vectors(opened: Open) -> None:
     assert items.get("kenya").payload == {"x": 1}
 
 
+def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> None:
+    items = opened(None, text={"tokens": "words", "weights": "counts", "ngrams": [1, 2]})
+    notes = {"kenya": "Black tea, black currant", "brazil": "Nuts and black tea", "java": "Earth"}
+    added = items.add(texts=notes.values(), ids=[*notes], payloads={"n": [1, 2, 3]})
+    assert added.inserted == 3
+    assert items.config.text.ngrams == (1, 2)
+    hits = items.query(text="black TEA", min_score=0.1)
+    assert [(hit.id, hit.text, hit.payload) for hit in hits] == [
+        ("brazil", notes["brazil"], {"n": 2}),
+        ("kenya", notes["kenya"], {"n": 1}),
+    ]
+    assert hits.scores == pytest.approx([3 / 7, 3 / 7])
+    assert hits.to_pandas().columns.tolist() == ["id", "score", "text", "n"]
+    many = items.query_many(texts=["earth", "nuts and"], limit=1, with_payload=True)
+    assert many.ids.tolist() == [["java"], ["brazil"]]
+    assert many.payloads.tolist() == [[{"n": 3}], [{"n": 2}]]
+    skipped = items.query_many(texts=["earth", "…"], limit=1, on_error="skip")
+    assert [each.row for each in skipped.rejected] == [1]
+    assert (items.get("java").text, items.get("java").payload) == ("Earth", {"n": 3})
+    assert items.find("currant")[0].text == notes["kenya"]
+    why = items.explain("kenya", {"text": "black tea"})
+    assert {each.name: each.min for each in why.coordinates if each.min} == {
+        "black": 1,
+        "tea": 1,
+        "black tea": 1,
+    }
+    other = opened(None, text={"tokens": "words", "weights": "counts", "ngrams": [1, 2]})
+    assert other.add([*items]).inserted == 3
+    assert [*other] == [*items]
+    assert other.add([{"id": 7, "text": "earth too"}, {"id": 8, "text": "x"}]).inserted == 2
+    assert other.get(7).text == "earth too"
+    before = [*items]
+    mixed = {"texts": ["fine", "…"], "ids": [1, 2]}
+    with pytest.raises(InvalidVector, match="1"):
+        items.add(**mixed)
+    told = items.add(**mixed, on_error="skip")
+    assert [each.row for each in told.rejected] == [1]
+    assert items.delete(1) == 1
+    for bad in (["a", 5], "a text", ["\ud800"], None):
+        with pytest.raises((InvalidVector, InvalidParameter)):
+            items.add(texts=bad)
+    for arguments in ([[1.0, 2.0]], [{"a": 1}]):
+        with pytest.raises(InvalidVector, match="text"):
+            items.add(arguments)
+    with pytest.raises(InvalidVector, match="text"):
+        items.query({"a": 1})
+    with pytest.raises(InvalidParameter):
+        items.query(text="a", id="kenya")
+    with pytest.raises(InvalidParameter):
+        items.add(texts=["a"], ids=["kenya"], keep_payloads=True)
+    assert [*items] == before
+    with pytest.raises(InvalidVector, match="text"):
+        opened(2).add(texts=["a"])
+    with pytest.raises(InvalidParameter, match="dim"):
+        opened(2, text={})
+
+
 def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) -> None:
     items = opened(4)
     vectors = np.array([*COFFEES.values()])

@@ -5,5 +5,6 @@
 - `gcws_stream`: samples without a table
 - `band_keys`: samples packed into 64 bits
 - `binning`: random bins
+- `tokens`: coordinates of texts' tokens
 - `fourier`: random numbers and cosines of Fourier features
 """
