@@ -35,7 +35,7 @@ class Operations:
             self.delete_one: 6, self.delete_where: 2, self.change_payloads: 4, self.get: 12,
             self.page: 3, self.query: 20,
             self.query_some: 8, self.query_around: 8, self.pairs: 1, self.count: 4, self.attach: 1,
-            self.detach: 1, self.query_attached: 4, self.drop: 0.2,
+            self.detach: 1, self.fit: 0.5, self.query_attached: 4, self.drop: 0.2,
         }  # fmt: skip
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
@@ -96,6 +96,15 @@ class Operations:
         shown = self._ask("GET", f"/{name}")
         assert shown["items"] == len(shelf.items)
         assert [each["name"] for each in shown["backends"][1:]] == shelf.attached
+
+    def fit(self, name: str) -> None:
+        """One weight for all coordinates, a power of two, changes all codes and no score."""
+        weights = [2.0 ** self._random.randint(-4, 4)] * DIM
+        refused = self.shelves[name].dim != DIM or isinstance(self.client, ClusterClient)
+        path, status = f"/{name}/transform/fit", 422 if refused else 200
+        answer = self._ask("POST", path, status, json={"weights": weights})
+        if not refused:
+            assert (answer["kind"], answer["coordinates"]) == ("list", DIM)
 
     # Writing
 

@@ -1,5 +1,6 @@
 """Weights that a collection learns: its answers, its file, and what others do meanwhile."""
 
+import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +16,7 @@ from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 from gcws_search import index as ix
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.fit import Reencoding
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import DiskFull, InvalidParameter
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import opened_catalog
@@ -226,6 +228,47 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
             assert again.get("things").count(seen) == 3
         stored.finish_background_work()
         check_answers(stored, items, queries, weigh)
+
+
+def test_a_kill_at_the_change_leaves_nothing_that_belongs_to_other_weights(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Neither the graph nor landmarks: the next start makes both anew."""
+    catalog, stored = opened(tmp_path)
+    with closing(catalog):
+        items, queries = named(rows_of(rng, 300)), rows_of(rng, 3)
+        put(stored, items)
+        stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=20))
+        stored.finish_background_work()
+        stored.checkpoints.bring_up_to_date()
+        before = copied(tmp_path, tmp_path / "before", "things.sqlite")
+        assert _kept(before) != [0, 0, 0]
+        with paused_at(MemoryCollection, "take_over", lambda: stored.fit("standard")):
+            killed = copied(tmp_path, tmp_path / "killed", "things.sqlite")
+            assert _kept(killed) == [0, 0, 0]
+        rows = np.stack([*items.values()])
+        for folder in (tmp_path / "killed", tmp_path / "before"):
+            with closing(opened_catalog(folder, FEW_ROWS)) as again:
+                weights = again.get("things").describe().weights
+                assert (weights is None) == (folder.name == "before")
+                if weights is not None:
+                    check_answers(
+                        again.get("things"),
+                        items,
+                        queries,
+                        lambda each: weighted(StandardScaler(), rows, each),
+                    )
+
+
+def _kept(directory: Path) -> list[int]:
+    """Return how many parts of links, notes of the graph and notes of backends a file has."""
+    sums = (
+        "SELECT count(*) FROM links",
+        "SELECT count(*) FROM meta WHERE name = 'notes'",
+        "SELECT count(notes) FROM backends",
+    )
+    with closing(sqlite3.connect(directory / "things.sqlite")) as connection:
+        return [connection.execute(each).fetchone()[0] for each in sums]
 
 
 def test_queries_of_meanwhile_are_answered_under_the_weights_of_before(
