@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import is_not
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backend import no_report
+from gcws_search.index.backend import Backend, no_report
 from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
     SMALL_BATCH,
@@ -25,6 +25,7 @@ from gcws_search.index.collection.backend_index import (
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
@@ -101,6 +102,14 @@ def as_sent(view: View, store: Store, rows: Int64s) -> tuple[Int64s, RawBatch]:
     records = store.at(view.sequences[rows].tolist())
     places = np.searchsorted(view.sequences[rows], [record.sequence for record in records])
     return rows[places], view.space.from_blobs([record.vector for record in records])
+
+
+def codes_of(view: View, backend: Backend[Any]) -> Iterator[tuple[Int64s, list[bytes]]]:
+    """Yield some live rows of a view and their codes as bytes, until there are no more."""
+    alive = np.flatnonzero(view.alive)
+    for first in range(0, len(alive), _ROWS_AT_ONCE):
+        rows = alive[first : first + _ROWS_AT_ONCE]
+        yield rows, codes_to_blobs(backend.encode(view.vectors[rows]))
 
 
 class Reencoding:

@@ -29,7 +29,7 @@ from gcws_search.index.collection.describe import (
     versions,
 )
 from gcws_search.index.collection.explain import Explainable, explain
-from gcws_search.index.collection.fit import Reencoding, config_with, weights_of
+from gcws_search.index.collection.fit import Reencoding, codes_of, config_with, weights_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
     ItemBatch,
@@ -352,7 +352,23 @@ class StoredCollection:
 
         with self.checkpoints.forgetting():
             self.writer.run_as_change(change)
+        try:
+            self._replace_codes(stop)
+        except StoreError as error:
+            _log.warning("collection %r: its next start hashes it anew (%s)", self.name, error)
         return weights
+
+    def _replace_codes(self, stop: threading.Event) -> None:
+        """Write the codes of all rows to the file, some between two changes each, if not stopped.
+
+        The rows that are put meanwhile have the right ones.
+        """
+        between, view = self.writer.run_between_changes, self.memory.view
+        for rows, codes in codes_of(view, self.memory.backend):
+            sequences = view.sequences[rows].tolist()
+            if stop.is_set() or not between(partial(self.store.replace_codes, sequences, codes)):
+                return
+        between(partial(self.store.confirm_codes, ALGORITHM_VERSION))
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return how far loads under keys have come; see `Store.loads`."""

@@ -371,6 +371,12 @@ UPDATES: Final = {
     for rows in ROWS_PER_STATEMENT
 }
 
+NEW_CODES: Final = {
+    rows: "UPDATE items SET codes = new.column2, codes_checksum = new.column3 "
+    f"FROM (VALUES {', '.join(repeat('(?, ?, ?)', rows))}) AS new WHERE key = new.column1"
+    for rows in ROWS_PER_STATEMENT
+}
+
 _CHANGES: Final = {
     "0001_items": (_CREATE_META, _CREATE_ITEMS),
     "0002_links": (_CREATE_LINKS, _to_format(2)),

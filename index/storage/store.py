@@ -381,11 +381,29 @@ class Store:
             self.connection.execute(schema.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
+    def replace_codes(self, sequences: Sequence[int], codes: Sequence[bytes]) -> bool:
+        """Replace the codes of those rows that there are; on the disk on return.
+
+        Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
+        """
+        with self._transaction():
+            for piece in schema.pieces(len(sequences)):
+                some = codes[piece]
+                rows = zip(sequences[piece], some, map(codes_checksum, some), strict=True)
+                self.connection.execute(schema.NEW_CODES[len(some)], [*chain.from_iterable(rows)])
+        return True
+
+    def confirm_codes(self, algorithm_version: int) -> bool:
+        """Note that the codes of all rows are those of a hash; on the disk on return."""
+        self._change(schema.SET_ALGORITHM, (str(algorithm_version),))
+        self.identity = replace(self.identity, algorithm_version=algorithm_version)
+        return True
+
     def replace_weights(self, config: dict[str, Any], weights: str) -> None:
         """Keep other weights, and the configuration that asks for them; on the disk on return.
 
-        The codes of all rows are out of date from then on, and links and notes of indexes are gone:
-        the next start computes the codes.
+        Links and notes of indexes are gone. The codes of all rows are out of date, and the next
+        start computes them, unless `replace_codes` has replaced all, and `confirm_codes` says so.
 
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """

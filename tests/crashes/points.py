@@ -92,6 +92,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "while codes are replaced": _at_sql(after, "UPDATE meta SET value = ?"),
     "while weights are replaced": _at_sql(after, "UPDATE backends SET notes = NULL", inside=True),
     "weights replaced, not in memory": before(MemoryCollection, "take_over"),
+    "some codes replaced": after(Store, "replace_codes"),
     "during a load": after(recovery, "_decode"),
     "before the log is cut off": _at_sql(before, "PRAGMA wal_checkpoint(TRUNCATE)"),
     "after the log is cut off": _at_sql(after, "PRAGMA wal_checkpoint(TRUNCATE)"),

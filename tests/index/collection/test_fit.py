@@ -144,9 +144,10 @@ def test_answers_are_those_of_a_scan_over_scaled_vectors_and_stay_so(
     later = named(rows_of(rng, 50, dim), "later")
     put(stored, later)
     check_answers(stored, items | later, queries, weigh)
+    assert stored.store.identity.algorithm_version == ix.ALGORITHM_VERSION
     catalog.close()
     assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
-    for _ in range(2):  # the first start computes codes anew
+    for _ in range(2):
         with closing(opened_catalog(tmp_path, FEW_ROWS)) as again:
             assert again.get("things").describe().weights == told
             check_answers(again.get("things"), items | later, queries, weigh)
@@ -228,6 +229,7 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
             assert again.get("things").count(seen) == 3
         stored.finish_background_work()
         check_answers(stored, items, queries, weigh)
+    assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
 
 
 def test_a_kill_at_the_change_leaves_nothing_that_belongs_to_other_weights(
