@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,6 +125,9 @@ def load(
             metavar="TYPE", help="Sketches of signatures: those of dna, protein, dayhoff or hp."
         ),
     ] = None,
+    bin_: Annotated[
+        float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")
+    ] = None,
     dim: Annotated[str | None, DIM] = None,
     normalize: Normalize = None,
     power: Power = None,
@@ -202,7 +206,10 @@ def load(
         ksize=ksize,
         moltype=moltype and moltype.lower(),
         sheet=sheet,
+        bin=bin_,
     )
+    if bin_ is not None and not 0 < bin_ < math.inf:
+        usage(f"--bin: expected a width above 0, got {bin_}")
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
     if encoding is not None and not is_encoding(encoding):

@@ -20,4 +20,5 @@ Of files:
 - `svmlight`: lines of a label and coordinates
 - `smiles`: lines of a molecule or a reaction
 - `signatures`: signatures of sourmash
+- `peaks`: spectra of MGF and MSP
 """

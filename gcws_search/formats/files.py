@@ -42,6 +42,7 @@ _SVMLIGHT: Final = re.compile(
     rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
 )
 _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
+_MGF: Final = re.compile(rb"([^\n]*\n){0,100}?BEGIN IONS\s")
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
 FORMATS: Final = {
@@ -66,6 +67,8 @@ FORMATS: Final = {
             "signatures", "signatures.read_signatures", (".sig",), b"", _SIGNATURES,
             choices=("ksize", "moltype"),
         ),
+        Format("mgf", "peaks.read_mgf", (".mgf",), b"", _MGF, choices=("bin",)),
+        Format("msp", "peaks.read_msp", (".msp",), choices=("bin",)),
         Format(
             "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
             choices=("fingerprint",),
@@ -79,12 +82,16 @@ FORMATS: Final = {
 CHOICES: Final = {
     "zero_based": "--zero-based and --one-based",
     "fingerprint": "--fingerprint",
+    "ksize": "--ksize",
+    "moltype": "--moltype",
+    "bin": "--bin",
     "sheet": "--sheet",
 }
 """Choices that only some formats have, and the options that make them."""
 WORKBOOK: Final = "workbook"
 WORDS: Final = (
-    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, svmlight, SMILES, .xlsx or signatures of sourmash"
+    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, SMILES, signatures of sourmash, MGF "
+    "or MSP"
 )
 
 STDIN: Final = "-"

@@ -37,7 +37,7 @@ class Choices:
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
     ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
-    ``ksize`` and ``moltype`` choose sketches of signatures.
+    ``ksize`` and ``moltype`` choose sketches of signatures. ``bin`` is the width of bins for peaks.
     ``sheet`` is the one of a workbook that is read.
     """
 
@@ -54,6 +54,7 @@ class Choices:
     ksize: int | None = None
     moltype: str | None = None
     sheet: str | None = None
+    bin: float | None = None
 
 
 class Unreadable(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from gcws_search.formats.files import BadFile
+from gcws_search.formats.files import CHOICES, FORMATS, BadFile
 from tests.support.files import items, source
 from tests.support.service.client import Json
 
@@ -74,15 +74,23 @@ def test_where_coordinates_count_from_is_shown(
     found.file.close()
 
 
-def test_labels_may_be_several_and_other_files_have_no_such_choice(tmp_path: Path) -> None:
+def test_labels_may_be_several(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1,3 qid:7 1:2\n-1.5 qid:8 2:1\n")
     assert items(tmp_path / "a") == [
         (None, {"indices": [0], "values": [2]}, {"label": [1, 3], "qid": 7}),
         (None, {"indices": [1], "values": [1]}, {"label": -1.5, "qid": 8}),
     ]
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    with pytest.raises(BadFile, match="expected svmlight for --zero-based"):
-        items(tmp_path / "a.csv", zero_based=False)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_other_files_have_no_such_choice(tmp_path: Path, choice: str) -> None:
+    takers = [each.name for each in FORMATS.values() if choice in each.choices]
+    assert takers
+    (tmp_path / "a.ndjson").write_text('{"vector": [1, 2]}\n')
+    told: dict[str, Json] = {choice: 1}
+    words = rf"expected {takers[0]}.* for {CHOICES[choice]}, got ndjson"
+    with pytest.raises(BadFile, match=words):
+        items(tmp_path / "a.ndjson", **told)
 
 
 BAD: dict[str, tuple[str, str]] = {
