@@ -36,6 +36,14 @@ notes.close()
 # %% [markdown]
 # A word that only the query has (`there`) shares nothing, and counts in the total. `explain` names coordinates by their words, and takes a text as `{"text": "…"}`.
 #
+# From the command line, with a server:
+#
+# ```console
+# $ gcws-search load packages.csv --into packages --id name --text description
+# $ gcws-search query packages --text "a library for reading images"
+# $ gcws-search groups packages --min-score 0.8 -o groups.parquet
+# ```
+#
 # | `text={…}` | Default | Meaning |
 # | --- | --- | --- |
 # | `tokens` | `"words"` | `"words"`: runs of letters, digits and underscores, of any script. `"characters"`: code points; runs of white space become one space |

@@ -57,7 +57,7 @@ async def export_items(
         with ExitStack() as stack:
             write = await call(partial(stack.enter_context, file))
             while True:
-                items, cursor = await collection.page(cursor)
+                items, cursor = await collection.page(cursor, with_vector=config.text is None)
                 if is_named:
                     vectors = [each.vector for each in items if isinstance(each.vector, dict)]
                     unknown = {i for each in vectors for i in each["indices"]} - known.keys()
@@ -123,7 +123,11 @@ def _open_ndjson(path: Path, description: dict[str, Any] | None) -> Iterator[_Wr
 
         def write(items: Sequence[Item]) -> None:
             for item in items:
-                document: dict[str, Any] = {"id": item.id, "vector": item.vector}
+                document: dict[str, Any] = {"id": item.id}
+                if item.text is None:
+                    document["vector"] = item.vector
+                else:
+                    document["text"] = item.text
                 if item.payload is not None:
                     document["payload"] = item.payload
                 file.write(write_json(document) + b"\n")
@@ -141,7 +145,9 @@ def _open_parquet(
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     float32, text = pa.float32(), pa.string()
-    if config.form == "dense":
+    if config.text is not None:
+        vector = [("text", text)]
+    elif config.form == "dense":
         vector = [("vector", pa.list_(float32, config.dim))]
     else:
         keys = ("names", text) if is_named else ("indices", pa.int32())
@@ -160,8 +166,10 @@ def _open_parquet(
         yield write
 
 
-def _part(item: Item, word: str) -> list[Any]:
-    """Return the vector of an item, or one of the lists of a sparse one."""
+def _part(item: Item, word: str) -> Any:
+    """Return the text or the vector of an item, or one of the lists of a sparse one."""
+    if word == "text":
+        return item.text
     if word == "vector" and isinstance(item.vector, list):
         return item.vector
     found = item.vector.get(word) if isinstance(item.vector, dict) else None

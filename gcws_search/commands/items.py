@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ from gcws_search.commands.options import (
     dim_of,
     family,
     server,
+    space_words,
     tell,
     transform_of,
     usage,
@@ -31,11 +32,31 @@ from gcws_search.commands.query import Where, filter_from
 cli = family()
 
 
-@cli.command("create", epilog="Example: gcws-search create mnist --dim 784 --normalize l2")
+@cli.command(
+    "create",
+    epilog="Examples: gcws-search create mnist --dim 784 --normalize l2; "
+    "gcws-search create notes --text words --ngrams 1-3",
+)
 def create(
     name: Name,
     *,
-    dim: Annotated[str, DIM],
+    dim: Annotated[str | None, DIM] = None,
+    text: Annotated[
+        Literal["words", "characters"] | None,
+        typer.Option(help="Tokens of a collection of texts, in the place of --dim."),
+    ] = None,
+    ngrams: Annotated[
+        str | None,
+        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
+    ] = None,
+    weights: Annotated[
+        Literal["set", "counts"] | None,
+        typer.Option(help="Weight of an n-gram: 1, or how often the text has it."),
+    ] = None,
+    stop_words: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Words that are left out: 'a,the'.")
+    ] = None,
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not lowercase texts.")] = False,
     normalize: Normalize = None,
     power: Power = None,
     scale: Scale = None,
@@ -45,13 +66,38 @@ def create(
     key: Key = None,
 ) -> None:
     """Create a collection; one that is there already, and the same, stays as it is."""
+    if (dim is None) == (text is None):
+        usage("expected one of --dim and --text")
+    options: dict[str, Any] = {
+        "tokens": text,
+        "ngrams": None if ngrams is None else _ngrams(ngrams),
+        "weights": weights,
+        "stop_words": None if stop_words is None else stop_words.split(","),
+        "lowercase": False if keep_case else None,
+    }
+    given = {word: value for word, value in options.items() if value is not None}
+    if text is None and given:
+        usage(f"--{next(iter(given)).replace('_', '-')}: expected --text, of which it is a part")
     size = dim_of(dim)
     with server(url, key) as found:
-        transform = transform_of(normalize, power, scale)
-        collection = found.collection(name, size, transform=transform, storage=storage or "memory")
+        collection = found.collection(
+            name,
+            size,
+            transform=transform_of(normalize, power, scale),
+            storage=storage or "memory",
+            text=given or None,
+        )
         described = collection.describe()
-    words = "an open space of sparse vectors" if size is None else f"dim {size}"
+    words = space_words(size, text)
     tell(as_json, described, f"{name}: {words}, {described['items']} items")
+
+
+def _ngrams(given: str) -> list[int]:
+    """Return the least and the greatest length that --ngrams gives."""
+    parts = given.split("-")
+    if len(parts) > len(("low", "high")) or not all(part.isdecimal() for part in parts):
+        usage(f"--ngrams: expected a number or two, such as 1-3, got {given!r}")
+    return [int(parts[0]), int(parts[-1])]
 
 
 @cli.command("fit", epilog="Example: gcws-search fit wines --scale standard")

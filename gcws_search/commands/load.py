@@ -37,6 +37,7 @@ from gcws_search.commands.options import (
     failures,
     family,
     server,
+    space_words,
     tell,
     transform_of,
     usage,
@@ -84,6 +85,10 @@ def load(
     vector: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector."),
     ] = None,
     payload: Annotated[
         list[str] | None,
@@ -190,11 +195,14 @@ def load(
 
     if (mode == "unless_similar") != (min_score is not None):
         usage("--min-score and --mode unless_similar: expected both, or neither")
+    if text is not None and (vector is not None or dim is not None):
+        usage("--text: expected neither --vector nor --dim beside it")
     if files.count("-") > 1:
         usage("expected standard input once, got - twice")
     choices = Choices(
         id=id_,
         vector=_words(vector),
+        text=text,
         payload=_words(payload),
         dim=dim_of(dim),
         header=header,
@@ -233,7 +241,9 @@ def load(
         export = first.export or {}
         if collection is None:
             size = None if dim == OPEN else first.dim
-            words = "an open space of sparse vectors" if size is None else f"dim {size}"
+            texts = (export.get("text") or {}) if first.is_text else None
+            tokens = None if texts is None else texts.get("tokens", "words")
+            words = space_words(size, tokens)
             typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
             if not yes and sys.stdin.isatty() and sys.stderr.isatty():
                 typer.confirm("Create it?", default=True, abort=True, err=True)
@@ -243,6 +253,7 @@ def load(
                 transform=export.get("transform", {}) | transform_of(normalize, power, scale),
                 backend=export.get("backend"),
                 storage=storage or export.get("storage", "memory"),
+                text=texts,
             )
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
         for name, number in (("min_score", min_score), ("recall", recall)):
@@ -273,13 +284,17 @@ def _show_rows(source: Source, as_json: bool) -> None:
 
 
 def _existing(found: Server, into: str, source: Source) -> Collection | None:
-    """Return the collection, None where there is none; end where it has another dim."""
+    """Return the collection, None where there is none; end where it takes other items."""
     from gcws_search.index import CollectionNotFound  # noqa: PLC0415
 
     try:
         collection = found.collection(into)
     except CollectionNotFound:
         return None
+    if source.is_text != (collection.config.text is not None):
+        if source.is_text:
+            fail(f"{into}: expected vectors, got texts; another --into takes them")
+        fail(f"{into}: expected texts, whose column --text names, got vectors")
     arrange(source, collection)
     expected = collection.config.dim
     is_told = source.choices.dim is not None

@@ -117,6 +117,13 @@ def dim_of(text: str | None) -> int | None:
     return int(text)
 
 
+def space_words(dim: int | None, text: str | None) -> str:
+    """Say what a collection holds: texts by their tokens, or vectors."""
+    if text is not None:
+        return f"texts by {text}"
+    return "an open space of sparse vectors" if dim is None else f"dim {dim}"
+
+
 def transform_of(
     normalize: str | None, power: float | None, scale: str | None = None
 ) -> dict[str, Any]:

@@ -103,6 +103,9 @@ def query(
     id_: Annotated[str | None, typer.Option("--id", help="Search around this item.")] = None,
     row: Row = None,
     names: Names = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="A text, in a collection of texts.")
+    ] = None,
     smiles: Annotated[
         str | None,
         typer.Option(help="A molecule or a reaction, of which RDKit makes the --fingerprint."),
@@ -126,9 +129,9 @@ def query(
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Find the items most similar to a stored item, to a vector, or to each row of a file."""
-    if sum(each is not None for each in (id_, row, names, smiles, file)) != 1:
-        usage("expected one of --id, --row, --names, --smiles and --file")
+    """Find the items most similar to an item, a vector, a text, or each row of a file."""
+    if sum(each is not None for each in (id_, row, names, text, smiles, file)) != 1:
+        usage("expected one of --id, --row, --names, --text, --smiles and --file")
     condition = filter_from(where)
     if file is not None:
         if explain:
@@ -148,6 +151,7 @@ def query(
         hits = found.collection(name).query(
             vector,
             id=id_,
+            text=text,
             limit=limit,
             recall=recall,
             min_score=min_score,
@@ -161,7 +165,8 @@ def query(
         report(each)
     if tell(as_json, {"hits": rows} | explained):
         return
-    print_table(rows, ["id", "score", "payload"])
+    is_text = any("text" in each for each in rows)
+    print_table(rows, ["id", "score", *(["text"] if is_text else []), "payload"])
     if hits.explanation:
         told = hits.explanation.items()
         typer.echo(", ".join(f"{word.replace('_', ' ')} {in_words(word, of)}" for word, of in told))
@@ -177,6 +182,8 @@ def _query_rows(
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
 
     results: list[dict[str, Any]] = []
+    if collection.config.text is not None:
+        usage("--file: expected a collection of vectors, got one of texts")
     with closing(InputFile(path)) as file:
         source = source_of(file, Choices(**choices))
         arrange(source, collection)
@@ -213,10 +220,15 @@ def find(
     """Find items by a text in their ids and payloads."""
     with server(url, key) as server_:
         found = server_.collection(name).find(text, limit=limit)
-    rows = [{"id": item.id, "payload": item.payload} for item in found]
+    rows = [
+        {"id": item.id, **({} if item.text is None else {"text": item.text})}
+        | {"payload": item.payload}
+        for item in found
+    ]
     if tell(as_json, {"items": rows, "complete": found.complete}):
         return
-    print_table(rows, ["id", "payload"])
+    is_text = any("text" in each for each in rows)
+    print_table(rows, ["id", *(["text"] if is_text else []), "payload"])
     if not found.complete:
         report("the time was over before all items were looked at")
 

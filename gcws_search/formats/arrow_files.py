@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,12 +52,16 @@ def read_arrow(source: Source) -> None:
         raise not_readable(found[1] if found else file.name, file.format, error) from None
     if source.rows == 0:
         raise BadFile(f"{file.name}: expected rows, got none")
-    layout = choose(schema, source.choices, keys)
-    is_matrix = not layout.is_sparse and not is_list(schema.field(layout.vector[0]).type)
-    dim = layout.dim(schema)
-    if dim is None and not layout.is_sparse:
-        dim = _first_length(layout, batches)
     source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
+    choices = source.choices
+    if choices.text is None and (source.export or {}).get("text") is not None:
+        choices = replace(choices, text="text")
+    layout = choose(schema, choices, keys)
+    is_matrix = not (layout.is_sparse or layout.is_text)
+    is_matrix = is_matrix and not is_list(schema.field(layout.vector[0]).type)
+    dim = layout.dim(schema)
+    if dim is None and not layout.is_sparse and not layout.is_text:
+        dim = _first_length(layout, batches)
     if source.export is not None:
         dim = source.export["dim"]
     describe_table(source, word, layout, dim, is_matrix=is_matrix)

@@ -32,6 +32,7 @@ from gcws_search.formats.tables import (
     describe_shares,
     describe_table,
 )
+from gcws_search.formats.vectors import rows_of_texts
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -271,8 +272,9 @@ def read_csv(source: Source, word: str | None = None) -> None:
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
     first = tables[0]
-    known = [name for name in layout.vector if name in first.tallies]
-    describe_shares(source, {name: _numbers(first.head[name], first.point) for name in known})
+    if not layout.is_text:
+        known = [name for name in layout.vector if name in first.tallies]
+        describe_shares(source, {name: _numbers(first.head[name], first.point) for name in known})
     kinds = {name: tallies[name].kind for name in layout.vector}
     kinds |= {name: tallies[name].payload_kind for name in layout.payload}
     parse = partial(_items, source, layout, kinds)
@@ -300,6 +302,8 @@ def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
         is_count = name == UNNAMED != choices.id and each.kind == "number"
         kind = each.kind
         if name.lower() == "id" or (name == UNNAMED and not is_count):
+            kind = "text"
+        if name == choices.text:
             kind = "text"
         is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
         if is_chosen and kind == "text":
@@ -415,10 +419,7 @@ def _rows(
 
 def _items(source: Source, layout: Layout, kinds: Mapping[str, Kind], batch: _Batch) -> Items:
     numbers = batch.numbers
-    matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
-    with np.errstate(over="ignore"):
-        for place, name in enumerate(layout.vector):
-            matrix[:, place] = batch.coordinates(name, kinds[name])
+    rows = _texts(batch, layout.vector[0]) if layout.is_text else _matrix(batch, layout, kinds)
     ids: Any = None
     if layout.id is not None:
         ids = batch.texts(layout.id)
@@ -431,12 +432,28 @@ def _items(source: Source, layout: Layout, kinds: Mapping[str, Kind], batch: _Ba
         payloads = [batch.payload(row, text) for row, text in enumerate(fields["payload"])]
     elif fields:
         payloads = from_columns(fields, len(numbers))
-    items = Items(ids, InputVectors(matrix), payloads, numbers, batch.show)
+    items = Items(ids, rows, payloads, numbers, batch.show)
     for row, (detail, advice) in sorted(batch.bad.items()):
         source.reject(numbers[row], detail, batch.show(numbers[row]), advice)
     if not batch.bad:
         return items
     return items.part([row for row in range(len(numbers)) if row not in batch.bad])
+
+
+def _matrix(batch: _Batch, layout: Layout, kinds: Mapping[str, Kind]) -> InputVectors:
+    matrix = np.empty((len(batch.numbers), len(layout.vector)), np.float32)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(layout.vector):
+            matrix[:, place] = batch.coordinates(name, kinds[name])
+    return InputVectors(matrix)
+
+
+def _texts(batch: _Batch, name: str) -> InputVectors:
+    texts = batch.texts(name)
+    for row, text in enumerate(texts):
+        if not text:
+            batch.reject(row, name, "expected a text, got a blank")
+    return rows_of_texts(text or "" for text in texts)
 
 
 def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, Items, LoadBody
+from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, TEXT_DOCUMENT, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, Choices, Source
 from gcws_search.formats.tables import (
@@ -25,7 +25,7 @@ from gcws_search.formats.tables import (
     describe_table,
     readable_items,
 )
-from gcws_search.formats.vectors import rows_of
+from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index import InputVectors
 
 _SHOWN: Final = 6
@@ -41,11 +41,17 @@ def read_lines(source: Source) -> None:
     if first.keys() == {COLLECTION} and isinstance(first[COLLECTION], dict):
         source.export = first[COLLECTION]
         first = _first_object(next(lines, b""), file.name)
-    chosen = (choices.id, choices.vector, choices.payload)
-    if not {"vector"} <= first.keys() <= DOCUMENT or chosen != (None, None, None):
+    chosen = (choices.id, choices.vector, choices.text, choices.payload)
+    is_text = {"text"} <= first.keys() <= TEXT_DOCUMENT
+    is_item = is_text or {"vector"} <= first.keys() <= DOCUMENT
+    if not is_item or chosen != (None, None, None, None):
         _read_objects(source, file, skip=0 if source.export is None else 1)
         return
-    vector, payload = first["vector"], first.get("payload")
+    if is_text:
+        source.is_text = True
+        _describe_items(source, file, first, "texts")
+        return
+    vector = first["vector"]
     if isinstance(vector, list):
         source.dim, words = len(vector), f"{len(vector)} values"
     else:
@@ -53,10 +59,16 @@ def read_lines(source: Source) -> None:
         words = "sparse, by name" if named else "sparse"
     if source.export is not None:
         source.dim = source.export.get("dim")
+    _describe_items(source, file, first, words)
+
+
+def _describe_items(source: Source, file: InputFile, first: dict[str, Any], words: str) -> None:
+    """Say what lines of items hold, which are read as they stand."""
+    payload, id_start = first.get("payload"), source.choices.id_start
     fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
     ids = "id" if "id" in first else None
     source.describe("NDJSON, an item a line", ids, words, fields)
-    source.lines = lambda: _bodies(source, file, None if ids else choices.id_start)
+    source.lines = lambda: _bodies(source, file, None if ids else id_start)
 
 
 def _first_object(line: bytes, name: str) -> dict[str, Any]:
@@ -115,6 +127,7 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     is_matrix = layout.vector[0] in names and not any(
         isinstance(value, list | dict) for value in columns[layout.vector[0]]
     )
+    is_matrix = is_matrix and not layout.is_text
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
     word = file.words("NDJSON, flat objects")
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
@@ -150,7 +163,7 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
 
 def _first_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
     """Return the length of the first list, where vectors are lists."""
-    if layout.is_sparse:
+    if layout.is_sparse or layout.is_text:
         return None
     first = next((value for value in columns[layout.vector[0]] if value is not None), None)
     return len(first) if isinstance(first, list) else None
@@ -191,11 +204,13 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
             continue
         numbers.append(row)
 
+    read = rows_of_texts if layout.is_text else rows_of
+
     def parse(places: list[int]) -> Items:
         vectors = [found[place][1] for place in places]
         return Items(
             None if layout.id is None else [found[place][0] for place in places],
-            _matrix(vectors, len(layout.vector)) if is_matrix else rows_of(vectors),
+            _matrix(vectors, len(layout.vector)) if is_matrix else read(vectors),
             [found[place][2] for place in places] if layout.payload else None,
         )
 
@@ -226,6 +241,8 @@ def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:
 
 
 def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any:
+    if layout.is_text:
+        return _text(found, layout.vector[0])
     if layout.is_sparse:
         return {name: _list(found, name) for name in layout.vector}
     if is_matrix:
@@ -241,6 +258,13 @@ def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
         return None if payload is None else write_json(payload)
     fields = {name: found[name] for name in names if found.get(name) is not None}
     return write_json(fields) if fields else None
+
+
+def _text(found: Mapping[str, Any], name: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str):
+        raise BadFile(f"column {name!r}: expected a text, got {value!r:.60}")
+    return value
 
 
 def _list(found: Mapping[str, Any], name: str) -> list[Any]:

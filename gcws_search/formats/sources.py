@@ -12,7 +12,16 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile
-from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, items_of, load_body
+from gcws_search.formats.items import (
+    ARROW,
+    NDJSON,
+    Items,
+    LoadBody,
+    arrow,
+    items_of,
+    load_body,
+    text_lines,
+)
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import column_names, in_order
 from gcws_search.index import GcwsError, InputVectors
@@ -32,7 +41,8 @@ _MISSING: Final = "expected a number, got a missing value"
 class Choices:
     """The caller's choices for a file; None means guess.
 
-    ``id``, ``vector`` and ``payload`` are columns, or patterns of their names. ``id_start`` is the
+    ``id``, ``vector``, ``text`` and ``payload`` are columns, or patterns of their names; with a
+    ``text`` there is no vector. ``id_start`` is the
     number of the first row where there are no ids; None: the collection numbers the rows.
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
@@ -43,6 +53,7 @@ class Choices:
 
     id: str | None = None
     vector: tuple[str, ...] | None = None
+    text: str | None = None
     payload: tuple[str, ...] | None = None
     dim: int | None = None
     header: bool | None = None
@@ -72,9 +83,9 @@ class Source:
     A reader sets ``read``, which yields items from the start at each call, NaN where a number is
     missing; or ``lines``, which yields bodies that the server reads as they stand in the file; or
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
-    tell. ``columns`` are the coordinates where these are columns, and ``has_names`` whether the
-    file names them. ``export`` is what an export says of its collection. ``starts`` has the first
-    row of each file of a folder.
+    tell. ``is_text``: items are texts. ``columns`` are the coordinates where these are columns, and
+    ``has_names`` whether the file names them. ``export`` is what an export says of its collection.
+    ``starts`` has the first row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
     """
 
@@ -82,6 +93,7 @@ class Source:
     choices: Choices
     guess: list[tuple[str, str]] = field(default_factory=list)
     dim: int | None = None
+    is_text: bool = False
     rows: int | None = None
     columns: list[str] | None = None
     has_names: bool = True
@@ -189,6 +201,8 @@ class Source:
         """Return all items as one body; ``progress`` gets the number of rows handed over."""
         if self.array is not None:
             return load_body(self.array, progress)
+        if self.is_text and self.lines is None:
+            return LoadBody(NDJSON, lambda: text_lines(self.batches(), progress), self.rows)
         if self.lines is None:
             return LoadBody(ARROW, lambda: arrow(self.batches(), progress), self.rows)
 
@@ -218,6 +232,8 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     with naming(file):
         module, _, name = FORMATS[file.format].reader.partition(".")
         getattr(import_module(f"gcws_search.formats.{module}"), name)(source)
+        if choices.text is not None and not source.is_text:
+            raise BadFile(f"{file.name}: expected columns, one of which is {choices.text!r}")
     source.dim = choices.dim or source.dim
     return source
 
@@ -247,11 +263,15 @@ def _segment(part: Items) -> LoadBody:
         payload = one.payloads[0] if one.payloads else None
         texts = one.texts()
         found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
-        found["vector"] = next(iter(one.rows.json()))
+        if one.rows.texts is None:
+            found["vector"] = next(iter(one.rows.json()))
+        else:
+            [found["text"]] = one.rows.texts
         return found if payload is None else {**found, "payload": read_json(payload)}
 
     numbers = part.numbers
-    return LoadBody(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
+    kind, write = (ARROW, arrow) if part.rows.texts is None else (NDJSON, text_lines)
+    return LoadBody(kind, lambda: write([part]), len(part), original=original, numbers=numbers)
 
 
 # Missing numbers

@@ -20,7 +20,7 @@ from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Ids, Items, ids_of
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
-from gcws_search.formats.vectors import column_names
+from gcws_search.formats.vectors import column_names, rows_of_texts
 from gcws_search.index import (
     InputVectors,
     InvalidId,
@@ -79,12 +79,14 @@ class Layout:
 
     ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
     coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
+    ``is_text``: ``vector`` is one column of texts, in the place of vectors.
     """
 
     id: str | None
     vector: tuple[str, ...]
     payload: tuple[str, ...]
     payload_text: bool = False
+    is_text: bool = False
 
     @property
     def is_sparse(self) -> bool:
@@ -227,6 +229,7 @@ def guess(
     *,
     id_: str | None = None,
     vector: Sequence[str] | None = None,
+    text: str | None = None,
     payload: Sequence[str] | None = None,
 ) -> Layout:
     """Return what the columns of a table mean; names may be patterns such as ``px*``.
@@ -234,7 +237,8 @@ def guess(
     A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
     a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
     name nor text. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
-    ``values``, or else all columns of numbers. Every other column is a field of the payload.
+    ``values``, or else all columns of numbers; with a ``text`` that column takes their place. Every
+    other column is a field of the payload.
 
     Raises
     ------
@@ -263,7 +267,12 @@ def guess(
         raise _missing(id_, names)
     free = [name for name in names if name != id_ and name not in counts]
     fields = [] if payload is None else _matching(payload, free)
-    if vector is None:
+    if text is not None:
+        coordinates = _matching([text], free)[:1]
+        kind = schema.field(coordinates[0]).type
+        if not _is_text(kind):
+            raise InvalidParameter(expected=f"text in column {text!r}", got=str(kind))
+    elif vector is None:
         others = [*fields, *called, *index]
         coordinates = _guess_vector(schema, [name for name in free if name not in others])
     else:
@@ -275,8 +284,8 @@ def guess(
         kind = schema.field(name).type
         if not _is_json(kind):
             raise InvalidPayload(expected=_JSON, got=str(kind), loc=("payload", name))
-    text = fields == ["payload"] and _is_text(schema.field("payload").type)
-    return Layout(id_, tuple(coordinates), tuple(fields), text)
+    is_json = fields == ["payload"] and _is_text(schema.field("payload").type)
+    return Layout(id_, tuple(coordinates), tuple(fields), is_json, text is not None)
 
 
 def _index(schema: Any) -> list[Any]:
@@ -439,6 +448,9 @@ def _plain(column: Any) -> Any:
 
 
 def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
+    if layout.is_text:
+        [name] = layout.vector
+        return rows_of_texts(_python_values(columns[name], name))
     if layout.is_sparse:
         keys, values = (columns[name] for name in layout.vector)
         names: list[str] | None = None
@@ -664,10 +676,11 @@ def choose(schema: Any, choices: Choices, keys: Sequence[str] = ()) -> Layout:
     Columns that names of folders hold are fields of the payload, unless the caller says otherwise.
     """
     told = choices.id in keys or choices.vector is not None or choices.payload is not None
+    words: dict[str, Any] = {"id_": choices.id, "text": choices.text}
     if told or not keys:
-        return guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
+        return guess(schema, vector=choices.vector, payload=choices.payload, **words)
     inner = pa.schema([field for field in schema if field.name not in keys])
-    layout = guess(inner, id_=choices.id)
+    layout = guess(inner, **words)
     return layout if layout.payload_text else replace(layout, payload=(*layout.payload, *keys))
 
 
@@ -681,9 +694,12 @@ def describe_table(
     is_matrix: bool = True,
 ) -> None:
     """Say what a table is taken for; ``is_matrix``: each coordinate is a column."""
-    source.dim = dim
-    source.columns = [*layout.vector] if is_matrix else None
-    if layout.is_sparse:
+    source.dim = None if layout.is_text else dim
+    source.is_text = layout.is_text
+    source.columns = [*layout.vector] if is_matrix and not layout.is_text else None
+    if layout.is_text:
+        vector = f"{layout.vector[0]}, texts"
+    elif layout.is_sparse:
         vector = "sparse: " + ", ".join(layout.vector)
     elif len(layout.vector) == 1:
         vector = f"{layout.vector[0]}, {source.choices.dim or dim} values"
