@@ -16,6 +16,7 @@ from .collection.describe import (
 )
 from .collection.fit import config_with as config_with
 from .collection.groups import group_rows as group_rows
+from .collection.hints import name_hints as name_hints
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,

@@ -42,6 +42,8 @@ class QueryRequest(NamedTuple):
     """The first hits of each ranking that are not shown; see `service.api.query`."""
     unknown_names: Sequence[str] = ()
     """Names that the query alone has."""
+    hints: Sequence[str] = ()
+    """What may be wrong with its names."""
     with_unknown: ix.SparseVector | None = None
     """In the place of vectors, where no coordinate of a fixed dim is for such names."""
     allow_partial: bool = False

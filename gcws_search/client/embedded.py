@@ -353,7 +353,9 @@ class EmbeddedCollection:
         if len(given) != 1:
             got = f"both {' and '.join(map(repr, given))}" if given else "neither"
             raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
-        params = SearchParams(**options)
+        from gcws_search.index import name_hints  # noqa: PLC0415
+
+        params, names = SearchParams(**options), None
         condition, began = _filter(where), perf_counter()
         with _naming_argument(given[0]):
             if id is not None:
@@ -363,6 +365,7 @@ class EmbeddedCollection:
             else:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
                 [results] = self._search(rows, params, condition, backend)
+                names = rows.names
         found, seconds = results[0], perf_counter() - began
         hits = [
             hit_of(item_id, score, *self._shown(payload))
@@ -370,7 +373,9 @@ class EmbeddedCollection:
                 found.ids, found.scores, found.payloads or (), strict=True
             )
         ]
-        hints = () if hits or condition is None else self.index.hints(condition)
+        hints = name_hints(self.index.names, names) if names else []
+        if not hits and condition is not None:
+            hints += self.index.hints(condition)
         if not explain or found.explanation is None:
             return Hits(hits, hints=hints)
         cost = found.explanation._replace(seconds=seconds)._asdict()

@@ -1,9 +1,9 @@
-"""What may be wrong with a filter that no item passes: keys and values that no item has."""
+"""What may be wrong with a query: keys and values of its filter, and names, that no item has."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import orjson
 
 from gcws_search.index.collection.items import View
 from gcws_search.index.payload import LONG_NUMBER, Filter, Match, Prefix, Presence, Range, untag
+from gcws_search.index.vectors.names import CoordinateNames
 
 _MAX_HINTS: Final = 5
 _MAX_WORDS: Final = 4096
@@ -45,6 +46,20 @@ def hints_of(view: View, where: Filter) -> list[str]:
         if len(hints) >= _MAX_HINTS:
             break
     return [*hints][:_MAX_HINTS]
+
+
+def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
+    """Return a sentence for each name of a query that no coordinate has, the first five.
+
+    In an open space, where texts have words that no item has, only if it has none of the names.
+    """
+    unknown = names.unknown(asked)
+    if not unknown or (names.is_open and len(unknown) < len(asked)):
+        return []
+    return [
+        f"no item has the name {_shown(name)}{_similar(name, names)}"
+        for name in unknown[:_MAX_HINTS]
+    ]
 
 
 def _has_key(view: View, condition: Match | Prefix | Presence | Range) -> bool:

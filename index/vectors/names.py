@@ -9,7 +9,7 @@ it. A reservation that no item makes use of is forgotten at the end of the proce
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -166,6 +166,10 @@ class CoordinateNames:
             found.append(coordinate)
         return found, [*unknown]
 
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Return those of some names that no coordinate has."""
+        return [name for name in names if name not in self._coordinates]
+
     # Writing: one thread at a time.
 
     def use(self, vectors: VectorBatch, planned: set[int]) -> list[NamedCoordinate]:
@@ -195,6 +199,10 @@ class CoordinateNames:
                 self._unstored.pop(coordinate, None)
 
     # Showing
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names, in the order in which they came."""
+        return iter([*self._coordinates])
 
     def listed(self) -> list[NamedCoordinate]:
         """Return all coordinates that have names in the file."""

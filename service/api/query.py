@@ -350,6 +350,8 @@ def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings
             vectors=requests.dense_vector(raw, collection.space, limits, "vector")
         )
     unknown: list[str] = []
+    if isinstance(raw, NamedBody):
+        asked = asked._replace(hints=ix.name_hints(collection.names, raw.names))
     if isinstance(raw, NamedBody) and not collection.names.is_open:
         found = requests.with_unknown(raw, collection, unknown, limits, "vector")
         if found is not None:
@@ -454,9 +456,11 @@ def hinter(collection: CollectionProtocol) -> Hint:
     return hint
 
 
-def hints_json(where: ix.Filter | None, hint: Hint) -> dict[str, list[str]]:
+def hints_json(
+    where: ix.Filter | None, hint: Hint, more: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Return the part of an answer that says why a filter lets nothing pass, if it can."""
-    hints = [] if where is None else hint(where)
+    hints = [*more] if where is None else [*more, *hint(where)]
     return {"hints": hints} if hints else {}
 
 
@@ -489,8 +493,8 @@ def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[s
         for hit, vector in zip(hits, found.vectors, strict=True):
             hit["vector"] = vector_json(vector)
     more: dict[str, Any] = {} if found.shards is None else {"shards": found.shards._asdict()}
-    if not hits:
-        more |= hints_json(asked.where, hint)
+    if asked.hints or not hits:
+        more |= hints_json(None if hits else asked.where, hint, asked.hints)
     if not asked.explain or found.explanation is None:
         return {"hits": hits, **more}
     explained = found.explanation._asdict()

@@ -310,6 +310,9 @@ def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> No
     assert hits.hints == ["no item has the key 'raost'; did you mean 'roast'?"]
     assert not hits
     assert not items.query(COFFEES["kenya"], where={"roast": "dark"}).hints
+    items.set_names(["acidity", "body", "sweetness", "bitterness"])
+    assert items.query({"boby": 1}).hints == ["no item has the name 'boby'; did you mean 'body'?"]
+    assert not items.query({"body": 1}).hints
 
 
 def test_items_are_found_by_a_text(opened: Open) -> None:

@@ -96,6 +96,30 @@ def test_each_answer_about_nothing_has_the_hints(
     assert grouped["groups"] == 0
 
 
+@pytest.mark.parametrize("dim", [2, None])
+def test_names_of_a_query_that_no_item_has_are_hints(client: Client, dim: int | None) -> None:
+    assert client.put(URL, json={"dim": dim}).status_code == 201
+    item: Json = {"id": "a", "vector": {"indices": [0, 1], "values": [1, 2]}}
+    if dim is None:
+        item["vector"] = {"names": ["body", "acid"], "values": [2, 1]}
+    else:
+        client.put(f"{URL}/names", json={"names": ["body", "acid"]})
+    client.put(f"{URL}/items", json={"items": [item]})
+
+    def hints(*names: str) -> Json:
+        queries = [{"vector": {"names": names}, "filter": {}}]
+        found = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
+        alone = client.post(f"{URL}/query", json=queries[0]).json()
+        assert found == [alone]
+        assert len(alone["hits"]) == 1
+        return alone.get("hints")
+
+    meant = "no item has the name 'boby'; did you mean 'body'?"
+    assert hints("boby", "xyz") == [meant, "no item has the name 'xyz'"]
+    assert hints("boby", "acid") == (None if dim is None else [meant])
+    assert hints("body", "acid") is None
+
+
 def test_what_some_item_passes_has_no_hints(filled: Client) -> None:
     either = {"should": [match("labl", "dark"), match("label", "dark")]}
     for more in ({}, {"min_score": 1.0}, {"offset": 5}):
