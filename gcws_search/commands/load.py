@@ -116,6 +116,9 @@ def load(
             help="Where coordinates of svmlight count from; guessed unless given.",
         ),
     ] = None,
+    transpose: Annotated[
+        bool, typer.Option("--transpose", help="Rows of CSV are features, and its columns items.")
+    ] = False,
     fingerprint: Fingerprint = None,
     sheet: Annotated[
         str | None,
@@ -210,6 +213,7 @@ def load(
         lenient=on_error == "skip",
         missing=missing,
         zero_based=zero_based,
+        transpose=transpose or None,
         fingerprint=fingerprint,
         ksize=ksize,
         moltype=moltype and moltype.lower(),

@@ -18,6 +18,8 @@ Of files:
 - `workbooks`: sheets of `.xlsx` and its like
 - `records`: records of a file as items; lines with their numbers
 - `svmlight`: lines of a label and coordinates
+- `biom`: tables of samples and observations
+- `abundances`: tables whose columns are items
 - `smiles`: lines of a molecule or a reaction
 - `signatures`: signatures of sourmash
 - `peaks`: spectra of MGF and MSP

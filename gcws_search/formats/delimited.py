@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from gcws_search.formats.abundances import read_transposed
 from gcws_search.formats.files import UTF8, WORKBOOK, BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
@@ -245,6 +246,9 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
 
 def read_csv(source: Source, word: str | None = None) -> None:
     """Read CSV; columns of a folder are those of all its files. ``word`` names another format."""
+    if source.choices.transpose:
+        read_transposed(source)
+        return
     files: list[tuple[InputFile, dict[str, str | None]]] = []
     folder = source.file
     if isinstance(folder, Folder):

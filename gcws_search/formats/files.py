@@ -42,14 +42,18 @@ _SVMLIGHT: Final = re.compile(
     rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
 )
 _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
+_BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observation Matrix')
 _MGF: Final = re.compile(rb"([^\n]*\n){0,100}?BEGIN IONS\s")
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format("csv", "delimited.read_csv", (".csv",), is_table=True),
-        Format("tsv", "delimited.read_csv", (".tsv", ".tab"), is_table=True),
+        Format("csv", "delimited.read_csv", (".csv",), is_table=True, choices=("transpose",)),
+        Format(
+            "tsv", "delimited.read_csv", (".tsv", ".tab"), is_table=True,
+            choices=("transpose",),
+        ),
         Format("ndjson", "lines.read_lines", (".ndjson", ".jsonl")),
         Format("parquet", "arrow_files.read_arrow", (".parquet",), b"PAR1", is_table=True),
         Format(
@@ -67,6 +71,9 @@ FORMATS: Final = {
             "signatures", "signatures.read_signatures", (".sig",), b"", _SIGNATURES,
             choices=("ksize", "moltype"),
         ),
+        Format(
+            "biom", "biom.read_biom", (".biom",), b"\x89HDF\r\n\x1a\n", _BIOM
+        ),
         Format("mgf", "peaks.read_mgf", (".mgf",), b"", _MGF, choices=("bin",)),
         Format("msp", "peaks.read_msp", (".msp",), choices=("bin",)),
         Format(
@@ -80,6 +87,7 @@ FORMATS: Final = {
     )
 }  # fmt: skip
 CHOICES: Final = {
+    "transpose": "--transpose",
     "zero_based": "--zero-based and --one-based",
     "fingerprint": "--fingerprint",
     "ksize": "--ksize",
@@ -90,8 +98,7 @@ CHOICES: Final = {
 """Choices that only some formats have, and the options that make them."""
 WORKBOOK: Final = "workbook"
 WORDS: Final = (
-    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, SMILES, signatures of sourmash, MGF "
-    "or MSP"
+    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, BIOM, SMILES, sourmash, MGF or MSP"
 )
 
 STDIN: Final = "-"
@@ -211,7 +218,7 @@ class InputFile:
             raise BadFile(f"{self.name}: expected Feather version 2 (Arrow), got version 1")
         if self.head.startswith(_OLE):
             return WORKBOOK
-        if named is not None and FORMATS[named].magic:
+        if named is not None and FORMATS[named].magic and FORMATS[named].pattern is None:
             raise BadFile(
                 f"{self.name}: expected {named}, as its name says, "
                 f"got {self.head[:8]!r} at its start"

@@ -46,6 +46,7 @@ class Choices:
     number of the first row where there are no ids; None: the collection numbers the rows.
     ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
     in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
+    ``transpose``: rows of a table are features, and its columns items.
     ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
     ``ksize`` and ``moltype`` choose sketches of signatures. ``bin`` is the width of bins for peaks.
     ``sheet`` is the one of a workbook that is read.
@@ -61,6 +62,7 @@ class Choices:
     lenient: bool = False
     missing: Literal["error", "drop", "zero", "mean"] = "error"
     zero_based: bool | None = None
+    transpose: bool | None = None
     fingerprint: str | None = None
     ksize: int | None = None
     moltype: str | None = None

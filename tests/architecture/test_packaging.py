@@ -169,7 +169,7 @@ def test_the_build_context_is_what_the_image_copies() -> None:
 
 def test_extras_and_the_console_script_exist() -> None:
     assert set(PROJECT["optional-dependencies"]) == {
-        "test", "bench", "cluster", "learn", "docs", "rdkit", "xlsx",
+        "test", "bench", "cluster", "learn", "docs", "rdkit", "biom", "xlsx",
     }  # fmt: skip
     assert PROJECT["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 

@@ -1,0 +1,164 @@
+"""Tables whose rows are features and whose columns are samples: columns become items."""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final, NamedTuple
+
+from gcws_search.formats.files import UTF8, BadFile, InputFile
+from gcws_search.formats.items import Items
+from gcws_search.formats.records import Entry, read_records
+from gcws_search.formats.sources import Source
+
+_BLANK: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+_HEAD_ROWS: Final = 20
+_SAID: Final = 4
+
+
+class _Header(NamedTuple):
+    """Names of the columns, places of those that are samples, and the number of the first row."""
+
+    names: list[str]
+    samples: list[int]
+    line: int
+
+
+class _Sample(NamedTuple):
+    """A column: its name, and which features it has how much of."""
+
+    name: str
+    features: list[str]
+    amounts: list[float]
+
+
+def read_transposed(source: Source) -> None:
+    """Read a table of features by samples. It is read whole: all but zeros is kept in memory.
+
+    Lines above the names of columns that begin with # are comments; so may the line of names.
+    """
+    file, choices = source.file, source.choices
+    if not isinstance(file, InputFile):
+        raise BadFile(f"{file.name}: expected a file for --transpose, got a folder")
+    if choices.missing not in ("error", "zero"):
+        raise BadFile(
+            f"{file.name}: expected --missing error or zero for --transpose, got {choices.missing}"
+        )
+    header = _header(file, choices.vector)
+    names = [header.names[place] for place in header.samples]
+    others = [name for name in header.names[1:] if name not in names]
+    has_ids = choices.id != ""
+
+    def parse(sample: _Sample) -> Entry:
+        return Entry(sample.features, sample.amounts, sample.name if has_ids else None)
+
+    def read() -> Iterator[Items]:
+        samples = _samples(source, file, header)
+        records = ((f"column {sample.name!r}", sample) for sample in samples)
+        return read_records(
+            source, records, parse, has_ids=has_ids, by_name=True, show=lambda sample: sample.name
+        )
+
+    source.rows = len(names)
+    source.read = read
+    source.describe(
+        file.words(f"{file.format.upper()}, features by samples"),
+        f"names of {len(names)} columns" if has_ids else None,
+        f"sparse, by name: cells below each other, by {header.names[0] or 'the first column'!r}",
+        "none",
+    )
+    if others:
+        more = ", …" * (len(others) > _SAID)
+        told = ", ".join(map(repr, others[:_SAID]))
+        source.guess.append(("left out", f"{told}{more}; --vector names columns"))
+
+
+def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
+    return csv.reader(lines, delimiter="\t" if file.format == "tsv" else ",")
+
+
+def _header(file: InputFile, chosen: tuple[str, ...] | None) -> _Header:
+    """Return what the columns are, by the first lines; ``chosen`` are patterns of samples."""
+    lines = file.head.decode(errors="replace").splitlines()
+    first = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    if first and len(next(_rows(file, iter(lines[first - 1 : first])), [])) > 1:
+        first -= 1
+    rows = [*islice(_rows(file, iter(lines[first:])), 1 + _HEAD_ROWS)]
+    if len(rows) < 2:  # noqa: PLR2004  # names, and a row
+        raise BadFile(f"{file.name}: expected rows of features below the names, got none")
+    names = [name.strip() for name in rows[0]]
+    names[0] = names[0].lstrip("# ")
+    whole = [row for row in rows[1:] if len(row) == len(names)]
+    samples = [
+        place
+        for place in range(1, len(names))
+        if (
+            any(_amount(row[place]) is not None for row in whole)
+            if chosen is None
+            else any(fnmatchcase(names[place], pattern) for pattern in chosen)
+        )
+    ]
+    if not samples:
+        raise BadFile(f"{file.name}: expected columns of numbers, a sample each, got none")
+    if len({*names}) < len(names):
+        twice = max(names, key=names.count)
+        raise BadFile(f"{file.name}: expected columns of different names, got {twice!r} twice")
+    return _Header(names, samples, first + 2)
+
+
+def _amount(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[_Sample]:
+    """Yield the columns that are samples; each row of the file is a feature."""
+    features: list[str] = []
+    seen: set[str] = set()
+    places = [array("q") for _ in header.samples]
+    amounts = [array("d") for _ in header.samples]
+    with file.open() as stream:
+        lines = (_decoded(source, line) for line in islice(stream, header.line - 1, None))
+        for number, row in enumerate(_rows(file, lines), header.line):
+            if not row:
+                continue
+            where = f"{file.name}: line {number}"
+            if len(row) != len(header.names):
+                raise BadFile(f"{where}: expected {len(header.names)} columns, got {len(row)}")
+            if row[0] in seen:
+                raise BadFile(f"{where}: expected a feature of another name, got {row[0]!r} again")
+            seen.add(row[0])
+            for column, place in enumerate(header.samples):
+                cell = row[place]
+                value = _amount(cell)
+                if value is None:
+                    if cell.strip() not in _BLANK or source.choices.missing == "error":
+                        name = header.names[place]
+                        advice = "; --missing zero" if cell.strip() in _BLANK else ""
+                        raise BadFile(
+                            f"{where}: column {name!r}: expected a number, got {cell!r}{advice}"
+                        )
+                elif value:
+                    places[column].append(len(features))
+                    amounts[column].append(value)
+            features.append(row[0])
+    for column, place in enumerate(header.samples):
+        names = [features[at] for at in places[column]]
+        yield _Sample(header.names[place], names, amounts[column].tolist())
+
+
+def _decoded(source: Source, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            f"{source.file.name}: expected text in {source.file.encoding or UTF8}, "
+            f"got {error.object[:20]!r}; --encoding names another"
+        ) from None

@@ -1,0 +1,166 @@
+"""BIOM: samples are items, their metadata payloads; observations are names of coordinates.
+
+Version 2 is HDF5, which is read some samples at a time. Version 1 is JSON, which is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from gcws_search.formats.files import BadFile, InputFile, not_readable
+from gcws_search.formats.records import Entry, describe_payload, read_records
+from gcws_search.formats.sources import Source
+
+_SAMPLES: Final = 1024
+"""Samples that are read at a time."""
+
+
+class _Sample(NamedTuple):
+    """A sample: places of observations, their numbers, and metadata."""
+
+    id: str
+    places: list[int]
+    values: list[float]
+    metadata: dict[str, Any]
+
+
+class _Table(NamedTuple):
+    """A table: names of observations, the number of samples, their fields, and what yields them."""
+
+    version: str
+    observations: list[str]
+    size: int
+    fields: list[str]
+    samples: Callable[[], Iterator[_Sample]]
+
+
+def read_biom(source: Source) -> None:
+    """Read BIOM. Raises BadFile where it is version 2, and h5py is not installed."""
+    file = source.file
+    assert isinstance(file, InputFile)
+    table = _read_json(file) if file.head.lstrip()[:1] == b"{" else _read_hdf5(file)
+    if len({*table.observations}) < len(table.observations):
+        raise BadFile(f"{file.name}: expected observations of different names, got one twice")
+    if not table.size:
+        raise BadFile(f"{file.name}: expected samples, got none")
+    has_ids = source.choices.id != ""
+
+    def parse(sample: _Sample) -> Entry:
+        names = [table.observations[place] for place in sample.places]
+        return Entry(names, sample.values, sample.id if has_ids else None, sample.metadata or None)
+
+    def records() -> Iterator[tuple[str, _Sample]]:
+        return ((f"sample {sample.id!r}", sample) for sample in table.samples())
+
+    source.rows = table.size
+    source.read = lambda: read_records(
+        source, records(), parse, has_ids=has_ids, by_name=True, show=lambda sample: sample.id
+    )
+    source.describe(
+        f"BIOM {table.version}, {table.size} samples",
+        "sample" if has_ids else None,
+        f"sparse, by name: {len(table.observations)} observations",
+        describe_payload(source, table.fields),
+    )
+
+
+def _read_json(file: InputFile) -> _Table:
+    try:
+        with file.open() as stream:
+            found = orjson.loads(stream.read())
+        observations = [str(row["id"]) for row in found["rows"]]
+        columns = found["columns"]
+        if found["matrix_type"] == "dense":
+            matrix = np.array(found["data"], np.float64).reshape(len(observations), len(columns))
+            rows, samples = matrix.nonzero()
+            values = matrix[rows, samples]
+        else:
+            data = np.array(found["data"], np.float64).reshape(-1, 3)
+            rows, samples, values = data[:, 0].astype(int), data[:, 1].astype(int), data[:, 2]
+        order = np.argsort(samples, kind="stable")
+        indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
+        _require_places(rows, len(observations))
+        _require_places(samples, len(columns))
+    except (ValueError, KeyError, TypeError) as error:
+        raise not_readable(file.name, "a table of BIOM", error) from None
+
+    def yield_samples() -> Iterator[_Sample]:
+        for number, column in enumerate(columns):
+            part = order[indptr[number] : indptr[number + 1]]
+            metadata = column.get("metadata") or {}
+            kept = {name: value for name, value in metadata.items() if value is not None}
+            yield _Sample(str(column["id"]), rows[part].tolist(), values[part].tolist(), kept)
+
+    fields = dict.fromkeys(name for column in columns for name in column.get("metadata") or {})
+    return _Table("1", observations, len(columns), [*fields], yield_samples)
+
+
+def _require_places(places: Any, count: int) -> None:
+    if len(places) and not 0 <= places.min() <= places.max() < count:
+        raise ValueError(f"expected places below {count}, got {places.max()}")
+
+
+def _read_hdf5(file: InputFile) -> _Table:
+    try:
+        import h5py  # noqa: PLC0415  # of the extra `biom`
+    except ImportError:
+        raise BadFile(
+            f"{file.name}: expected h5py, which reads BIOM 2; install gcws-search[biom]"
+        ) from None
+    place = file.random_access()
+    try:
+        with h5py.File(place, "r") as opened:
+            observations = _texts(opened["observation/ids"][:])
+            count = len(opened["sample/ids"])
+            fields = [*opened.get("sample/metadata", ())]
+    except (OSError, KeyError) as error:
+        raise not_readable(file.name, "a table of BIOM", error) from None
+    return _Table("2", observations, count, fields, partial(_samples, file, len(observations)))
+
+
+def _samples(file: InputFile, observations: int) -> Iterator[_Sample]:
+    import h5py  # noqa: PLC0415
+
+    try:
+        with h5py.File(file.random_access(), "r") as opened:
+            matrix, fields = opened["sample/matrix"], opened.get("sample/metadata", {})
+            count = len(opened["sample/ids"])
+            for first in range(0, count, _SAMPLES):
+                rows = slice(first, min(first + _SAMPLES, count))
+                indptr = matrix["indptr"][first : rows.stop + 1].astype(np.int64)
+                places = matrix["indices"][indptr[0] : indptr[-1]]
+                _require_places(places, observations)
+                values = matrix["data"][indptr[0] : indptr[-1]]
+                metadata = {name: _values(fields[name][rows]) for name in fields}
+                for row, id_ in enumerate(_texts(opened["sample/ids"][rows])):
+                    part = slice(*(indptr[row : row + 2] - indptr[0]))
+                    kept = {
+                        name: column[row]
+                        for name, column in metadata.items()
+                        if column[row] not in (None, "")
+                    }
+                    yield _Sample(id_, places[part].tolist(), values[part].tolist(), kept)
+    except (OSError, KeyError, ValueError) as error:
+        raise not_readable(file.name, "a table of BIOM", error) from None
+
+
+def _texts(column: Any) -> list[str]:
+    return [each.decode() if isinstance(each, bytes) else str(each) for each in column]
+
+
+def _values(column: Any) -> list[Any]:
+    """Return a column of metadata as values of JSON; a list has no blanks at its end."""
+    found: list[Any] = []
+    for value in column.tolist():
+        if isinstance(value, list):
+            found.append([text for text in _texts(value) if text])
+        elif isinstance(value, bytes):
+            found.append(value.decode())
+        else:
+            found.append(None if value != value else value)  # noqa: PLR0124  # NaN
+    return found
