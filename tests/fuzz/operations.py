@@ -38,6 +38,7 @@ def try_operation(
     client: Client, method: str, path: str, mode: GenerationMode, *, examples: int, number: int
 ) -> int:
     """Send requests of one operation, half of them about what is there; return how many."""
+    client.delete(f"/v1/collections/{KNOWN['name']}")  # its weights may have changed
     fill(client)
     operation = schemathesis.openapi.from_dict(json.loads(FILE.read_text()))[path][method.upper()]
     has_body = "requestBody" in PAGE["paths"][path][method]
