@@ -48,7 +48,7 @@ notes.close()
 # | --- | --- | --- |
 # | `tokens` | `"words"` | `"words"`: runs of letters, digits and underscores, of any script. `"characters"`: code points; runs of white space become one space |
 # | `ngrams` | `[1, 1]` | Least and greatest number of tokens in a row that make a coordinate, at most 16. `[1, 3]`: words, pairs and triples |
-# | `weights` | `"set"` | `"set"`: each n-gram weighs 1. `"counts"`: as often as the text has it |
+# | `weights` | `"set"` | `"set"`: each n-gram weighs 1. `"counts"`: as often as the text has it. `"idf"`: [tf-idf](#weights-of-words) |
 # | `lowercase` | `true` | Whether texts are lowercased first |
 # | `stop_words` | `[]` | Words that are left out before n-grams are made |
 #
@@ -64,27 +64,28 @@ notes.close()
 #
 # ## Weights of words
 #
-# tf-idf lets rare words count more. A vectorizer of scikit-learn makes a sparse matrix, which is added as it is:
+# tf-idf lets rare words count more. With `"weights": "idf"` an n-gram weighs as often as the text has it, times ln((1 + n) / (1 + df)) + 1: of n items df have it. `fit` learns that from the items there are, and again when it is called again ([weights](../api.md#weights-of-coordinates)). `gcws-search load` does so at the end of its first load.
 
 # %%
-from sklearn.feature_extraction.text import TfidfVectorizer
 texts |= {"sort": "return a list with its elements in ascending order"}
-words = TfidfVectorizer(stop_words="english")
-weights = words.fit_transform(texts.values())
-notes = gcws_search.Collection.open(":memory:", dim=weights.shape[1])
-notes.add(weights, ids=[*texts], payloads={"text": [*texts.values()]})
+notes = gcws_search.Collection.open(":memory:", text={"weights": "idf", "stop_words": ["a", "the"]})
+notes.add(texts=texts.values(), ids=[*texts])
 
 # %%
-[hit.id for hit in notes.query(words.transform(["place a copy of the file"]), limit=2)]
+notes.fit()["coordinates"]
+
+# %%
+notes.query(text="place a copy of the file", limit=2)
 
 # %%
 why = notes.explain("copy", "move")
-sorted(words.get_feature_names_out()[each.coordinate] for each in why.coordinates[:2])
+[(each.name, round(each.min, 2)) for each in why.coordinates[:3]]
 
 # %%
 notes.close()
 
 # %% [markdown]
-# - The vectorizer's vocabulary is fixed when it is fitted. New words of a query are left out.
-# - tf-idf rows need no normalization here: a long text has more total weight, so it scores lower against a short one. `transform={"normalize": "l2"}` makes length matter less ([how to choose](../transforms.md)).
+# - Weights and scores are those of scikit-learn's `TfidfTransformer(norm=None)`.
+# - Rows need no normalization here: a long text has more total weight, so it scores lower against a short one. `transform={"normalize": "l2"}` makes length matter less ([how to choose](../transforms.md)).
+# - Other weights of words come from a vectorizer of scikit-learn, whose sparse matrix is [added as it is](../arrays.md).
 # - For near-copies of texts, compare sets of word sequences instead ([duplicates](../duplicates.md)).

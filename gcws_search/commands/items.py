@@ -50,8 +50,8 @@ def create(
         typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
     ] = None,
     weights: Annotated[
-        Literal["set", "counts"] | None,
-        typer.Option(help="Weight of an n-gram: 1, or how often the text has it."),
+        Literal["set", "counts", "idf"] | None,
+        typer.Option(help="Weight of an n-gram: 1, how often the text has it, or tf-idf."),
     ] = None,
     stop_words: Annotated[
         str | None, typer.Option(metavar="WORDS", help="Words that are left out: 'a,the'.")

@@ -244,21 +244,12 @@ def load(
         is_new = collection is None
         export = first.export or {}
         if collection is None:
-            size = None if dim == OPEN else first.dim
-            texts = (export.get("text") or {}) if first.is_text else None
-            tokens = None if texts is None else texts.get("tokens", "words")
-            words = space_words(size, tokens)
-            typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
-            if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-                typer.confirm("Create it?", default=True, abort=True, err=True)
-            collection = found.collection(
-                into,
-                size,
-                transform=export.get("transform", {}) | transform_of(normalize, power, scale),
-                backend=export.get("backend"),
-                storage=storage or export.get("storage", "memory"),
-                text=texts,
-            )
+            options = {
+                "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
+                "backend": export.get("backend"),
+                "storage": storage or export.get("storage", "memory"),
+            }
+            collection = _create(found, into, first, dim, options, yes=yes)
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
         for name, number in (("min_score", min_score), ("recall", recall)):
             params |= {} if number is None else {name: str(number)}
@@ -324,6 +315,25 @@ def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
     finally:
         if took_names:
             run(place.drop_unused_names())
+
+
+def _create(
+    found: Server,
+    into: str,
+    source: Source,
+    dim: str | None,
+    options: Mapping[str, Any],
+    *,
+    yes: bool,
+) -> Collection:
+    """Create the collection that a file is for; on a terminal, ask first."""
+    size = None if dim == OPEN else source.dim
+    text = ((source.export or {}).get("text") or {}) if source.is_text else None
+    words = space_words(size, None if text is None else text.get("tokens", "words"))
+    typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm("Create it?", default=True, abort=True, err=True)
+    return found.collection(into, size, text=text, **options)
 
 
 @contextmanager

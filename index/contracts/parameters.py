@@ -6,7 +6,7 @@ Bounds stand in the types, and words in the docstrings: the API page shows both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_type_hints
@@ -25,7 +25,7 @@ Encoding = Literal["full", "zero_bit", "b_bit"]
 FourierKind = Literal["rff", "nrff", "folded_rff"]
 NystroemKind = Literal["gmm_nystroem", "rbf_nystroem"]
 TokenKind = Literal["words", "characters"]
-TokenWeights = Literal["set", "counts"]
+TokenWeights = Literal["set", "counts", "idf"]
 BackendKind = Literal["gcws", "exact", FourierKind, "random_binning", NystroemKind]
 Distribution = Literal[
     "gamma",
@@ -440,8 +440,9 @@ class TextParams:
         points; runs of white space become one space.
     ngrams : tuple of int
         Least and greatest number of tokens in a row that make a coordinate, 1 to 16.
-    weights : {"set", "counts"}
-        Weight of an n-gram: 1, or how often the text has it.
+    weights : {"set", "counts", "idf"}
+        Weight of an n-gram: 1; how often the text has it; or the latter times the weight that
+        ``transform.weights`` "idf" learns, which the collection then has.
     lowercase : bool
         Whether texts are lowercased first.
     stop_words : tuple of str
@@ -521,6 +522,11 @@ class CollectionConfig:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
         if self.text is not None and self.dim is not None:
             raise _invalid("dim", "null for a collection of texts", self.dim)
+        if self.text is not None and self.text.weights == "idf":
+            weights = self.transform.weights
+            if weights not in (None, "idf"):
+                raise _invalid("weights", "'idf', by which texts are weighed", weights)
+            object.__setattr__(self, "transform", replace(self.transform, weights="idf"))
         if not (self.dim is None or 1 <= self.dim <= MAX_DIM):
             raise _invalid("dim", f"null or 1 to {MAX_DIM}", self.dim)
         require_fields(self)

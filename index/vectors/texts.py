@@ -119,7 +119,7 @@ def _rows(texts: Sequence[str], params: TextParams) -> RawBatch:
     for row in np.flatnonzero(counts == 0)[:1].tolist():
         raise InvalidVector(expected=_least(params), got=f"{texts[row]!r:.60}", loc=(row,))
     values = np.ones(len(keys), np.float32)
-    if params.weights == "counts":
+    if params.weights != "set":
         values = np.diff(np.append(firsts, len(is_first))).astype(np.float32)
     indices = (keys & ((1 << _BITS) - 1)).astype(np.int32)
     indptr = np.append(0, np.cumsum(counts)).astype(np.int64)

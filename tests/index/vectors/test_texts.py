@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
-from gcws_search.index import CollectionConfig, InvalidVector, TextParams, VectorSpace
+import gcws_search
+from gcws_search.index import CollectionConfig, InvalidVector, TextParams, Transform, VectorSpace
 from gcws_search.index.vectors.texts import rows_of_texts, tokens_by_coordinate
 
 CORPUS = [
@@ -86,6 +87,30 @@ def test_coordinates_are_named_by_the_tokens_that_scikit_learn_counts(
         found = Counter(dict(zip(tokens, rows.values[entries].tolist(), strict=True)))
         present = np.flatnonzero(matrix[row])
         assert found == dict(zip(words[present], matrix[row, present], strict=True))
+
+
+def test_idf_is_that_of_scikit_learn() -> None:
+    texts = [" ".join(CORPUS[number % 5 :][:3]) + f" n{number % 7}" for number in range(60)]
+    items = gcws_search.Collection.open(":memory:", text={"weights": "idf", "ngrams": [1, 2]})
+    assert items.config.transform.weights == "idf"
+    items.add(texts=texts)
+    items.fit()
+    params = TextParams(weights="counts", ngrams=(1, 2))
+    rows = (
+        TfidfTransformer(norm=None)
+        .fit_transform(CountVectorizer(**arguments(params)).fit_transform(texts))
+        .toarray()
+    )
+    hits = items.query(text=texts[3], limit=60, recall=1)
+    least, most = np.minimum(rows, rows[3]).sum(axis=1), np.maximum(rows, rows[3]).sum(axis=1)
+    expected = dict(zip(map(str, range(60)), least / most, strict=True))
+    assert dict(zip(hits.ids, hits.scores, strict=True)) == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(gcws_search.InvalidParameter, match="idf"):
+        items.fit("max")
+    with pytest.raises(gcws_search.InvalidParameter, match="idf"):
+        CollectionConfig(
+            dim=None, text=TextParams(weights="idf"), transform=Transform(weights="max")
+        )
 
 
 def test_many_texts_have_the_rows_that_each_has_alone(rng: np.random.Generator) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from math import log
 
 import pytest
 
@@ -261,6 +262,21 @@ def test_bad_configurations_are_refused(client: Client) -> None:
     for body, place in wrong:
         assert_problem(client.put(URL, json=body), 422, "invalid_parameter", place)
     assert client.get(URL).status_code == 404
+
+
+@pytest.mark.one_process
+def test_idf_weighs_words_by_the_items_that_have_them(client: Client) -> None:
+    assert client.put(URL, json={"text": {"weights": "idf"}}).status_code == 201
+    items = [{"id": key, "text": text} for key, text in TEXTS.items()]
+    assert client.put(ITEMS, json={"items": items}).status_code == 200
+    assert client.post(f"{URL}/transform/fit", json={}).status_code == 200
+    bodies = {"a": {"text": "tables numbers numbers"}, "b": {"id": "a"}}
+    shares = client.post(f"{URL}/explain", json=bodies).json()["coordinates"]
+    weights = {"tables": log(5 / 3) + 1, "numbers": 2 * (log(5 / 3) + 1)}
+    found = {each["name"]: each["a"] for each in shares if each["a"]}
+    assert found == pytest.approx(weights, rel=1e-6)
+    other = {"weights": "max"}
+    assert_problem(client.post(f"{URL}/transform/fit", json=other), 422, "invalid_parameter")
 
 
 @pytest.mark.one_process
