@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -220,8 +219,6 @@ def load(
         sheet=sheet,
         bin=bin_,
     )
-    if bin_ is not None and not 0 < bin_ < math.inf:
-        usage(f"--bin: expected a width above 0, got {bin_}")
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
     if encoding is not None and not is_encoding(encoding):

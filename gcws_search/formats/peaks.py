@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -56,6 +57,8 @@ def _read(
     file, choices = source.file, source.choices
     assert isinstance(file, InputFile)
     width = _BIN if choices.bin is None else choices.bin
+    if not 0 < width < math.inf:
+        raise BadFile(f"{file.name}: expected a width above 0 for --bin, got {width}")
     shown = _first_fields(file, records, spectrum)
     if not shown:
         raise BadFile(f"{file.name}: expected spectra of {format_}, got none")

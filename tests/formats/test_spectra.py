@@ -106,6 +106,9 @@ def test_mgf_has_titles_as_ids_and_fields_as_payload(tmp_path: Path) -> None:
     assert shown["ids"] == "title"
     assert "bins of 0.5" in dict(source(path, bin=0.5).guess)["vector"]
     assert [id_ for id_, _, _ in items(path, id="", bin=0.5)] == [None, None]
+    for width in (0, -1, math.inf, math.nan):
+        with pytest.raises(BadFile, match="expected a width above 0 for --bin"):
+            items(path, bin=width)
     chosen = items(path, id="TITLE", payload=("c*",))
     assert [(id_, each["charge"], len(each)) for id_, _, each in chosen] == [
         ("first, a=b", 2, 2), ("second", -3, 2),
