@@ -21,6 +21,7 @@ Of files:
 - `biom`: tables of samples and observations
 - `abundances`: tables whose columns are items
 - `smiles`: lines of a molecule or a reaction
+- `fingerprints`: FPS and FPC of chemfp
 - `signatures`: signatures of sourmash
 - `peaks`: spectra of MGF and MSP
 """

@@ -76,6 +76,8 @@ FORMATS: Final = {
         ),
         Format("mgf", "peaks.read_mgf", (".mgf",), b"", _MGF, choices=("bin",)),
         Format("msp", "peaks.read_msp", (".msp",), choices=("bin",)),
+        Format("fps", "fingerprints.read_fps", (".fps",), b"", re.compile(rb"#FPS1\s")),
+        Format("fpc", "fingerprints.read_fpc", (".fpc",), b"", re.compile(rb"#FPC1\s")),
         Format(
             "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
             choices=("fingerprint",),
@@ -98,7 +100,8 @@ CHOICES: Final = {
 """Choices that only some formats have, and the options that make them."""
 WORKBOOK: Final = "workbook"
 WORDS: Final = (
-    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, BIOM, SMILES, sourmash, MGF or MSP"
+    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, BIOM, SMILES, FPS, FPC, "
+    "sourmash, MGF or MSP"
 )
 
 STDIN: Final = "-"
