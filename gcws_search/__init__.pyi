@@ -94,6 +94,7 @@ from .index import (
     Transform as Transform,
     Vacuumed as Vacuumed,
     VectorSpace as VectorSpace,
+    VersionConflict as VersionConflict,
     WriteResult as WriteResult,
     backend_params as backend_params,
     check_directory as check_directory,

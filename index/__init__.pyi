@@ -48,6 +48,7 @@ from .collection.writer import (
     Run as Run,
     WriteResult as WriteResult,
     last_places as last_places,
+    require_distinct as require_distinct,
 )
 from .contracts.analysis import (
     MAX_SHARES as MAX_SHARES,
@@ -106,6 +107,7 @@ from .contracts.errors import (
     SnapshotNotFound as SnapshotNotFound,
     StorageFailed as StorageFailed,
     StoreError as StoreError,
+    VersionConflict as VersionConflict,
     too_many_pairs as too_many_pairs,
 )
 from .contracts.hits import METHODS as METHODS, Explanation as Explanation

@@ -379,6 +379,10 @@ class PayloadChanges:
         place = bisect_left(numbers, count)
         return numbers[place - 1] if place else -1
 
+    def count_of(self, row: int, count: int) -> int:
+        """Return how many of the first ``count`` changes are a row's."""
+        return bisect_left(self._numbers_of.get(row, ()), count)
+
     def over(self, mask: UInt8s, where: Filter, count: int) -> UInt8s:
         """Return a copy of a filter's mask with what it says of the first ``count`` changes."""
         self._columns = columns = self._columns or Columns(self.payloads)

@@ -140,10 +140,16 @@ class CollectionProtocol(Protocol):
     ) -> None:
         """Put items without a thread that waits for them; called on the event loop."""
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
         """Delete items, and return how many there were."""
 
-    def change_payloads(self, change: ix.PayloadChange, where: ix.Filter | Sequence[str]) -> int:
+    def change_payloads(
+        self,
+        change: ix.PayloadChange,
+        where: ix.Filter | Sequence[str],
+        *,
+        if_version: int | None = None,
+    ) -> int:
         """Change the payloads of items, all or none, and return how many there were."""
 
     def delete_where(self, where: ix.Filter) -> int:

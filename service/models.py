@@ -330,6 +330,10 @@ class ItemBody(Body):
         description="Any JSON object; returned with hits, and what filters look at. Beside a "
         "`text` it has no key `text`.",
     )
+    version: int | None = Field(
+        default=None,
+        description="As an item shows it, and not looked at: `if_version` asks for it.",
+    )
 
     def point(self) -> VectorBody | ix.Text:
         """Return the vector, or the text; InvalidVector unless it has one of both."""
@@ -342,6 +346,17 @@ class ItemBody(Body):
     def stored_payload(self) -> bytes | None:
         """Return the payload, with the text where there is one."""
         return self.payload if self.text is None else ix.with_text(self.payload, self.text)
+
+
+class PutItemBody(ItemBody):
+    """One item, and what it takes the place of."""
+
+    if_version: int | None = Field(
+        default=None,
+        ge=0,
+        description="Store it only if the item of this id has this version, 0: only if there is "
+        "none; else 409 `version_conflict`, and nothing of the body is stored.",
+    )
 
 
 def require_short_vector(vector: VectorBody | ix.Text, limits: Settings, *loc: str | int) -> None:

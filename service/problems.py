@@ -52,6 +52,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     ix.PrimaryBackend: Kind(409, "primary_backend"),
     ix.SnapshotExists: Kind(409, "snapshot_exists"),
     ix.ItemExists: Kind(409, "item_exists"),
+    ix.VersionConflict: Kind(409, "version_conflict"),
     ix.CollectionLoading: Kind(503, "loading", 1),
     ix.StoreError: Kind(500, "store_error"),
     ix.DirectoryLocked: Kind(503, "directory_locked", 5),
@@ -351,6 +352,8 @@ def document(error: Exception, **more: object) -> dict[str, Any]:
         case ix.InvalidInput():
             message = f"expected {error.expected}, got {error.got}"
             detail, entries = message_at(error.loc, message), [(error.loc, message)]
+        case ix.VersionConflict():
+            more = {"expected": error.expected, "got": error.got, **more}
     if kind is _UNEXPECTED:
         detail = "something went wrong on the server; its log says what"
     return {

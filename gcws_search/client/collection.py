@@ -40,7 +40,14 @@ from gcws_search.client.remote import (
     segment,
 )
 from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
-from gcws_search.formats.items import Items, items_of, items_of_texts, require_ids, texts_of
+from gcws_search.formats.items import (
+    Items,
+    items_of,
+    items_of_texts,
+    require_ids,
+    texts_of,
+    with_versions,
+)
 from gcws_search.formats.payloads import filter_of, new_payload
 from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
@@ -259,6 +266,7 @@ class Collection:
         keep_payloads: bool = False,
         min_score: float | None = None,
         recall: float | None = None,
+        if_version: int | Iterable[int | None] | None = None,
         progress: Progress | None = None,
     ) -> Added:
         """Store items, a batch at a time; what was stored before an error stays.
@@ -289,6 +297,10 @@ class Collection:
         min_score, recall : float, optional
             With "unless_similar": the least score that keeps an item out, and the expected share
             of such items found among those stored before, 0.9 unless given; 1 finds all.
+        if_version : int, sequence of int or None, or None
+            The version that each item must have in the collection, 0 where there must be none: one
+            for all, or one an item, None for any. Then all items are stored, or none; they are one
+            request, which takes "upsert" or "insert", and none of the options of a load.
         progress : callable or None
             Called with the number of rows handed over since the last call.
 
@@ -297,6 +309,8 @@ class Collection:
         InvalidVector, InvalidId, InvalidPayload
         ItemExists
             The mode is "insert".
+        VersionConflict
+            An item has not the version ``if_version``.
         """
 
         def read() -> Items:
@@ -309,7 +323,7 @@ class Collection:
                 items = items_of_texts(texts, ids, payloads, id_start)
             if keep_payloads and len(items):
                 require_ids(items)
-            return items
+            return items if if_version is None else with_versions(items, if_version)
 
         params: dict[str, str] = {"mode": mode, "on_error": on_error}
         if keep_payloads:
@@ -317,6 +331,11 @@ class Collection:
         more = present(min_score=min_score, recall=recall)
         params |= {word: str(value) for word, value in more.items()}
         index_mode = put_mode(mode, min_score, recall)
+        if if_version is not None:
+            _require_plain(mode, on_error, keep_payloads, progress)
+            return self._do(
+                lambda local: local.put(read(), index_mode), lambda remote: remote.put(read, mode)
+            )
         return self._do(
             lambda local: local.add(
                 read(), index_mode, on_error, progress, keep_payloads=keep_payloads
@@ -455,15 +474,31 @@ class Collection:
         ids: str | int | Iterable[str] | None = None,
         *,
         where: Mapping[str, Any] | None = None,
+        if_version: int | None = None,
     ) -> int:
-        """Delete items by their ids, or all that pass a filter; return how many there were."""
+        """Delete items by their ids, or all that pass a filter; return how many there were.
+
+        Parameters
+        ----------
+        if_version : int or None
+            Delete the one item of ``ids`` only if it has this version.
+
+        Raises
+        ------
+        VersionConflict, InvalidFilter, InvalidParameter
+        """
         texts = None if ids is None else texts_of(ids)
+        only = _only(texts, if_version)
         return self._do(
-            lambda local: local.delete(texts, where),
-            lambda remote: remote.post(
-                "items/delete",
-                present(ids=texts, filter=filter_of(where)),
-                lambda found: int(found["deleted"]),
+            lambda local: local.delete(texts, where, if_version),
+            lambda remote: (
+                remote.post(
+                    "items/delete",
+                    present(ids=texts, filter=filter_of(where)),
+                    lambda found: int(found["deleted"]),
+                )
+                if only is None
+                else remote.delete_one(*only)
             ),
         )
 
@@ -474,6 +509,7 @@ class Collection:
         payload: Mapping[str, Any] | None,
         merge: bool = True,
         where: Mapping[str, Any] | None = None,
+        if_version: int | None = None,
     ) -> int:
         """Change payloads of items, by their ids or of all that pass a filter; no vector is sent.
 
@@ -486,19 +522,23 @@ class Collection:
         merge : bool
             Whether its top-level keys replace those of a payload, and other keys stay. A value that
             is None is stored as null.
+        if_version : int or None
+            Change the one item of ``ids`` only if it has this version.
 
         Raises
         ------
-        InvalidPayload, InvalidParameter, InvalidFilter
+        InvalidPayload, InvalidParameter, InvalidFilter, VersionConflict
         """
         texts = None if ids is None else texts_of(ids)
-        new = new_payload(payload)
-        asked = present(ids=texts, filter=filter_of(where)) | {"merge": merge}
+        new, only = new_payload(payload), _only(texts, if_version)
+        asked = {"merge": merge} | present(
+            ids=texts if only is None else None, filter=filter_of(where), if_version=if_version
+        )
         text = None if new is None else orjson.Fragment(new)  # integers of any size
         return self._do(
-            lambda local: local.set_payload(texts, where, new, merge),
+            lambda local: local.set_payload(texts, where, new, merge, if_version),
             lambda remote: remote.post(
-                "items",
+                "items" if only is None else f"items/{segment(only[0])}",
                 asked | {"payload": text},
                 lambda found: int(found["updated"]),
                 method="PATCH",
@@ -827,6 +867,34 @@ class Collection:
     def __exit__(self, *error: object) -> None:
         """Close the collection."""
         self.close()
+
+
+def _only(ids: list[str] | None, if_version: int | None) -> tuple[str, int] | None:
+    """Return the one id whose item must have a version, and that; None where none is given."""
+    if if_version is None:
+        return None
+    if ids is None or len(ids) != 1:
+        got = "no id" if ids is None else f"{len(ids)} ids"
+        raise InvalidParameter(expected="one id", got=got, loc=("if_version",))
+    if type(if_version) is not int or if_version < 1:
+        expected = "a version, at least 1"
+        raise InvalidParameter(expected=expected, got=repr(if_version), loc=("if_version",))
+    return ids[0], if_version
+
+
+def _require_plain(
+    mode: PutMode, on_error: OnError, keep_payloads: bool, progress: Progress | None
+) -> None:
+    """Raise InvalidParameter where items of given versions come with options of a load."""
+    given = mode == "unless_similar", on_error != "stop", keep_payloads, progress is not None
+    words = "mode='unless_similar'", "on_error", "keep_payloads", "progress"
+    for word, is_given in zip(words, given, strict=True):
+        if is_given:
+            raise InvalidParameter(
+                expected=f"no {word} beside it: the items are stored all or none",
+                got="both",
+                loc=("if_version",),
+            )
 
 
 async def call_in_place(function: Callable[[], R]) -> R:

@@ -312,13 +312,20 @@ class EmbeddedCollection:
                 payloads[row] = with_text(payloads[row], text)
             except InvalidInput as error:
                 raise error.at(row) from None
-        return ItemBatch(ids, vectors, payloads)
+        return ItemBatch(ids, vectors, payloads, batch.if_versions or ())
 
-    def delete(self, ids: list[str] | None, where: Mapping[str, Any] | None) -> int:
+    def put(self, items: Items, mode: ix.Mode) -> Added:
+        """Store items, all or none."""
+        result = self.index.put(self._item_batch(items), mode) if len(items) else None
+        return Added(0, 0) if result is None else Added(result.inserted, result.updated)
+
+    def delete(
+        self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
+    ) -> int:
         """Delete items by their ids, or all that pass a filter."""
         chosen = _chosen_items(ids, where)
         if isinstance(chosen, list):
-            return self.index.delete(chosen)
+            return self.index.delete(chosen, if_version=if_version)
         return self.index.delete_where(chosen)
 
     def set_payload(
@@ -327,12 +334,14 @@ class EmbeddedCollection:
         where: Mapping[str, Any] | None,
         payload: bytes | None,
         merge: bool,
+        if_version: int | None,
     ) -> int:
         """Change the payloads of items by their ids, or of all that pass a filter."""
         from gcws_search.index import PayloadChange  # noqa: PLC0415
 
         change = PayloadChange(payload, merge)
-        return self.index.change_payloads(change, _chosen_items(ids, where))
+        chosen = _chosen_items(ids, where)
+        return self.index.change_payloads(change, chosen, if_version=if_version)
 
     # Searching
 
@@ -534,7 +543,8 @@ class EmbeddedCollection:
 
     def item_of(self, stored: ix.StoredItem) -> Item:
         """Return an item of the index as callers get it."""
-        return Item(stored.id, stored.vector, *self._shown(stored.payload))
+        shown = self._shown(stored.payload)
+        return Item(stored.id, stored.vector, *shown, version=stored.version)
 
     def point(self, what: Any) -> str | ix.OneVector:
         """Return an id, a vector or a text as the index explains it."""

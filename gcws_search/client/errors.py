@@ -118,8 +118,8 @@ def _problem_of(status: int, document: Mapping[str, Any], collection: str | None
         "item_id": quoted[0] if quoted else None,
         "row": int(at[1]) if (at := _ROW.search(detail)) else None,
         "reason": detail,
-        "expected": parts[1] if parts else None,
-        "got": parts[2] if parts else None,
+        "expected": document.get("expected", parts[1] if parts else None),
+        "got": document.get("got", parts[2] if parts else None),
     }
     error.__dict__.update(known)
     return error

@@ -225,6 +225,38 @@ class RemoteCollection:
             options = {**options, "queries": [*rows.json()]}
         return await self.post("compare", options, comparison_of)
 
+    async def put(self, read: Callable[[], Items], mode: str) -> Added:
+        """Store items by one request, all or none."""
+        items = await self.server.call(read)
+        if not len(items):
+            return Added(0, 0)
+        texts = items.rows.texts
+        word = "vector" if texts is None else "text"
+        points = items.rows.json() if texts is None else texts
+        columns = items.texts() or (), points, items.if_versions or ()
+        payloads = items.payloads or [None] * len(items)
+        documents = [
+            {
+                "id": item_id,
+                word: point,
+                "if_version": version,
+                "payload": None if payload is None else orjson.Fragment(payload),
+            }
+            for item_id, point, version, payload in zip(*columns, payloads, strict=True)
+        ]
+        body = {"items": documents, "mode": mode}
+
+        def counts(found: Any) -> Added:
+            return Added(found["inserted"], found["updated"])
+
+        return await self.post("items", body, counts, method="PUT")
+
+    async def delete_one(self, item_id: str, if_version: int) -> int:
+        """Delete the item of an id if it has a version; return how many there were."""
+        params = {"if_version": str(if_version)}
+        await self.ask("DELETE", f"items/{segment(item_id)}", params=params)
+        return 1
+
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
     ) -> Added:
@@ -350,10 +382,7 @@ class RemoteCollection:
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:
     """Return the items of an answer of the route ``items``."""
-    return [
-        Item(each["id"], each.get("vector"), each["payload"], each.get("text"))
-        for each in found["items"]
-    ]
+    return [Item(**{"vector": None} | each) for each in found["items"]]
 
 
 def present(**given: Any) -> dict[str, Any]:

@@ -229,17 +229,24 @@ class Item:
         As it was sent, in float32: dense up to ``dim`` 4096, else indices and values.
     text : str or None
         Of a collection of texts.
+    version : int
+        1 once it was inserted, and one more by each write of it. Items of two collections may be
+        equal whatever it is.
     """
 
     id: str
     vector: list[float] | dict[str, list[Any]] | None
     payload: dict[str, Any] | None = None
     text: str | None = None
+    version: int = field(default=1, compare=False)
 
     def __repr__(self) -> str:
         """Return the item in one line; a text where it has one."""
         text = "" if self.text is None else f", text={self.text!r}"
-        return f"Item(id={self.id!r}, vector={self.vector!r}, payload={self.payload!r}{text})"
+        return (
+            f"Item(id={self.id!r}, vector={self.vector!r}, payload={self.payload!r}"
+            f"{text}, version={self.version})"
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

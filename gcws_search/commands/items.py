@@ -10,6 +10,7 @@ import typer
 from gcws_search.commands.options import (
     DIM,
     LOCAL,
+    IfVersion,
     Json,
     Key,
     Name,
@@ -158,6 +159,7 @@ def delete(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many would be deleted.")
     ] = False,
+    if_version: IfVersion = None,
     yes: Yes = False,
     as_json: Json = False,
     url: Url = LOCAL,
@@ -183,7 +185,7 @@ def delete(
                 return
             if number:
                 typer.confirm(f"Delete {number} items from {name!r}?", abort=True, err=True)
-        deleted = collection.delete(**asked)
+        deleted = collection.delete(**asked, if_version=if_version)
     tell(as_json, {"deleted": deleted}, f"{deleted} deleted")
 
 

@@ -30,6 +30,9 @@ Key = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
+IfVersion = Annotated[
+    int | None, typer.Option(min=1, help="Only if the item has this version; takes one id.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
 Fingerprint = Annotated[
     str | None,

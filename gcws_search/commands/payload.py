@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from gcws_search.commands.options import LOCAL, Json, Key, Name, Url, family, server, tell, usage
+from gcws_search.commands.options import (
+    LOCAL,
+    IfVersion,
+    Json,
+    Key,
+    Name,
+    Url,
+    family,
+    server,
+    tell,
+    usage,
+)
 from gcws_search.commands.query import Where, filter_from
 from gcws_search.formats.payloads import read_json
 
@@ -29,6 +40,7 @@ def payload(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace payloads, instead of merging keys into them.")
     ] = False,
+    if_version: IfVersion = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
@@ -44,6 +56,6 @@ def payload(
     with server(url, key) as connected:
         collection = connected.collection(name)
         updated = collection.set_payload(
-            ids or None, payload=new, merge=not replace, where=condition
+            ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
         )
     tell(as_json, {"updated": updated}, f"{updated} items updated")

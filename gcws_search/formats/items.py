@@ -21,9 +21,9 @@ NDJSON: Final = "application/x-ndjson"
 SEGMENT_ROWS: Final = 8192
 _BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
-DOCUMENT: Final = {"id", "vector", "payload"}
-"""What an item of JSON has."""
-TEXT_DOCUMENT: Final = {"id", "text", "payload"}
+DOCUMENT: Final = {"id", "vector", "payload", "version"}
+"""What an item of JSON has; its version is not looked at."""
+TEXT_DOCUMENT: Final = {"id", "text", "payload", "version"}
 """What an item of a collection of texts has."""
 
 Ids = Sequence[str] | range
@@ -35,8 +35,9 @@ class Items:
     """Items of one form: n ids, n vectors, and n JSON texts of payloads.
 
     A range of ids counts rows; its numbers stand for their decimal strings. Without ids the
-    collection gives each item the next number not taken. Items of a file have ``numbers``, their
-    rows there, and ``show``, which returns what stands there for one of these, for people.
+    collection gives each item the next number not taken. ``if_versions`` are versions that items
+    must have in the collection, None for any. Items of a file have ``numbers``, their rows there,
+    and ``show``, which returns what stands there for one of these, for people.
     """
 
     ids: Ids | None
@@ -44,6 +45,7 @@ class Items:
     payloads: Payloads | None = None
     numbers: Sequence[int] | None = None
     show: Callable[[int], Any] | None = None
+    if_versions: Sequence[int | None] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -62,6 +64,7 @@ class Items:
             ids=part_of(self.ids),
             rows=self.rows.part(rows if isinstance(rows, slice) else np.array(rows, np.int64)),
             payloads=part_of(self.payloads),
+            if_versions=part_of(self.if_versions),
             numbers=part_of(self.numbers),
         )
 
@@ -152,6 +155,30 @@ def require_ids(items: Items) -> None:
             got="rows without ids",
             loc=("keep_payloads",),
         )
+
+
+def with_versions(items: Items, if_version: Any) -> Items:
+    """Return items with the versions that they must have: one for all of them, or one each.
+
+    Raises InvalidParameter.
+    """
+    if items.ids is None:
+        raise InvalidParameter(
+            expected="ids, whose versions are compared", got="none", loc=("if_version",)
+        )
+    given = if_version.tolist() if hasattr(if_version, "tolist") else if_version
+    wanted = [*given] if isinstance(given, Iterable) else [given] * len(items)
+    if len(wanted) != len(items):
+        expected = f"a version, or {len(items)} of them"
+        raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("if_version",))
+    for row, each in enumerate(wanted):
+        if each is not None and (type(each) is not int or each < 0):
+            raise InvalidParameter(
+                expected="a version, 0 for no item, or None for any",
+                got=repr(each)[:60],
+                loc=("if_version", row),
+            )
+    return replace(items, if_versions=wanted)
 
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.audit import tallies_of
-from gcws_search.index.collection.items import check_ids
+from gcws_search.index.collection.items import check_ids, check_versions
 from gcws_search.index.collection.recovery import config_of, params_of
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import (
@@ -28,7 +28,13 @@ from gcws_search.index.storage.data_directory import DataDirectory, discard, syn
 from gcws_search.index.storage.graph_parts import unpack
 from gcws_search.index.storage.opened_files import read_note
 from gcws_search.index.storage.salvage import FoundRow, Salvage
-from gcws_search.index.storage.schema import Change, RowBatch, codes_checksum, content_checksum
+from gcws_search.index.storage.schema import (
+    Change,
+    RowBatch,
+    codes_checksum,
+    content_checksum,
+    life_checksum,
+)
 from gcws_search.index.storage.store import MetaName, Store
 from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
@@ -200,8 +206,10 @@ class Examination:
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
         try:
-            content_is_right = content_checksum(row.id, row.vector, row.payload) == row.checksum
+            content = content_checksum(row.id, row.vector, row.payload)
+            content_is_right = life_checksum(content, row.version, None) == row.checksum
             if content_is_right:
+                check_versions([row.version])
                 check_ids([row.id.decode()])
                 content_is_right = row.payload is None or is_payload(row.payload)
         except (TypeError, ValueError, InvalidInput):
@@ -317,6 +325,7 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
             [row.codes for row in rows],
             [row.payload for row in rows],
             [row.sequence for row in rows],
+            [row.version for row in rows],
         )
         copy.write([Change(rows=columns)])
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from operator import is_not
 from typing import Any, Final
 
 import numpy as np
@@ -162,6 +161,7 @@ class Reencoding:
                 vectors,
                 codes,
                 view.sequences[found].tolist(),
+                view.versions_of(chosen),
             )
 
     def _follow_backends(self, view: View) -> None:
@@ -212,12 +212,12 @@ class Reencoding:
                 return
 
     def _take_payloads(self, now: View, mine: View, theirs: Int64s, own: Int64s) -> None:
-        """Take over the payloads of rows, the same items in both views, that are others now."""
-        new = [now.payloads[row] for row in theirs.tolist()]
-        old = [mine.payloads[row] for row in own.tolist()]
-        changed = np.flatnonzero([*map(is_not, new, old)]).tolist()
-        if changed:
-            self.fresh.change_payloads({mine.ids[own[at]]: new[at] for at in changed})
+        """Take over the payloads of rows, the same items in both views, that were changed since."""
+        behind = np.array(now.versions_of(theirs.tolist()), np.int64)
+        behind -= mine.versions_of(own.tolist())
+        for step in range(behind.max(initial=0)):  # each change makes a version
+            rows = [(mine.ids[own[at]], theirs[at]) for at in np.flatnonzero(behind > step)]
+            self.fresh.change_payloads({each: now.payloads[int(row)] for each, row in rows})
 
 
 def _nothing_saved(sequences: Int64s) -> SavedIndex:

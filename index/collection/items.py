@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Final, NamedTuple
+from itertools import chain, repeat
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ MAX_ID_LENGTH: Final = 255
 _MAX_ID_DIGITS: Final = 15
 """Of an id that counts as a number: every program reads numbers up to there exactly."""
 
+T = TypeVar("T")
+
 Total = tuple[str, int, int, int, float]
 """A method of search, how many queries it answered, candidates found, rows scored, and the sum of
 the recall to be expected of each."""
@@ -42,12 +44,16 @@ class ItemBatch:
 
     ids: None: the collection gives the item a number when it is stored.
     payloads: compact JSON text of an object; None without one.
-    Raises InvalidParameter (the three are not of one length).
+    if_versions: the version that each item must have before, 0 for none; None permits any. Empty
+        where all are None.
+    Raises InvalidParameter (the three are not of one length, or an item has ``if_versions`` and no
+        id).
     """
 
     ids: Sequence[str | None]
     vectors: RawBatch
     payloads: list[bytes | None]
+    if_versions: Sequence[int | None] = ()
 
     def __post_init__(self) -> None:
         """Check that the columns match."""
@@ -57,6 +63,10 @@ class ItemBatch:
                 expected="as many ids as vectors and payloads",
                 got="{} ids, {} vectors, {} payloads".format(*lengths),
             )
+        if self.if_versions:
+            for row, (item_id, version) in enumerate(zip(self.ids, self.if_versions, strict=True)):
+                if item_id is None and version is not None:
+                    raise InvalidParameter(expected="an id", got="none", loc=(row, "if_version"))
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -66,7 +76,8 @@ class ItemBatch:
         """Return some of the items, in the order of their places."""
         ids = [self.ids[place] for place in places]
         payloads = [self.payloads[place] for place in places]
-        return ItemBatch(ids, self.vectors[np.array(places, np.int64)], payloads)
+        wanted = [self.if_versions[place] for place in places if self.if_versions]
+        return ItemBatch(ids, self.vectors[np.array(places, np.int64)], payloads, wanted)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
@@ -77,6 +88,7 @@ class ItemBatch:
             [*chain.from_iterable(part.ids for part in parts)],
             concatenate([part.vectors for part in parts]),
             [*chain.from_iterable(part.payloads for part in parts)],
+            [*_filled([(part.if_versions, len(part)) for part in parts], None)],
         )
 
 
@@ -91,6 +103,7 @@ class View:
     sequences: (n,) int64, sequence numbers, rising.
     ids: by row; shared with newer views, so it may be longer than n.
     payloads: by row; shared as ``ids`` is.
+    versions: (n,) int64, those that items had when their rows were put; see `versions_of`.
     changed: number of the changes of payloads that it shows.
     state: the primary backend's index of the n rows.
     attached: comparison backends and their indexes of the n rows, by name.
@@ -103,6 +116,7 @@ class View:
     sequences: Int64s
     ids: list[str]
     payloads: list[bytes | None] | ChangedPayloads
+    versions: Int64s
     changed: int
     columns: Columns
     state: Any
@@ -122,6 +136,15 @@ class View:
     def obsolete(self) -> int:
         """Number of tombstones, and of payloads that a compaction puts in the place of others."""
         return self.dead + self.changed
+
+    def versions_of(self, rows: Sequence[int]) -> list[int]:
+        """Return the versions of the items of some rows: each change of a payload makes one."""
+        versions: list[int] = self.versions[np.array(rows, np.int64)].tolist()
+        if not self.changed:
+            return versions
+        count_of = self.columns.changes.count_of
+        pairs = zip(versions, rows, strict=True)
+        return [version + count_of(row, self.changed) for version, row in pairs]
 
     def mask(self, where: Filter) -> UInt8s:
         """Return (n,) ones where a filter holds for a row's payload, tombstones included."""
@@ -268,6 +291,7 @@ class EncodedBatch:
     ids: distinct; empty texts for items that are numbered when they are stored.
     codes: (n, code_width) uint64, what the backend's `encode` returned.
     sequences: sequence numbers, rising; empty until the items have them.
+    versions: of the items; empty where all are 1, and until they have them.
     seconds: how long encoding took.
     """
 
@@ -276,6 +300,7 @@ class EncodedBatch:
     vectors: VectorBatch
     codes: UInt64s
     sequences: Sequence[int] = ()
+    versions: Sequence[int] = ()
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -309,11 +334,23 @@ class EncodedBatch:
             concatenate([part.vectors for part in parts]),
             np.concatenate([part.codes for part in parts]),
             [*chain.from_iterable(part.sequences for part in parts)],
+            [*_filled([(part.versions, len(part)) for part in parts], 1)],
             sum(part.seconds for part in parts),
         )
 
 
+def _filled(columns: Sequence[tuple[Sequence[T], int]], value: T) -> Iterator[T]:
+    """Yield the entries of columns and their lengths, ``value`` where one is empty.
+
+    Nothing where all are.
+    """
+    if any(column for column, _ in columns):
+        for column, length in columns:
+            yield from column or repeat(value, length)
+
+
 _MAX_SEQUENCE: Final = 2**63 - 1
+_MAX_VERSION: Final = 2**62
 _MAX_DIGITS: Final = 20
 """More than any sequence number has."""
 
@@ -325,6 +362,7 @@ class StoredItem:
     id: str
     vector: JsonVector | None
     payload: bytes | None
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +422,12 @@ def _check_id(value: object, row: int) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
+
+
+def check_versions(versions: Sequence[int]) -> None:
+    """Raise ValueError unless all are versions that items may have."""
+    if versions and not 1 <= min(versions) <= max(versions) < _MAX_VERSION:
+        raise ValueError("a version is below 1, or none that a count reaches")
 
 
 def number_beyond(ids: Iterable[str | None]) -> int:

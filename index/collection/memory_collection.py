@@ -107,7 +107,7 @@ class MemoryCollection:
         """Give a collection of no items the weights that its file has."""
         self.space = VectorSpace.of(self.config, weights)
         rows = GrowingRows(self.config.form, self.config.dim, self._folder)
-        self._row_store = RowStore(self.space, rows, [], [], np.empty(0, np.int64))
+        self._row_store = RowStore(self.space, rows, [], [], *np.empty((2, 0), np.int64))
         self.published = self._row_store.view(self.backend.empty(), 0, 0)
 
     def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
@@ -245,6 +245,13 @@ class MemoryCollection:
         view = self.view
         rows = self._row_of.rows(ids)
         return [None if row is None else view.payloads[row] for row in rows]
+
+    def versions_of(self, ids: Sequence[str]) -> list[int]:
+        """Return the version of each item, 0 where there is no such item."""
+        view = self.view
+        rows = self._row_of.rows(ids)
+        versions = iter(view.versions_of([row for row in rows if row is not None]))
+        return [0 if row is None else next(versions) for row in rows]
 
     def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
         """Add items.

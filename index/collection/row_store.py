@@ -61,8 +61,8 @@ class RowStore:
 
     space: whose transform the rows are under.
     ids: of the rows; owned from here on, as are all others.
-    sequences: (n,) int64.
-    rows, ids, payloads, sequences: the last may be longer than the number of rows.
+    sequences, versions: (n,) int64; see `View`.
+    rows, ids, payloads, sequences, versions: the last two may be longer than the number of rows.
     alive: (n,) uint8, 1 for each row that is not dead; there may be room for more.
     """
 
@@ -73,12 +73,14 @@ class RowStore:
         ids: list[str],
         payloads: list[bytes | None],
         sequences: Int64s,
+        versions: Int64s,
     ) -> None:
         self.space = space
         self.rows = rows
         self.ids = ids
         self.payloads = payloads
         self.sequences = sequences
+        self.versions = versions
         self.alive: UInt8s = np.ones(len(ids), np.uint8)
         self._spare: _SpareMask | None = None
         self.columns = Columns(payloads)
@@ -92,7 +94,8 @@ class RowStore:
     def nbytes(self) -> int:
         """About how many bytes of memory they take, columns and mapped files left out."""
         masks = self.alive.nbytes if self._spare is None else 2 * self.alive.nbytes
-        return self.rows.nbytes + masks + self.sequences.nbytes + self.text_bytes
+        numbers = self.sequences.nbytes + self.versions.nbytes
+        return self.rows.nbytes + masks + numbers + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:
         """Add items as live rows at the end; their sequence numbers are above all before."""
@@ -103,8 +106,10 @@ class RowStore:
         self.payloads.extend(items.payloads)
         self.text_bytes += _text_bytes(items.ids, items.payloads)
         self.sequences = with_room(self.sequences, before, n)
+        self.versions = with_room(self.versions, before, n)
         self.alive = with_room(self.alive, before, n)
         self.sequences[before:n] = items.sequences
+        self.versions[before:n] = items.versions or 1
         self.alive[before:n] = 1
 
     def view(
@@ -132,6 +137,7 @@ class RowStore:
             payloads=ChangedPayloads(self.payloads, changes, len(changes))
             if len(changes)
             else self.payloads,
+            versions=self.versions[:n],
             changed=len(changes),
             columns=self.columns,
             state=state,
@@ -147,7 +153,8 @@ class RowStore:
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
-        return RowStore(self.space, rows, ids, payloads, view.sequences[places])
+        versions = np.array(view.versions_of(chosen), np.int64)
+        return RowStore(self.space, rows, ids, payloads, view.sequences[places], versions)
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
@@ -272,6 +279,7 @@ class Compaction:
             vectors,
             self._backend.encode(vectors),
             now.sequences[new].tolist(),
+            now.versions_of(chosen),
         )
         store.append(items)
         self.row_of.put(items.ids, first)

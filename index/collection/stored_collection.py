@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -86,7 +86,7 @@ from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.payload import Filter, PayloadChange, check_metadata, metadata_of
 from gcws_search.index.storage.connection import MEMORY, storage_errors
-from gcws_search.index.storage.schema import Identity, LoadRecord
+from gcws_search.index.storage.schema import Identity, LoadRecord, Record
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import Searches, read_ahead
 from gcws_search.index.vectors.names import NamedCoordinate, check_names
@@ -224,7 +224,8 @@ class StoredCollection:
         items: where an id comes twice, "upsert" takes the last. Items without one are given numbers
             above all that items have, or were given before.
         Raises InvalidId, InvalidVector, ItemExists (the mode is "insert" and there is such an item,
-            or an id comes twice).
+            or an id comes twice), VersionConflict, InvalidParameter (an id comes twice, and items
+            have ``if_versions``).
         """
         return self.commit(self.prepare(items, mode))
 
@@ -236,6 +237,7 @@ class StoredCollection:
         keeps_payloads: bool = False,
         progress: Callable[[WriteResult], LoadRecord] | None = None,
         sequences: Sequence[int] = (),
+        versions: Sequence[int] = (),
     ) -> Put:
         """Hash items, and turn them into bytes: all of `put` that others need not wait for.
 
@@ -244,15 +246,20 @@ class StoredCollection:
         progress: called with the result just before the commit. It returns how far the load of
             these items has come, which the same commit stores.
         sequences: of the items, where the caller numbers them: rising, above all that there were.
+        versions: of items that are copied with them; their ids come once.
         Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
-            or do not rise), ItemExists (the mode is "insert" and an id comes twice).
+            or do not rise; an id comes twice, and items have ``if_versions``), ItemExists (the mode
+            is "insert" and an id comes twice).
         """
-        put = Put.of(items, mode, self.memory, sequences=sequences)
+        put = Put.of(items, mode, self.memory, sequences=sequences, versions=versions)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 
     def commit(self, write: Put) -> WriteResult:
-        """Put prepared items; once, and as `put` does; raises ItemExists, InvalidParameter."""
+        """Put prepared items; once, and as `put` does.
+
+        Raises ItemExists, VersionConflict, InvalidParameter.
+        """
         self.writer.commit(write)
         return write.result
 
@@ -378,20 +385,30 @@ class StoredCollection:
         """Store how far a load has come, without items; see `Store.save_load`."""
         self.writer.run_as_change(partial(self.store.save_load, record, forgotten))
 
-    def delete(self, ids: Sequence[str], load: LoadRecord | None = None) -> int:
-        """Delete those items that there are, and return how many; the commit stores ``load``."""
-        return self._delete(Delete(ids=list(dict.fromkeys(ids)), load=load))
+    def delete(
+        self, ids: Sequence[str], load: LoadRecord | None = None, *, if_version: int | None = None
+    ) -> int:
+        """Delete those items that there are, and return how many; the commit stores ``load``.
+
+        if_version: that each of them must have; else VersionConflict.
+        """
+        unique = list(dict.fromkeys(ids))
+        return self._delete(Delete(ids=unique, load=load, if_version=if_version))
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         self.memory.view.mask(where)  # builds the columns while others may still write
         return self._delete(Delete(ids=(), where=where))
 
-    def change_payloads(self, change: PayloadChange, where: Filter | Sequence[str]) -> int:
+    def change_payloads(
+        self, change: PayloadChange, where: Filter | Sequence[str], *, if_version: int | None = None
+    ) -> int:
         """Change the payloads of items, all or none; return how many there were.
 
         where: a filter, or ids. The items keep their places, and nothing is hashed.
-        Raises InvalidPayload (one would be longer than the change permits, or have another text).
+        if_version: that each item of these ids must have.
+        Raises InvalidPayload (one would be longer than the change permits, or have another text),
+            VersionConflict.
         """
         if self.config.text is not None:
             change = replace(change, keeps_text=True)
@@ -399,7 +416,8 @@ class StoredCollection:
             self.memory.view.mask(where)  # builds the columns while others may still write
             write = PayloadWrite(ids=(), where=where, change=change)
         else:
-            write = PayloadWrite(ids=[*dict.fromkeys(where)], change=change)
+            ids = [*dict.fromkeys(where)]
+            write = PayloadWrite(ids=ids, change=change, if_version=if_version)
         self.writer.commit(write)
         return len(write.changed)
 
@@ -461,11 +479,16 @@ class StoredCollection:
             raise ItemNotFound(item_id)
         raw = view.raw(np.array([row]))
         if raw is not None:
-            return StoredItem(item_id, self.space.to_json(raw, 0), view.payloads[row])
+            vector, [version] = self.space.to_json(raw, 0), view.versions_of([row])
+            return StoredItem(item_id, vector, view.payloads[row], version)
         record = self.store.fetch([item_id]).get(item_id)
         if record is None:  # deleted since
             raise ItemNotFound(item_id)
-        return StoredItem(item_id, self._from_blob(record.vector), record.payload)
+        return self._stored_item(record)
+
+    def _stored_item(self, record: Record) -> StoredItem:
+        vector = self._from_blob(record.vector)
+        return StoredItem(record.id, vector, record.payload, record.version)
 
     def _from_blob(self, blob: bytes) -> JsonVector:
         return self.space.to_json(self.space.from_blobs([blob]), 0)
@@ -517,16 +540,17 @@ class StoredCollection:
         Where a transform keeps vectors out of memory, items that have been updated or deleted
         since are left out.
         """
-        ids = [view.ids[row] for row in rows.tolist()]
-        payloads = [view.payloads[row] for row in rows.tolist()]
-        if not with_vector:
-            return [StoredItem(*both) for both in zip(ids, repeat(None), payloads, strict=False)]
-        raw = view.raw(rows)
+        raw = view.raw(rows) if with_vector else None
+        if with_vector and raw is None:
+            records = self.store.at(view.sequences[rows].tolist())
+            return [*map(self._stored_item, records)]
+        vectors: Iterable[JsonVector | None] = repeat(None, len(rows))
         if raw is not None:
             vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
-            return [StoredItem(*each) for each in zip(ids, vectors, payloads, strict=True)]
-        records = self.store.at(view.sequences[rows].tolist())
-        return [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in records]
+        chosen = rows.tolist()
+        ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
+        columns = ids, vectors, payloads, view.versions_of(chosen)
+        return [StoredItem(*each) for each in zip(*columns, strict=True)]
 
     def vectors(self, hits: QueryResult, part: slice = slice(None)) -> list[JsonVector | None]:
         """Return the vectors of a search's hits, or of a part of them, as sent.

@@ -44,6 +44,7 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
     OutOfDescriptors,
     StorageFailed,
+    VersionConflict,
 )
 from gcws_search.index.contracts.parameters import Mode, UnlessSimilar
 from gcws_search.index.payload import Filter, PayloadChange
@@ -76,6 +77,7 @@ class SequenceNumbers:
         self.next_id = collection.next_id
         self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
         self.payloads: dict[str, bytes | None] = {}  # by id, of items that are put or changed
+        self.versions: dict[str, int] = {}  # by id, of items that are replaced or changed
         self.named: set[int] = set()  # coordinates whose names the changes store
         self.puts: list[Put] = []  # planned so far
 
@@ -91,6 +93,24 @@ class SequenceNumbers:
         """Return the payload that each item will have; all of them will be there."""
         stored, planned = self.collection.payloads_of(ids), self.payloads
         return [planned.get(each, old) for each, old in zip(ids, stored, strict=True)]
+
+    def versions_of(self, ids: Sequence[str]) -> list[int]:
+        """Return the version that each item will have, 0 where there will be no such item."""
+        versions = self.collection.versions_of(ids)
+        for place, item_id in enumerate(ids if self.planned or self.versions else ()):
+            if item_id in self.planned:
+                there = self.planned[item_id] is not None
+                versions[place] = self.versions.get(item_id, 1) if there else 0
+            else:
+                versions[place] = self.versions.get(item_id, versions[place])
+        return versions
+
+    def check_versions(self, ids: Sequence[str], expected: Sequence[int | None]) -> None:
+        """Raise VersionConflict unless each item will have a version, None for any."""
+        columns = zip(ids, expected, self.versions_of(ids), strict=True)
+        for row, (item_id, wanted, got) in enumerate(columns):
+            if wanted is not None and wanted != got:
+                raise VersionConflict(item_id, wanted, got, row)
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
         """Return the sequence numbers of items that are put: their own, if they have some.
@@ -120,6 +140,7 @@ class Put(Change):
     given: the ids that came with the items, where some have none; else empty.
     numbers: what the others were given.
     beyond: the number that follows those among the ids that came.
+    if_versions: as of `ItemBatch`.
     similar: items that the plan left out.
     space: whose transform the items are under.
     """
@@ -133,6 +154,7 @@ class Put(Change):
     given: Sequence[str | None] = ()
     numbers: range = range(0)
     beyond: int = 0
+    if_versions: Sequence[int | None] = ()
     similar: Sequence[SimilarItem] = ()
 
     @classmethod
@@ -143,12 +165,15 @@ class Put(Change):
         collection: MemoryCollection,
         encoded: EncodedBatch | None = None,
         sequences: Sequence[int] = (),
+        versions: Sequence[int] = (),
     ) -> Put:
         """Prepare items, their vectors encoded already or not; any thread, no lock.
 
         sequences: of the items, rising; empty where the file numbers them.
+        versions: of items that are copied, whose ids come once; else each has the next one.
         Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
-            or do not rise), ItemExists (an id comes twice, and the mode is "insert").
+            or do not rise; an id comes twice, and items have ``if_versions``), ItemExists (an id
+            comes twice, and the mode is "insert").
         """
         count, unnamed = len(items.ids), items.ids.count(None)
         space = collection.space  # of now: the transform may be another when they are encoded
@@ -162,12 +187,14 @@ class Put(Change):
         given = items.ids
         if len(set(given)) + max(0, unnamed - 1) < count:
             places = last_places(items.ids, mode)
+            require_distinct(items, places)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.take(places)
             sequences = sequences and [sequences[place] for place in places]
             given = [given[place] for place in places]
         with collection.searches.turn():  # a load's rows take some ms
             blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
-            rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences)
+            encoded.versions = versions
+            rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences, versions)
         return cls(
             rows=rows,
             items=encoded,
@@ -176,15 +203,19 @@ class Put(Change):
             mode=mode,
             given=given if unnamed else (),
             beyond=number_beyond(given),
+            if_versions=items.if_versions,
         )
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Give ids and sequence numbers, find the rows to be removed; ItemExists by the mode.
+        """Give ids, versions and sequence numbers, find the rows to be removed.
 
-        Raises InvalidVector (weights learned since leave nothing of a vector).
+        Raises ItemExists (by the mode), VersionConflict, InvalidVector (weights learned since leave
+            nothing of a vector).
         """
         if self.space is not numbers.collection.space:
             self._encode_again(numbers.collection)
+        if self.if_versions:
+            numbers.check_versions(self.items.ids, self.if_versions)
         left_out: Sequence[tuple[int, str | None, Near]] = ()
         if isinstance(self.mode, UnlessSimilar):
             left_out = self._leave_out_similar(self.mode, numbers)
@@ -200,6 +231,8 @@ class Put(Change):
         if removed and self.keeps_payloads:
             self._keep_payloads(numbers.collection)
         self.removed = removed
+        if removed and not self.rows.versions:
+            self._count_versions(numbers)
         self.items.sequences = numbers.put(ids, self.rows.sequences)
         numbers.payloads.update(zip(ids, self.items.payloads, strict=True))
         numbers.next_id = next_id
@@ -273,6 +306,13 @@ class Put(Change):
         self.items.payloads = payloads
         self.rows = replace(self.rows, payloads=payloads)
 
+    def _count_versions(self, numbers: SequenceNumbers) -> None:
+        """Give each item the version that follows the one that it has."""
+        ids = self.items.ids
+        versions = [version + 1 for version in numbers.versions_of(ids)]
+        self.items.versions, self.rows = versions, self.rows.with_versions(versions)
+        numbers.versions.update(zip(ids, versions, strict=True))
+
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
@@ -287,17 +327,24 @@ class Delete(Change):
     """Items to be removed, by distinct ids or by a filter.
 
     A filter is evaluated when all earlier changes are in memory.
+
+    if_version: that each item of ``ids`` must have.
     """
 
     ids: Sequence[str]
     where: Filter | None = None
+    if_version: int | None = None
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the rows to be removed."""
+        """Find the rows to be removed; VersionConflict."""
+        if self.if_version is not None:
+            numbers.check_versions(self.ids, [self.if_version] * len(self.ids))
         if self.where is not None:
             self.ids = numbers.collection.ids_where(self.where)
         self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
         numbers.planned.update(dict.fromkeys(self.ids))
+        for item_id in self.ids if numbers.versions else ():
+            numbers.versions.pop(item_id, None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -310,15 +357,20 @@ class PayloadWrite(Change):
     ids: Sequence[str]
     change: PayloadChange
     where: Filter | None = None
+    if_version: int | None = None
     changed: dict[str, bytes | None] = field(default_factory=dict)
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the items and their new payloads; InvalidPayload where one is too long."""
+        """Find the items and their new payloads; VersionConflict, InvalidPayload (too long)."""
+        if self.if_version is not None:
+            numbers.check_versions(self.ids, [self.if_version] * len(self.ids))
         ids = self.ids if self.where is None else numbers.collection.ids_where(self.where)
         pairs = zip(ids, numbers.of(ids), strict=True)
         found = {each: sequence for each, sequence in pairs if sequence is not None}
         old = zip(found, numbers.payloads_of([*found]), strict=True)
         self.changed = {each: self.change.of(payload, each) for each, payload in old}
+        versions = numbers.versions_of([*found])
+        numbers.versions.update((each, old + 1) for each, old in zip(found, versions, strict=True))
         numbers.payloads.update(self.changed)
         self.payloads = [*zip(found.values(), self.changed.values(), strict=True)]
 
@@ -382,6 +434,20 @@ def _check_sequences(sequences: Sequence[int], count: int) -> None:
             return
         expected, got = "rising sequence numbers", "{1} behind {0}".format(*falls[0])
     raise InvalidParameter(expected=expected, got=got, loc=("sequences",))
+
+
+def require_distinct(items: ItemBatch, places: Sequence[int]) -> None:
+    """Raise InvalidParameter where items have ``if_versions`` and not all ids come once.
+
+    places: of `last_places`.
+    """
+    if items.if_versions and len(places) < len(items):
+        row = next(row for row, place in enumerate((*places, -1)) if row != place)
+        raise InvalidParameter(
+            expected="ids that come once, where an item has 'if_version'",
+            got=f"{items.ids[row]!r} twice",
+            loc=(row, "id"),
+        )
 
 
 def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:

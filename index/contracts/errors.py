@@ -174,6 +174,22 @@ class ItemExists(Conflict):
         super().__init__(f"item {row}: the id {item_id!r} exists already and mode is 'insert'")
 
 
+class VersionConflict(Conflict):
+    """An item has not the version that a write is to be made on; nothing was stored.
+
+    expected, got: versions; 0 stands for no such item.
+    row: position of the offending item in the caller's batch.
+    """
+
+    def __init__(self, item_id: str, expected: int, got: int, row: int = 0) -> None:
+        self.item_id = item_id
+        self.expected = expected
+        self.got = got
+        self.row = row
+        there = f"version {got}" if got else "0, for there is no such item"
+        super().__init__(f"item {row}: expected version {expected} of {item_id!r}, got {there}")
+
+
 class CollectionLoading(GcwsError):
     """The collection is still being read from its file."""
 

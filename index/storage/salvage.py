@@ -25,6 +25,7 @@ class FoundRow:
     vector: bytes
     codes: bytes
     payload: bytes | None
+    version: int
     checksum: int
     codes_checksum: int
 

@@ -2,7 +2,7 @@
 
 ::
 
-    items    a row an item, with checksums of it and of its codes
+    items    a row an item, with its version, and checksums of it and of its codes
     backends a row a comparison backend, in the order in which they were attached
     links    parts of what an index keeps beside the items' codes (`index.storage.graph_parts`)
     loads    a row a load that was sent under a key, with how far it has come
@@ -21,6 +21,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -35,11 +36,21 @@ from gcws_search.index.contracts.saved_index import fields_of
 
 
 def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
-    """Return the CRC-32 of an item as it is stored, its sequence number and codes left out."""
+    """Return the CRC-32 of an item's content: its sequence number, codes, life left out."""
     size = -1 if payload is None else len(payload)
     head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
     found = zlib.crc32(vector, head)
     return zlib.crc32(payload, found) if payload else found
+
+
+def life_checksum(content: int, version: int, expires: int | None) -> int:
+    """Return the checksum of an item as it is stored, by that of its content.
+
+    A first version that never expires has its content's, as all had before format 7.
+    """
+    if version == 1 and expires is None:
+        return content
+    return zlib.crc32(b"%d %d" % (version, -1 if expires is None else expires), content)
 
 
 def codes_checksum(codes: bytes) -> int:
@@ -51,7 +62,8 @@ def codes_checksum(codes: bytes) -> int:
 class RowBatch:
     """Columns of rows as they are written and read, all of one length, and their checksums.
 
-    ``sequences`` is empty where the store numbers the rows itself.
+    ``sequences`` is empty where the store numbers the rows itself; ``versions`` where all are 1.
+    ``contents`` are the checksums of their contents, computed unless they are given.
     """
 
     ids: Sequence[str]
@@ -59,22 +71,37 @@ class RowBatch:
     codes: Sequence[bytes]
     payloads: Sequence[bytes | None]
     sequences: Sequence[int] = ()
-    checksums: Sequence[int] = field(init=False)
+    versions: Sequence[int] = ()
+    contents: Sequence[int] = field(init=False)
     codes_checksums: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
         """Compute the checksums, while no other write waits for it."""
         columns = zip(self.ids, self.vectors, self.payloads, strict=True)
-        checksums = [
+        contents = [
             content_checksum(item_id.encode(), vector, payload)
             for item_id, vector, payload in columns
         ]
-        object.__setattr__(self, "checksums", checksums)
+        object.__setattr__(self, "contents", contents)
         object.__setattr__(self, "codes_checksums", [*map(zlib.crc32, self.codes)])
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.ids)
+
+    @property
+    def checksums(self) -> Sequence[int]:
+        """Of the rows as they are stored, their sequence numbers and codes left out."""
+        if not self.versions:
+            return self.contents
+        pairs = zip(self.contents, self.versions, strict=True)
+        return [life_checksum(content, version, None) for content, version in pairs]
+
+    def with_versions(self, versions: Sequence[int]) -> RowBatch:
+        """Return the same rows of other versions; their contents are not summed again."""
+        rows = copy(self)
+        object.__setattr__(rows, "versions", versions)
+        return rows
 
     def take(self, places: Sequence[int]) -> RowBatch:
         """Return some of the rows."""
@@ -84,6 +111,7 @@ class RowBatch:
             [self.codes[place] for place in places],
             [self.payloads[place] for place in places],
             [self.sequences[place] for place in places if self.sequences],
+            [self.versions[place] for place in places if self.versions],
         )
 
 
@@ -116,7 +144,8 @@ _NO_ROWS: Final = RowBatch((), (), (), ())
 class Change:
     """Rows to be removed, by sequence number, rows to be put after that, and other payloads.
 
-    ``payloads`` are sequence numbers of rows that are there then, and the payload of each.
+    ``payloads`` are sequence numbers of rows that are there then, and the payload of each, whose
+    version rises by one.
     ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
     come by them; ``next_id`` follows the numbers that rows without ids were given, None where all
     had one.
@@ -154,6 +183,7 @@ class Record:
     id: str
     vector: bytes
     payload: bytes | None
+    version: int = 1
 
 
 ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
@@ -198,7 +228,7 @@ class BackendRecord:
 
 OUTDATED: Final = 0
 """Stands for the version of a hash whose codes belong to another transform."""
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -253,6 +283,11 @@ _ADD_CHECKSUMS: Final = (
     "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE backends ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
 )
+_ADD_LIFE: Final = (
+    "ALTER TABLE items ADD COLUMN version INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE items ADD COLUMN expires INTEGER",
+)
+"""The time at which an item expires is in ms since 1970, NULL for never."""
 _CHECK_ITEMS: Final = """
 UPDATE items SET
     checksum = content_checksum(CAST(id AS BLOB), vector, CAST(payload AS BLOB)),
@@ -294,12 +329,12 @@ LAST_SEQUENCES: Final = """
 SELECT (SELECT max(seq) FROM sqlite_sequence WHERE name = 'items'), (SELECT max(key) FROM items)
 """
 READ_ALL: Final = """
-SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
+SELECT key, id, vector, codes, CAST(payload AS BLOB), version, checksum, codes_checksum FROM items
 ORDER BY key
 """
 READ_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
 READ_AT: Final = """
-SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items
+SELECT key, id, vector, CAST(payload AS BLOB), version, checksum FROM items
 WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key
 """
 READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
@@ -343,8 +378,8 @@ DELETE_LOADS: Final = "DELETE FROM loads WHERE changed < ?"
 
 SALVAGED_ROWS: Final = 256
 _FOUND: Final = (
-    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), checksum, codes_checksum "
-    "FROM items "
+    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), version, checksum, "
+    "codes_checksum FROM items "
 )
 SALVAGE_SOME: Final = f"{_FOUND} WHERE key > ? ORDER BY key LIMIT {SALVAGED_ROWS}"
 SALVAGE_ONE: Final = f"{_FOUND} WHERE key = ?"
@@ -355,19 +390,20 @@ SALVAGE_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER
 # 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
 ROWS_PER_STATEMENT: Final = (256, 16, 1)
 INSERTS: Final = {
-    rows: "INSERT INTO items (key, id, vector, codes, payload, checksum, codes_checksum) VALUES "
-    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT), ?, ?)", rows))
+    rows: "INSERT INTO items (key, id, vector, codes, payload, version, checksum, codes_checksum) "
+    f"VALUES {', '.join(repeat('(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?)', rows))}"
     for rows in ROWS_PER_STATEMENT
 }
 READS: Final = {
-    rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
+    rows: "SELECT key, id, vector, CAST(payload AS BLOB), version, checksum FROM items WHERE id IN "
     f"({', '.join(repeat('?', rows))})"
     for rows in ROWS_PER_STATEMENT
 }
 
 UPDATES: Final = {
-    rows: "UPDATE items SET payload = CAST(new.column2 AS TEXT), checksum = new.column3 "
-    f"FROM (VALUES {', '.join(repeat('(?, ?, ?)', rows))}) AS new WHERE key = new.column1"
+    rows: "UPDATE items SET payload = CAST(new.column2 AS TEXT), version = new.column3, "
+    f"checksum = new.column4 FROM (VALUES {', '.join(repeat('(?, ?, ?, ?)', rows))}) AS new "
+    "WHERE key = new.column1"
     for rows in ROWS_PER_STATEMENT
 }
 
@@ -390,6 +426,7 @@ _CHANGES: Final = {
     ),
     "0005_first_tables": (_KEEP_FIRST_KEYS, _to_format(5)),
     "0006_loads_and_names": (_CREATE_LOADS, _CREATE_NAMES, _to_format(6)),
+    "0007_life": (*_ADD_LIFE, _to_format(7)),
 }
 """All changes of format there have been, in order: a file records the names of those made to it."""
 MIGRATIONS: Final = (*_CHANGES,)

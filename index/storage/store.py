@@ -65,6 +65,7 @@ from gcws_search.index.storage.schema import (
     content_checksum,
     create_tables,
     identity_of,
+    life_checksum,
     mark,
     name_checksum,
     text_checksum,
@@ -349,14 +350,16 @@ class Store:
             cells = list[Any]()
             for record in records:
                 payload = new[record.sequence]
-                checksum = content_checksum(record.id.encode(), record.vector, payload)
-                cells += (record.sequence, payload, checksum)
+                version = record.version + 1
+                content = content_checksum(record.id.encode(), record.vector, payload)
+                cells += (record.sequence, payload, version, life_checksum(content, version, None))
             self.connection.execute(schema.UPDATES[len(new)], cells)
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows.ids)
+        versions = rows.versions or [1] * count
         texts = (rows.ids, rows.vectors, rows.codes, rows.payloads)
-        columns = (sequences, *texts, rows.checksums, rows.codes_checksums)
+        columns = (sequences, *texts, versions, rows.checksums, rows.codes_checksums)
         if count == 1:  # most writes
             self.connection.execute(schema.INSERTS[1], [column[0] for column in columns])
             return
@@ -455,10 +458,13 @@ class Store:
 
     def _check_rows(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
         """Return the columns of rows; DamagedFile unless all are what was written."""
-        sequences, ids, vectors, codes, payloads, *expected = zip(*read, strict=True)
+        sequences, ids, vectors, codes, payloads, versions, *expected = zip(*read, strict=True)
+        if versions.count(1) == len(versions):
+            versions = ()
         with self._types():
-            rows = RowBatch(ids, vectors, codes, payloads, sequences)
-        for found, wanted in zip((rows.checksums, rows.codes_checksums), expected, strict=True):
+            rows = RowBatch(ids, vectors, codes, payloads, sequences, versions)
+            checksums = rows.checksums, rows.codes_checksums
+        for found, wanted in zip(checksums, expected, strict=True):
             if found != [*wanted]:
                 pairs = zip(found, wanted, strict=True)
                 at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
@@ -617,7 +623,8 @@ class Store:
     def _record(self, row: tuple[Any, ...]) -> Record:
         record = Record(*row[:-1])
         with self._types():
-            found = content_checksum(record.id.encode(), record.vector, record.payload)
+            content = content_checksum(record.id.encode(), record.vector, record.payload)
+            found = life_checksum(content, record.version, None)
         if found != row[-1]:
             raise DamagedFile(self.name, f"row {record.sequence} is not what was written")
         return record

@@ -32,7 +32,7 @@ from gcws_search.service.models import (
     FilterDocument,
     FirstErrorOnly,
     Id,
-    ItemBody,
+    PutItemBody,
     VectorBody,
     examples,
 )
@@ -66,6 +66,7 @@ class PutItemsBody(Body):
             ]
         },
         {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
+        {"items": [{"id": "b", "vector": [1, 0, 0, 2], "if_version": 1}]},
         {
             "items": [{"id": "c", "vector": [1, 0, 0, 1.1]}],
             "mode": "unless_similar",
@@ -73,7 +74,7 @@ class PutItemsBody(Body):
         },
     )
 
-    items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
+    items: Annotated[list[PutItemBody], FirstErrorOnly()] = Field(
         description="The items; of an id given twice the last one counts, where `mode` permits it."
     )
     mode: ix.PutMode = Field(default="upsert", description=requests.PUT_MODE)
@@ -107,14 +108,8 @@ class DeleteItemsBody(Body):
     )
 
 
-class PayloadBody(Body):
-    """What becomes of the payload of an item."""
-
-    model_config = examples(
-        {"payload": {"label": 4, "checked": True}},
-        {"payload": {"label": 4}, "merge": False},
-        {"payload": None, "merge": False},
-    )
+class PayloadChangeBody(Body):
+    """What becomes of payloads."""
 
     payload: Document | None = Field(
         description="A JSON object; null, with `merge` false, removes the payload."
@@ -131,7 +126,21 @@ class PayloadBody(Body):
         return ix.PayloadChange(self.payload, self.merge, limits.max_payload_bytes)
 
 
-class PayloadsBody(PayloadBody):
+class PayloadBody(PayloadChangeBody):
+    """What becomes of the payload of an item."""
+
+    model_config = examples(
+        {"payload": {"label": 4, "checked": True}},
+        {"payload": {"label": 4}, "merge": False, "if_version": 1},
+        {"payload": None, "merge": False},
+    )
+
+    if_version: int | None = Field(
+        default=None, ge=1, description="Change it only if the item has this version; else 409."
+    )
+
+
+class PayloadsBody(PayloadChangeBody):
     """What becomes of the payloads of items, by their ids or by a filter."""
 
     limited: ClassVar = {"ids": "max_items_per_request"}
@@ -148,6 +157,16 @@ class PayloadsBody(PayloadBody):
     )
     filter: FilterDocument | None = Field(
         default=None, description="Changes every item that passes; instead of `ids`."
+    )
+
+
+class DeleteItemParams(BaseModel):
+    """Which item is deleted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    if_version: int | None = Field(
+        default=None, ge=1, description="Delete it only if it has this version; else 409."
     )
 
 
@@ -182,7 +201,9 @@ def _item(
     shown: dict[str, Any] = {"id": item.id}
     if with_vector:
         shown["vector"] = vector_json(item.vector)
-    return shown | payload_json(item.payload, has_text=collection.config.text is not None)
+    shown |= payload_json(item.payload, has_text=collection.config.text is not None)
+    shown["version"] = item.version
+    return shown
 
 
 @writing.put("", responses=shows("WriteAnswer"))
@@ -213,6 +234,8 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
             raise
         word = collection.space.word
         raise requests.within(error, "items", word) from None  # found by the transform
+    except ix.InvalidParameter as error:
+        raise (error.at("items") if isinstance(error.loc[0], int) else error) from None
     told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
     if result.ids is not None:
         told["ids"] = ids_json(result.ids)
@@ -318,16 +341,29 @@ async def change_payload(
     """Merge keys into the payload of an item, or replace it; its vector stays as it is."""
     text, change = id_in_url(item_id), body.change(service.settings)
     service.room.require()
-    if not await service.workers.writes.run(collection.change_payloads, change, [text]):
+
+    def work() -> int:
+        return collection.change_payloads(change, [text], if_version=body.if_version)
+
+    if not await service.workers.writes.run(work):
         raise ix.ItemNotFound(text)
     return JsonResponse({"updated": 1})
 
 
 @writing.delete("/{item_id:any_text}", status_code=204)
-async def delete_item(service: ServiceOf, collection: CollectionOf, item_id: str) -> Response:
+async def delete_item(
+    service: ServiceOf,
+    collection: CollectionOf,
+    item_id: str,
+    params: Annotated[DeleteItemParams, Query()],
+) -> Response:
     """Delete one item."""
     text = id_in_url(item_id)
-    if not await service.workers.writes.run(collection.delete, [text]):
+
+    def work() -> int:
+        return collection.delete([text], if_version=params.if_version)
+
+    if not await service.workers.writes.run(work):
         raise ix.ItemNotFound(text)
     return Response(status_code=204)
 
@@ -351,7 +387,7 @@ def _chosen_items(
 
 
 def read_items(
-    raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Settings
+    raw: Sequence[PutItemBody], collection: CollectionProtocol, limits: Settings
 ) -> ix.ItemBatch:
     """Return items as the index stores them."""
     ids: list[str | None] = []
@@ -375,7 +411,10 @@ def read_items(
         payloads.append(payload)
     place = "items", collection.space.word
     vectors = requests.vectors(given, collection, collection.names.reserve, limits, *place)
-    return ix.ItemBatch(ids=ids, vectors=vectors, payloads=payloads)
+    wanted = [item.if_version for item in raw]
+    if wanted.count(None) == len(wanted):
+        wanted = []
+    return ix.ItemBatch(ids=ids, vectors=vectors, payloads=payloads, if_versions=wanted)
 
 
 def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:

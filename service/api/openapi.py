@@ -1,6 +1,7 @@
 """The API page: what the routes say, and what no signature shows."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     )
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
-    for model in Body.__subclasses__():
+    for model in _kinds_of(Body):
         # The framework drops every null, also those inside examples.
         extra_parts = model.model_config.get("json_schema_extra")
         if isinstance(extra_parts, dict) and model.__name__ in schemas:
@@ -66,6 +67,13 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     pairs = page["paths"]["/v1/collections/{name}/pairs"]["post"]["responses"]["200"]
     pairs["content"][NDJSON]["schema"] = schemas.pop("PairAnswer")  # of one line, not of all
     return page
+
+
+def _kinds_of(model: type[Body]) -> Iterator[type[Body]]:
+    """Yield all models that are derived from one."""
+    for each in model.__subclasses__():
+        yield each
+        yield from _kinds_of(each)
 
 
 def _merge(page: dict[str, Any], more: dict[str, Any]) -> None:

@@ -237,7 +237,8 @@ class ClusterCatalog:
             for rows in reading:
                 vectors = copy.space.from_blobs([row.vector for row in rows])
                 ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-                copy.put(ix.ItemBatch(ids, vectors, payloads), "insert")
+                versions = [row.version for row in rows]
+                copy.commit(copy.prepare(ix.ItemBatch(ids, vectors, payloads), versions=versions))
 
     def restore(
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
@@ -313,7 +314,7 @@ def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> No
     for rows in read.store.chunks():
         vectors = read.space.from_blobs(rows.vectors)
         items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])
-        filled.committer.commit(filled.prepare(items, "insert"))
+        filled.committer.commit(filled.prepare(items, "insert", versions=rows.versions))
 
 
 # Opening

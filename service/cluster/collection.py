@@ -326,8 +326,12 @@ class ClusterCollection:
         *,
         keeps_payloads: bool = False,
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
+        versions: Sequence[int] = (),
     ) -> PreparedPut:
-        """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists."""
+        """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists.
+
+        ``versions`` are those of a copy, whose ids come once.
+        """
         ix.check_ids(items.ids)
         if isinstance(mode, ix.UnlessSimilar):
             raise ix.InvalidParameter(
@@ -336,6 +340,7 @@ class ClusterCollection:
                 loc=("mode",),
             )
         places = ix.last_places(items.ids, mode)
+        ix.require_distinct(items, places)
         if len(places) < len(items):
             items = items.take(places)
         rows = self.space.prepare(items.vectors)
@@ -353,6 +358,8 @@ class ClusterCollection:
             progress=progress,
             coordinates=coordinates,
             names=[each.coordinate for each in new],
+            if_versions=items.if_versions,
+            versions=versions,
         )
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
@@ -423,22 +430,29 @@ class ClusterCollection:
 
         self.committer.submit(prepare, after_commit, run)
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
         """Delete items, and return how many there were."""
-        return self._count(PreparedDelete(ids=[*dict.fromkeys(ids)]))
+        return self._count(PreparedDelete(ids=[*dict.fromkeys(ids)], if_version=if_version))
 
     def delete_where(self, where: ix.Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         return self._count(PreparedDelete(choose=partial(self._ids_where, where)))
 
-    def change_payloads(self, change: ix.PayloadChange, where: ix.Filter | Sequence[str]) -> int:
+    def change_payloads(
+        self,
+        change: ix.PayloadChange,
+        where: ix.Filter | Sequence[str],
+        *,
+        if_version: int | None = None,
+    ) -> int:
         """Change the payloads of items, all or none, and return how many there were."""
         if self.config.text is not None:
             change = replace(change, keeps_text=True)
         if isinstance(where, ix.Filter):
             choose = partial(self._ids_where, where)
             return self._count(PreparedChange(change=change, choose=choose))
-        return self._count(PreparedChange(change=change, ids=[*dict.fromkeys(where)]))
+        ids = [*dict.fromkeys(where)]
+        return self._count(PreparedChange(change=change, ids=ids, if_version=if_version))
 
     def _ids_where(self, where: ix.Filter, head: int) -> list[str]:
         """Return the ids of items that pass a filter after a change, in the order of keys."""
@@ -554,7 +568,7 @@ class ClusterCollection:
         vector = None
         if with_vector:
             vector = self.space.to_json(self.space.from_blobs([row.vector]), 0)
-        return ix.StoredItem(row.id, vector, row.payload)
+        return ix.StoredItem(row.id, vector, row.payload, row.version)
 
     def get(self, item_id: str) -> ix.StoredItem:
         """Return an item."""

@@ -74,8 +74,8 @@ SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
 _STORE_NAMES: Final = """
 UPDATE names SET stored = true WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored
 """
-_COLUMNS: Final = "(bucket, key, id, vector, payload, checksum)"
-_TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8"
+_COLUMNS: Final = "(bucket, key, id, vector, payload, checksum, version)"
+_TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8", "int8"
 _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
 
 
@@ -94,6 +94,8 @@ class PreparedPut:
     progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
     coordinates: int = 0  # in an open slot space: above all coordinates that the items use
     names: Sequence[int] = ()  # coordinates with reserved names that the items use
+    if_versions: Sequence[int | None] = ()  # as of `ItemBatch`; all ids come once then
+    versions: Sequence[int] = ()  # of items that are copied; else each has the next
     numbers: range = range(0)  # what items without ids were given
 
 
@@ -104,6 +106,7 @@ class PreparedDelete:
     ids: Sequence[str] = ()
     # called with the key of the last change while no other is made; returns further ids
     choose: Callable[[int], Sequence[str]] | None = None
+    if_version: int | None = None  # that each item of ``ids`` must have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ class PreparedChange:
     ids: Sequence[str] = ()
     # as of PreparedDelete
     choose: Callable[[int], Sequence[str]] | None = None
+    if_version: int | None = None
 
 
 PreparedWrite: TypeAlias = PreparedPut | PreparedDelete | PreparedChange
@@ -128,6 +132,7 @@ class GroupPlan:
     # items that there are in the database before, with their payloads where they were read
     existing: dict[str, bytes | None]
     vectors: dict[str, bytes]  # of these items, where they were read
+    versions: dict[str, int]  # of these items
     free_id: int = 0  # the number for the next item without an id
     rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
     # ids and keys of items that are in the database before and not after
@@ -149,10 +154,20 @@ class GroupPlan:
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
         """Apply a write and return its result; an error leaves the plan as it was."""
         if isinstance(write, PreparedPut):
+            self._check_versions(write.ids, write.if_versions)
             return self._put(write)
+        if write.if_version is not None:
+            self._check_versions(write.ids, [write.if_version] * len(write.ids))
         if isinstance(write, PreparedChange):
             return self._change(write)
         return self._delete(write.ids)
+
+    def _check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
+        for row, (item_id, wanted) in enumerate(zip(ids, expected, strict=bool(expected))):
+            if item_id is not None and wanted is not None:
+                got = self._version(item_id)
+                if got != wanted:
+                    raise ix.VersionConflict(item_id, wanted, got, row)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
         last = {each: row for row, each in enumerate(put.ids) if each is not None}
@@ -171,14 +186,17 @@ class GroupPlan:
             if payload is None and put.keeps_payloads:
                 payload = self._payload(item_id)
             self._store(item_id, put.vectors[row], payload)
+            if put.versions:
+                self.rows[item_id] = self.rows[item_id]._replace(version=put.versions[row])
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
 
     def _store(self, item_id: str, vector: bytes, payload: bytes | None) -> None:
         self.key += 1
+        version = self._version(item_id) + 1
         self.deleted.pop(item_id, None)
-        self.rows[item_id] = Row(self.key, item_id, vector, payload)
+        self.rows[item_id] = Row(self.key, item_id, vector, payload, version)
 
     def _change(self, write: PreparedChange) -> int:
         ids = [item_id for item_id in dict.fromkeys(write.ids) if self._has(item_id)]
@@ -199,6 +217,12 @@ class GroupPlan:
 
     def _has(self, item_id: str) -> bool:
         return item_id in self.rows or (item_id in self.existing and item_id not in self.deleted)
+
+    def _version(self, item_id: str) -> int:
+        """Return the version of an item, 0 where there is none."""
+        if item_id in self.rows:
+            return self.rows[item_id].version
+        return 0 if item_id in self.deleted else self.versions.get(item_id, 0)
 
     def _payload(self, item_id: str) -> bytes | None:
         if item_id in self.rows:
@@ -342,10 +366,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 found = self._look_up(connection, writes)
             head, before, free_id = self._head(lock)
         rows = found.fetchall()
-        existing = {item_id.decode(): payload for item_id, payload, _ in rows}
-        vectors = {item_id.decode(): vector for item_id, _, vector in rows if vector is not None}
+        existing = {item_id.decode(): payload for item_id, payload, *_ in rows}
+        vectors = {item_id.decode(): row[0] for item_id, _, *row in rows if row[0] is not None}
+        versions = {item_id.decode(): version for item_id, *_, version in rows}
         given = (item_id for write in writes for item_id in write.ids)
-        plan = GroupPlan(head, existing, vectors, max(free_id, ix.number_beyond(given)))
+        free_id = max(free_id, ix.number_beyond(given))
+        plan = GroupPlan(head, existing, vectors, versions, free_id)
         outcomes: list[_Outcome] = []
         for write in writes:
             try:
@@ -395,12 +421,13 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         changes = any(isinstance(write, PreparedChange) for write in writes)
         payload = "payload" if keeps or changes else "NULL::bytea"
         vector = "vector" if changes else "NULL::bytea"
+        columns = f"id, {payload}, {vector}, version"
         table = f"items_{self._number}"
         if len(ids) == 1:
             [bucket], [name] = self._buckets_and_names(ids)
-            statement = f"SELECT id, {payload}, {vector} FROM {table} WHERE bucket = %b AND id = %b"
+            statement = f"SELECT {columns} FROM {table} WHERE bucket = %b AND id = %b"
             return connection.run(statement, bucket, name)
-        statement = f"SELECT id, {payload}, {vector} FROM {ASKED} JOIN {table} USING (bucket, id)"
+        statement = f"SELECT {columns} FROM {ASKED} JOIN {table} USING (bucket, id)"
         return connection.run(statement, *self._buckets_and_names(ids))
 
     def _buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
@@ -473,15 +500,15 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         columns = zip(*map(self._columns, rows), strict=True)
         connection.run(
             f"INSERT INTO items_{self._number} {_COLUMNS} SELECT * FROM unnest(%b::smallint[],"
-            " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[])",
+            " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])",
             *map(list, columns),
         )
 
-    def _columns(self, row: Row) -> tuple[int, int, bytes, bytes, bytes | None, int]:
+    def _columns(self, row: Row) -> tuple[int, int, bytes, bytes, bytes | None, int, int]:
         name = row.id.encode()
         checksum = ix.content_checksum(name, row.vector, row.payload)
         bucket = bucket_of(row.id, self._database.buckets)
-        return bucket, row.key, name, row.vector, row.payload, checksum
+        return bucket, row.key, name, row.vector, row.payload, checksum, row.version
 
     # In doubt
 

@@ -132,6 +132,7 @@ class Row(NamedTuple):
     id: str
     vector: bytes  # of `VectorSpace.to_blobs`; empty where it was not asked for
     payload: bytes | None  # JSON text
+    version: int = 1  # as the database counts; a shard is not told
 
 
 class Position(NamedTuple):

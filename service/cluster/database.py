@@ -48,7 +48,8 @@ INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b,
 ON CONFLICT DO NOTHING RETURNING true
 """
 _REMOVE_BACKEND: Final = "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true"
-_COLUMNS: Final = "key, id, vector, payload, checksum"
+_CONTENT: Final = "key, id, vector, payload, checksum"
+_COLUMNS: Final = f"{_CONTENT}, version"
 ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
 _BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
@@ -119,6 +120,7 @@ class Database:
         self.identity = identity
         self.buckets = buckets
         self._names: dict[int, str] = {}
+        self._versioned: set[int] = set()  # collections whose items are known to have versions
 
     @classmethod
     def open(  # noqa: PLR0913
@@ -186,7 +188,18 @@ class Database:
         """Return all collections, by name."""
         found = [_collection(row) for row in self._rows(_READ + "ORDER BY name")]
         self._names |= {row.number: row.name for row in found}
+        self._add_versions({row.number for row in found})
         return found
+
+    def _add_versions(self, numbers: set[int]) -> None:
+        """Let the items of collections have versions where an older program made these."""
+        new = numbers - self._versioned
+        if not new:
+            return
+        with self.connections.use() as connection:
+            for number in connection.column(schema.WITHOUT_VERSION, [*new]):
+                connection.execute(schema.ADD_VERSION.format(number=number).encode())
+        self._versioned |= new
 
     def find(self, name: str) -> CollectionRow | None:
         """Return the collection of a name."""
@@ -194,6 +207,7 @@ class Database:
             found = _find(connection, name)
         if found is not None:
             self._names[found.number] = name
+            self._add_versions({found.number})
         return found
 
     def create(
@@ -368,9 +382,9 @@ class Database:
         where = f"FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
         if with_vector:
             return self._read(number, f"SELECT {_COLUMNS} {where}", after, limit)
-        statement = f"SELECT key, id, payload {where}"
+        statement = f"SELECT key, id, payload, version {where}"
         found = self._rows(statement, after, limit, name=self.label(number))
-        return [Row(key, item_id.decode(), b"", payload) for key, item_id, payload in found]
+        return [Row(key, item_id.decode(), b"", *others) for key, item_id, *others in found]
 
     def bucket_rows(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
         """Return the first items of a bucket beyond an id, by id."""
@@ -381,7 +395,7 @@ class Database:
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
-            yield from _read_in_order(connection, number, chunk_rows, "true")
+            yield from _read_in_order(connection, number, chunk_rows, _COLUMNS, "true")
 
     # Names of coordinates
 
@@ -472,7 +486,9 @@ class Database:
             rows: Iterator[list[Row]] = iter(())
             if head > after.key:
                 where = "bucket = ANY(%b) AND key > %b"
-                rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
+                rows = _read_in_order(
+                    connection, number, chunk_rows, _CONTENT, where, own, after.key
+                )
             ids = [each.decode() for each in deleted]
             yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
@@ -582,6 +598,7 @@ def _read_in_order(
     connection: Connection,
     number: int,
     chunk_rows: int,
+    columns: str,
     where: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
@@ -589,7 +606,7 @@ def _read_in_order(
 
     Who abandons the generator sends nothing: another thread may have the connection by then.
     """
-    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+    rows = f"SELECT {columns} FROM items_{number} WHERE {where} ORDER BY key"
     connection.execute(f"DECLARE ordered NO SCROLL CURSOR FOR {rows}".encode(), parameters)
     fetch = f"FETCH {chunk_rows} FROM ordered".encode()
     while found := connection.execute(fetch, binary=True).fetchall():
@@ -601,10 +618,10 @@ def _read_in_order(
 def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
     """Verify checksums, and return the rows."""
     rows = []
-    for key, item_id, vector, payload, checksum in found:
+    for key, item_id, vector, payload, checksum, *version in found:
         if ix.content_checksum(item_id, vector, payload) != checksum:
             raise ix.DamagedFile(str(number), f"row {key} of the database is not what was written")
-        rows.append(Row(key, item_id.decode(), vector, payload))
+        rows.append(Row(key, item_id.decode(), vector, payload, *version))
     return rows
 
 

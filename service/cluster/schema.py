@@ -131,12 +131,24 @@ CREATE TABLE items_{number} (
     vector bytea NOT NULL,
     payload bytea,
     checksum bigint NOT NULL,
+    version bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (bucket, id)
 ) PARTITION BY LIST (bucket);
 ALTER TABLE items_{number} ALTER COLUMN vector SET STORAGE EXTERNAL;
 CREATE INDEX ON items_{number} (key);
 """
-"""Ids are UTF-8; numbers do not get smaller by compression."""
+"""Ids are UTF-8; numbers do not get smaller by compression. The checksum is of the content: older
+programs, which read rows during a rollout, know no versions."""
+WITHOUT_VERSION: Final = """
+SELECT number FROM collections WHERE number = ANY(%b) AND NOT EXISTS (
+    SELECT 1 FROM pg_attribute
+    WHERE attrelid = to_regclass('items_' || number) AND attname = 'version'
+)
+"""
+ADD_VERSION: Final = """
+ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 1
+"""
+"""Older programs make collections without it; what they write has version 1."""
 
 PARTITION: Final = """
 CREATE TABLE items_{number}_{bucket} PARTITION OF items_{number} FOR VALUES IN ({bucket});

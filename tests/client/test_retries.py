@@ -196,6 +196,7 @@ MADE: list[GcwsError] = [
     ix.PrimaryBackend("gcws"),
     ix.SnapshotExists("plants", "monday"),
     ix.ItemExists("a", 7),
+    ix.VersionConflict("a", 3, 0, 7),
     ix.CollectionLoading("plants"),
     ix.DirectoryLocked(Path("data"), "process 1"),
     ix.DamagedFile("plants", "page 3"),

@@ -141,6 +141,43 @@ def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> No
         opened(2, text={})
 
 
+def test_writes_on_a_version_are_made_or_refused_as_a_whole(opened: Open) -> None:
+    items = opened(4)
+    rows = [*COFFEES.values()]
+    assert items.add(rows, ids=[*COFFEES], if_version=0).inserted == 4
+    versions = [None, 1, 1, None]
+    assert items.add(rows, ids=[*COFFEES], payloads=[{}] * 4, if_version=versions).updated == 4
+    assert items.set_payload("kenya", payload={"n": 1}, if_version=2) == 1
+    assert [item.version for item in items] == [2 + (item.id == "kenya") for item in items]
+    before = [*items]
+    calls: list[Callable[[], object]] = [
+        lambda: items.add(rows, ids=["new", "kenya", "x", "y"], if_version=[None, 2, 0, 0]),
+        lambda: items.set_payload("kenya", payload={}, if_version=2),
+        lambda: items.delete("kenya", if_version=2),
+    ]
+    for call in calls:
+        with pytest.raises(gcws_search.VersionConflict) as caught:
+            call()
+        assert (caught.value.item_id, caught.value.expected, caught.value.got) == ("kenya", 2, 3)
+    assert caught.value.row == 0
+    refused: list[Callable[[], object]] = [
+        lambda: items.add(rows, if_version=0),
+        lambda: items.add(rows, ids=[*"abcd"], if_version=[0]),
+        lambda: items.add(rows, ids=[*"abcd"], if_version=-1),
+        lambda: items.add(rows, ids=[*"abcd"], if_version=0, on_error="skip"),
+        lambda: items.add(rows, ids=[*"abca"], if_version=0),
+        lambda: items.delete(["kenya", "brazil"], if_version=3),
+        lambda: items.delete(where={"n": 1}, if_version=3),
+        lambda: items.set_payload("kenya", payload={}, if_version=0),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidParameter):
+            call()
+    assert [(item, item.version) for item in items] == [(item, item.version) for item in before]
+    assert items.delete("kenya", if_version=3) == 1
+    assert items.add(before, mode="insert", ids=[*"abcd"]).inserted == 4
+
+
 def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) -> None:
     items = opened(4)
     vectors = np.array([*COFFEES.values()])

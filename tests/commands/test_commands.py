@@ -167,8 +167,8 @@ def test_items_are_shown_and_counted(coffees: gcws_search.Collection, call: Call
         for line in call("get", "coffees", "kenya", "brazil").stdout.split("\n")[:-1]
     ]
     assert shown == [
-        {"id": "kenya", "payload": {"roast": "light"}},
-        {"id": "brazil", "payload": {"roast": "medium"}},
+        {"id": "kenya", "payload": {"roast": "light"}, "version": 1},
+        {"id": "brazil", "payload": {"roast": "medium"}, "version": 1},
     ]
     [item] = json.loads(call("get", "coffees", "kenya", "--with-vector", "--json").stdout)["items"]
     assert item["vector"] == COFFEES["kenya"]
@@ -258,6 +258,18 @@ def test_payloads_are_merged_replaced_and_removed(
         item = ["--id", "kenya"] if wrong[1] != "{}" else []
         call(*words, *item, *wrong, code=code)
     assert coffees.get("kenya").payload == {"roast": "light", "price": 9}
+
+
+def test_items_are_changed_and_deleted_on_a_version(
+    coffees: gcws_search.Collection, call: Call
+) -> None:
+    change = ("payload", "coffees", "--id", "kenya", "--set", "{}", "--if-version")
+    call(*change, "1")
+    assert "got version 2" in call(*change, "1", code=1).output
+    delete = ("delete", "coffees", "kenya", "--yes", "--if-version")
+    assert "got version 2" in call(*delete, "1", code=1).output
+    call(*delete, "2")
+    assert "kenya" not in coffees
 
 
 @contextmanager

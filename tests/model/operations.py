@@ -118,10 +118,17 @@ class Operations:
             {"id": item_id, "vector": self._sent(shelf, vector), "payload": payload}
             for item_id, vector, payload in items
         ]
-        path = f"/{name}/items"
-        answer = self._ask("PUT", path, 409 if taken else 200, json={"items": sent, "mode": mode})
-        if taken:
-            assert answer["code"] == "item_exists"
+        wrong = False
+        if len(last) == len(ids) and self._random.random() < 1 / 3:
+            for item in self._random.sample(sent, self._random.randint(1, len(sent))):
+                item["if_version"] = shelf.version(item["id"])
+            wrong = self._random.random() < 1 / 4
+            sent[0]["if_version"] = shelf.version(ids[0]) + wrong
+        path, refused = f"/{name}/items", taken or wrong
+        answer = self._ask("PUT", path, 409 if refused else 200, json={"items": sent, "mode": mode})
+        if refused:
+            assert answer["code"] == ("version_conflict" if wrong else "item_exists")
+            assert not wrong or answer["got"] == answer["expected"] - 1 == shelf.version(ids[0])
             return
         assert answer == {"inserted": len(last) - updated, "updated": updated}
         for place in sorted(last.values()):
@@ -200,8 +207,13 @@ class Operations:
 
     def delete_one(self, name: str) -> None:
         [item_id] = self._ids(1)
-        there = self.shelves[name].remove([item_id])
-        self._ask("DELETE", f"/{name}/items/{item_id}", 204 if there else 404)
+        shelf, path = self.shelves[name], f"/{name}/items/{item_id}"
+        if self._random.random() < 1 / 2:
+            answer = self._ask("DELETE", f"{path}?if_version={shelf.version(item_id) + 1}", 409)
+            assert answer["got"] == shelf.version(item_id)
+            path += f"?if_version={shelf.version(item_id)}" if item_id in shelf.items else ""
+        there = shelf.remove([item_id])
+        self._ask("DELETE", path, 204 if there else 404)
 
     def delete_where(self, name: str) -> None:
         document, passes = self._condition()
@@ -219,7 +231,7 @@ class Operations:
         answer = self._ask("GET", f"/{name}/items/{item_id}", 404 if kept is None else 200)
         if kept is not None:
             expected = {"vector": shelf.shown(kept.vector), "payload": kept.payload}
-            assert answer == {"id": item_id, **expected}
+            assert answer == {"id": item_id, **expected, "version": kept.version}
 
     def page(self, name: str) -> None:
         """All items, those that pass a filter, or some by their ids."""
@@ -233,7 +245,7 @@ class Operations:
             asked["filter"] = json.dumps(document)
             found = sum(passes(kept.payload) for kept in shelf.items.values())
             answer = self._ask("POST", f"/{name}/count", json={"filter": document})
-            assert answer == {"count": found}
+            assert answer["count"] == found
         elif which == "some":
             asked["ids"] = ",".join(ids)
         seen, more = [], True
@@ -245,7 +257,7 @@ class Operations:
         assert seen == [
             {"id": item_id}
             | ({"vector": shelf.shown(kept.vector)} if with_vector else {})
-            | {"payload": kept.payload}
+            | {"payload": kept.payload, "version": kept.version}
             for item_id, kept in shelf.items.items()
             if which == "all" or (passes(kept.payload) if which == "passing" else item_id in ids)
         ]

@@ -28,11 +28,12 @@ Slots = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Kept:
-    """An item: its vector as it is answered, its slots after the transform, and its payload."""
+    """An item: its vector as it is answered, its slots after the transform, payload, version."""
 
     vector: tuple[float, ...]
     slots: Slots
     payload: Payload
+    version: int = 1
 
 
 @dataclass
@@ -59,14 +60,19 @@ class Shelf:
 
     def put(self, item_id: str, vector: tuple[float, ...], payload: Payload) -> None:
         """Put an item behind all others."""
+        version = self.version(item_id) + 1
         self.items.pop(item_id, None)
-        self.items[item_id] = Kept(vector, self.slots(vector), payload)
+        self.items[item_id] = Kept(vector, self.slots(vector), payload, version)
+
+    def version(self, item_id: str) -> int:
+        """Return the version of an item, 0 where there is none."""
+        return self.items[item_id].version if item_id in self.items else 0
 
     def change(self, item_id: str, payload: Payload, *, merge: bool) -> None:
         """Give an item another payload, in its place."""
         old = self.items[item_id]
         new = {**(old.payload or {}), **(payload or {})} if merge else payload
-        self.items[item_id] = replace(old, payload=new)
+        self.items[item_id] = replace(old, payload=new, version=old.version + 1)
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove items; return how many there were."""

@@ -248,6 +248,8 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
             connection.execute("DELETE FROM _sqlite_migrations WHERE name = ?", (migration,))
         for table in ("loads", "names"):
             connection.execute(f"DROP TABLE {table}")
+        for column in ("version", "expires"):
+            connection.execute(f"ALTER TABLE items DROP COLUMN {column}")
     connection.close()
     with opened(tmp_path) as again:
         assert held(again) == holding(HELD)
@@ -281,8 +283,8 @@ def test_a_migration_broken_off_is_made_at_the_next_start(
 
 def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path) -> None:
     format_1 = of_format(1, tmp_path)
-    change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
-    with pytest.raises(ix.IncompatibleFile, match="format 7"), opened(tmp_path):
+    change_file(tmp_path, "UPDATE meta SET value = '8' WHERE name = 'format_version'")
+    with pytest.raises(ix.IncompatibleFile, match="format 8"), opened(tmp_path):
         pass
     with Database(format_1) as database:
         assert not database.table("links").exists()

@@ -211,7 +211,9 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
                 assert stored.delete(gone) == 20
                 for item_id in gone:
                     del items[item_id]
-            stored.change_payloads(ix.PayloadChange(b'{"seen":1}', True), ["i5", "i190", "n0-1"])
+            change = ix.PayloadChange(b'{"seen":1}', True)
+            stored.change_payloads(change, ["i5", "i190", "n0-1"])
+            stored.change_payloads(change, ["i190"])
             assert fit.is_under_way
         assert fit.error is None
         stored.commit(prepared)
@@ -222,11 +224,14 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
 
         seen = ix.parse_filter({"must": [{"key": "seen", "match": {"value": 1}}]})
         assert stored.count(seen) == 3
+        versions = {"i5": 5, "i39": 4, "i40": 1, "i190": 3, "n0-1": 2, "n0-2": 1}
+        assert {each: stored.get(each).version for each in versions} == versions
         check_answers(stored, items, queries, weigh)
         killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
         with closing(opened_catalog(killed, policies)) as again:
             check_answers(again.get("things"), items, queries, weigh)
             assert again.get("things").count(seen) == 3
+            assert {each: again.get("things").get(each).version for each in versions} == versions
         stored.finish_background_work()
         check_answers(stored, items, queries, weigh)
     assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]

@@ -241,9 +241,8 @@ DIMS = [5, None]
 
 
 def row_store(dim: int | None, numbers: list[int]) -> RowStore:
-    held = RowStore(
-        space_of(dim), GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64)
-    )
+    space = space_of(dim)
+    held = RowStore(space, GrowingRows(space.form, dim), [], [], *np.empty((2, 0), np.int64))
     add(held, dim, numbers)
     return held
 

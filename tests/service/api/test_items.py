@@ -19,9 +19,9 @@ def test_a_put_counts_inserts_and_updates(client: Client) -> None:
 
 
 def test_an_item_comes_back_as_it_was_sent_by_its_id_as_text(client: Client) -> None:
-    dense = {"id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}}
+    dense = {"id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}, "version": 1}
     assert client.get(f"{URL}/a").json() == dense
-    sparse = {"id": "c", "vector": [0.0, -2.0, 0.0, 2.5], "payload": None}
+    sparse = {"id": "c", "vector": [0.0, -2.0, 0.0, 2.5], "payload": None, "version": 1}
     assert client.get(f"{URL}/c").json() == sparse
     put(client, {"id": -5, "vector": [1, 1, 1, 1]}, {"id": 10**30, "vector": [1, 1, 1, 1]})
     for item_id in ("7", "-5", "1" + 30 * "0"):
@@ -83,7 +83,7 @@ def test_pages_show_every_item_once_in_a_stable_order(client: Client) -> None:
     assert paged(client, limit=2) == paged(client) == ["a", "b", "c", "7"]
     [bare, *_] = client.get(URL).json()["items"]
     [whole, *_] = client.get(URL, params={"with_vector": True}).json()["items"]
-    assert bare == {"id": "a", "payload": {"label": 3}}
+    assert bare == {"id": "a", "payload": {"label": 3}, "version": 1}
     assert whole == bare | {"vector": [0.1, -2.0, 0.0, 3.0]}
 
 

@@ -57,6 +57,17 @@ def contents(database: Database, number: int) -> dict[str, Row]:
     return {row.id: row for rows in database.read_all(number, 1000) for row in rows}
 
 
+def stored_rows(database: Database, number: int) -> list[Row]:
+    """Return the items of a collection by key, without versions: shards are not told of these."""
+    rows = database.page(number, after=0, limit=1 << 20, with_vector=True)
+    return [*map(unversioned, rows)]
+
+
+def unversioned(row: Row) -> Row:
+    """Return a row as shards have it, which are not told of versions."""
+    return Row(row.key, row.id, row.vector, row.payload)
+
+
 class Copy:
     """A replica as its follower has it: the keys of its items, by id."""
 
@@ -127,8 +138,8 @@ class Written:
         self.node.delete(ids)
 
     def rows(self) -> list[Row]:
-        """Return all items as the database has them, by key."""
-        return self.database.page(self.number, after=0, limit=1 << 20, with_vector=True)
+        """Return all items as the database has them, by key, without versions."""
+        return stored_rows(self.database, self.number)
 
     def close(self) -> None:
         self.node.close(dropped=True)
@@ -211,7 +222,7 @@ def differing(
     [row] = [each for each in database.collections() if each.number == number]
     config = ix.CollectionConfig.from_dict(row.config)
     space = ix.StoredCollection.in_memory(row.name, config, threads=1).space
-    rows = database.page(number, after=0, limit=1 << 20, with_vector=True)
+    rows = stored_rows(database, number)
     asked = {"method": "rows", "collection": number, "at": row.head, "with_vector": True}
     return [
         each

@@ -75,7 +75,7 @@ def test_rows_are_stored_alike_however_many_they_are(
     assert committer.commit(write) == ix.WriteResult(count, 0)
     assert committer.commit(write) == ix.WriteResult(0, count)
     columns = zip(range(count + 1, 2 * count + 1), ids, vectors, payloads, strict=True)
-    assert [*contents(database, number).values()] == [Row(*row) for row in columns]
+    assert [*contents(database, number).values()] == [Row(*row, 2) for row in columns]
     assert {*database.fetch(number, ids)} == {*ids}
     assert committer.commit(PreparedDelete(ids=[*ids, "none", ids[0]])) == count
     assert contents(database, number) == {}
@@ -301,6 +301,28 @@ def test_a_database_of_before_gets_the_number_and_looks_what_is_taken(
             connection.run("UPDATE heads SET free_id = 3")
         assert committer.commit(put_of(None)) == ix.WriteResult(1, 0, ("42", "42"))
         assert len(contents(upgraded, number)) == 45
+
+
+def test_items_have_versions_where_an_older_program_made_the_collection(
+    database_url: str, database: Database, number: int, committer: Committer
+) -> None:
+    """Another program may write beside this one, and does not count."""
+    committer.commit(put_of("a", "b"))
+    with database.connections.transaction() as connection:
+        connection.run(f"ALTER TABLE items_{number} DROP COLUMN version")
+    with closing(Database.open(database_url, buckets=4)) as upgraded:
+        assert upgraded.find("plants") is not None
+        committer = Committer(upgraded, number, "plants")
+        committer.commit(put_of("b", "c"))
+        assert {each: row.version for each, row in upgraded.fetch(number, [*"abc"]).items()} == {
+            "a": 1, "b": 2, "c": 1,
+        }  # fmt: skip
+        [rows] = upgraded.read_all(number, 9)
+        assert [(row.id, row.version) for row in rows] == [("a", 1), ("b", 2), ("c", 1)]
+        conflict = PreparedDelete(ids=["b"], if_version=1)
+        with pytest.raises(ix.VersionConflict) as caught:
+            committer.commit(conflict)
+        assert (caught.value.expected, caught.value.got) == (1, 2)
 
 
 # Two routers

@@ -1,0 +1,230 @@
+"""Versions of items: each write counts, and one of a wrong version is refused with all of it."""
+
+import json
+import threading
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.index.storage.connection import connect
+from gcws_search.index.storage.store import Store
+from tests.support.index.items import DIM, batch, held, opened_catalog, put
+from tests.support.index.policies import FEW_ROWS
+from tests.support.waiting_writes import together
+
+MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
+
+
+def versions(stored: ix.StoredCollection) -> dict[str, int]:
+    """Return all versions as pages show them, and `get` too."""
+    items = stored.page(limit=10_000).items
+    assert [stored.get(item.id).version for item in items] == [item.version for item in items]
+    return {item.id: item.version for item in items}
+
+
+def put_if(
+    stored: ix.StoredCollection, ids: list[str], wanted: list[int | None], mode: ix.Mode = "upsert"
+) -> ix.WriteResult:
+    items = batch(stored, ids, [float(n + 1) for n in range(len(ids))])
+    return stored.put(replace(items, if_versions=wanted), mode)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_versions_are_those_of_a_dictionary_through_compactions_and_restarts(
+    tmp_path: Path, rng: np.random.Generator, power: float
+) -> None:
+    config = ix.CollectionConfig(
+        dim=DIM, backend=ix.GcwsParams(bands=2), transform=ix.Transform(power=power)
+    )
+    catalog = opened_catalog(tmp_path, FEW_ROWS)
+    stored = catalog.create("things", config)[0]
+    model: dict[str, int] = {}
+    refused = 0
+    for turn in range(240):
+        ids = [f"i{n}" for n in rng.choice(40, int(rng.integers(1, 6)), replace=False).tolist()]
+        # Right for each item, but now and then for one.
+        wanted: list[int | None] = [
+            None if rng.integers(4) == 0 else model.get(each, 0) + int(rng.integers(12) == 0)
+            for each in ids
+        ]
+        wrong = [
+            place
+            for place, (each, version) in enumerate(zip(ids, wanted, strict=True))
+            if version not in {None, model.get(each, 0)}
+        ]
+        before = dict(model)
+        number, first = int(rng.integers(4)), ids[0]
+        if number == 0 and wrong:
+            [at, *_] = wrong
+            with pytest.raises(ix.VersionConflict) as caught:
+                put_if(stored, ids, wanted)
+            error = caught.value
+            assert (error.item_id, error.row) == (ids[at], at)
+            assert (error.expected, error.got) == (wanted[at], model.get(ids[at], 0))
+            refused += 1
+        elif number == 0:
+            put_if(stored, ids, wanted)
+            model |= {each: model.get(each, 0) + 1 for each in ids}
+        elif number == 1:
+            there = [each for each in ids if each in model]
+            assert stored.change_payloads(MARK, ids) == len(there)
+            model |= {each: model[each] + 1 for each in there}
+        elif wanted[0] is not None and wanted[0] != model.get(first, 0):
+            change = partial(stored.change_payloads, MARK)
+            with pytest.raises(ix.VersionConflict):
+                (stored.delete if number == 2 else change)([first], if_version=wanted[0])
+            refused += 1
+        elif number == 2:
+            is_there = model.pop(first, None) is not None
+            assert stored.delete([first], if_version=wanted[0]) == is_there
+        else:
+            is_there = first in model
+            assert stored.change_payloads(MARK, [first], if_version=wanted[0]) == is_there
+            model |= {first: model[first] + 1} if is_there else {}
+        assert versions(stored) == model, (turn, before)
+        if turn % 60 == 59:
+            catalog.close()
+            catalog = opened_catalog(tmp_path, FEW_ROWS)
+            stored = catalog.get("things")
+            stored.finish_background_work()
+            assert versions(stored) == model
+    assert refused > 9
+    catalog.close()
+
+
+def test_a_new_item_of_an_id_that_was_deleted_begins_at_1(stored: ix.StoredCollection) -> None:
+    put(stored, {"a": 1})
+    put(stored, {"a": 2})
+    assert versions(stored) == {"a": 2}
+    stored.delete(["a"])
+    put(stored, {"a": 3})
+    assert versions(stored) == {"a": 1}
+
+
+def test_writes_of_one_commit_compare_with_what_the_ones_before_it_make(
+    stored: ix.StoredCollection,
+) -> None:
+    put(stored, {"a": 1})
+    results = together(
+        stored.writer,
+        lambda: put_if(stored, ["a", "b"], [1, 0]),
+        lambda: put_if(stored, ["a", "c"], [1, 0]),  # it has 2 by then
+        lambda: stored.change_payloads(MARK, ["a"], if_version=2),
+        lambda: stored.change_payloads(MARK, ["a"], if_version=2),
+        lambda: put_if(stored, ["b", "a"], [None, 3]),
+        lambda: stored.delete(["a"], if_version=4),
+        lambda: stored.delete(["a"], if_version=4),
+        lambda: put_if(stored, ["a"], [0]),
+        lambda: put_if(stored, ["a"], [0]),
+        lambda: stored.change_payloads(MARK, ["a"], if_version=1),
+    )
+    conflicts = {
+        place: (each.item_id, each.expected, each.got, each.row)
+        for place, each in enumerate(results)
+        if isinstance(each, ix.VersionConflict)
+    }
+    assert conflicts == {
+        1: ("a", 1, 2, 0), 3: ("a", 2, 3, 0), 6: ("a", 4, 0, 0), 8: ("a", 0, 1, 0),
+    }  # fmt: skip
+    assert versions(stored) == {"b": 2, "a": 2}
+
+
+def test_of_threads_that_write_on_the_same_version_one_wins(stored: ix.StoredCollection) -> None:
+    """A counter in a payload, raised by who has seen its last value, loses no step."""
+    stored.put(batch(stored, ["n"], [1.0]))
+    stored.change_payloads(ix.PayloadChange(b'{"n":0}', merge=False), ["n"])
+    won = [0] * 4
+
+    def count(thread: int) -> None:
+        while won[thread] < 25:
+            item = stored.get("n")
+            assert item.payload is not None
+            new = json.dumps({"n": json.loads(item.payload)["n"] + 1}).encode()
+            try:
+                if thread % 2:
+                    change = ix.PayloadChange(new, merge=False)
+                    stored.change_payloads(change, ["n"], if_version=item.version)
+                else:
+                    items = replace(batch(stored, ["n"], [1.0]), payloads=[new])
+                    stored.put(replace(items, if_versions=[item.version]))
+            except ix.VersionConflict:
+                continue
+            won[thread] += 1
+
+    threads = [threading.Thread(target=count, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    item = stored.get("n")
+    assert (item.version, item.payload) == (102, b'{"n": 100}')
+
+
+def test_what_cannot_be_compared_is_refused(stored: ix.StoredCollection) -> None:
+    put(stored, {"a": 1})
+    with pytest.raises(ix.InvalidParameter) as caught:
+        put_if(stored, ["b", "a", "b"], [None, 1, None])
+    assert caught.value.loc == (0, "id")
+    raw = stored.space.from_items([[1, 2, 3, 4]] * 2)
+    with pytest.raises(ix.InvalidParameter) as caught:
+        ix.ItemBatch(["a", None], raw, [None, None], [None, 0])
+    assert caught.value.loc == (1, "if_version")
+    with pytest.raises(ix.ItemExists):  # both conditions hold
+        put_if(stored, ["a"], [1], "insert")
+    assert versions(stored) == {"a": 1}
+
+
+def test_an_item_left_out_for_another_keeps_its_version(stored: ix.StoredCollection) -> None:
+    put(stored, {"a": 1, "b": 50})
+    unless = ix.UnlessSimilar(min_score=0.99, recall=1.0)
+    with pytest.raises(ix.VersionConflict):
+        put_if(stored, ["b"], [7], unless)
+    assert len(put_if(stored, ["b"], [1], unless).similar) == 1
+    assert versions(stored) == {"a": 1, "b": 1}
+
+
+def test_a_version_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", ix.CollectionConfig(dim=DIM))[0]
+    put(stored, {"a": 1, "b": 2})
+    put(stored, {"a": 1})
+    expected = held(stored)
+    catalog.close()
+    for version in (1, 3, 0, -1):
+        other = connect(tmp_path / "things.sqlite")
+        other.execute("UPDATE items SET version = ? WHERE id = 'a'", (version,))
+        other.close()
+        [report] = ix.check_directory(tmp_path)
+        assert len(report.findings) == 1, version
+        with closing(Store(tmp_path / "things.sqlite", "things")) as store:
+            with pytest.raises(ix.DamagedFile, match="not what was written"):
+                [*store.chunks()]
+            with pytest.raises(ix.DamagedFile, match="not what was written"):
+                store.fetch(["a"])
+    other = connect(tmp_path / "things.sqlite")
+    other.execute("UPDATE items SET version = 2 WHERE id = 'a'")
+    other.close()
+    catalog = opened_catalog(tmp_path)
+    assert held(catalog.get("things")) == expected
+    catalog.close()
+
+
+def test_a_repair_keeps_versions(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", ix.CollectionConfig(dim=DIM))[0]
+    put(stored, {"a": 1, "b": 2, "c": 3})
+    put(stored, {"c": 3, "a": 1})
+    stored.change_payloads(MARK, ["a"])
+    catalog.close()
+    other = connect(tmp_path / "things.sqlite")
+    other.execute("UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'b'")
+    other.close()
+    [_] = ix.check_directory(tmp_path, repair=True)
+    catalog = opened_catalog(tmp_path)
+    assert versions(catalog.get("things")) == {"c": 2, "a": 3}
+    catalog.close()
