@@ -38,6 +38,12 @@ from .collection.profile import (
     PROFILE_SAMPLE as PROFILE_SAMPLE,
     profile as profile,
 )
+from .collection.ranking import (
+    continue_ranking as continue_ranking,
+    cut_page as cut_page,
+    deepen as deepen,
+    page_searches as page_searches,
+)
 from .collection.reclaim import Vacuumed as Vacuumed, vacuum_directory as vacuum_directory
 from .collection.stored_collection import StoredCollection as StoredCollection
 from .collection.writer import (

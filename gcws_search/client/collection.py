@@ -39,7 +39,16 @@ from gcws_search.client.remote import (
     run,
     segment,
 )
-from gcws_search.client.results import Added, Compared, FoundItems, Hits, Item, ManyHits, Pair
+from gcws_search.client.results import (
+    Added,
+    Compared,
+    Count,
+    FoundItems,
+    Hits,
+    Item,
+    ManyHits,
+    Pair,
+)
 from gcws_search.formats.items import (
     Items,
     items_of,
@@ -61,6 +70,7 @@ from gcws_search.index.contracts.parameters import (
     TextParams,
     Transform,
     WeightKind,
+    backend_params,
     put_mode,
 )
 from gcws_search.index.contracts.scores import (
@@ -98,8 +108,6 @@ def config_of(
     ------
     InvalidParameter
     """
-    from gcws_search.index import backend_params  # noqa: PLC0415
-
     if isinstance(transform, dict):
         parts = dict(transform)
         for name in ("center", "weights"):
@@ -350,6 +358,7 @@ class Collection:
         id: str | int | None = None,  # the API's word
         text: str | None = None,
         limit: int = 10,
+        offset: int = 0,
         recall: float = 0.9,
         min_score: float = 0.0,
         where: Mapping[str, Any] | None = None,
@@ -368,6 +377,9 @@ class Collection:
             Search around this stored item instead, which is left out.
         text : str or None
             Search for this text instead, in a collection of texts.
+        offset : int
+            Hits of the ranking that are left out before the first one. Pages of one ``limit``
+            share no hit and leave none out.
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
         where : dict or None
@@ -394,7 +406,7 @@ class Collection:
             local_options["ranking"] = kind
         return self._do(
             lambda local: local.query(
-                vector, id, text, local_options, where, backend, explain=explain
+                vector, id, text, local_options, where, backend, explain=explain, offset=offset
             ).rescore(kind, distance=distance),
             lambda remote: remote.query(
                 vector,
@@ -403,6 +415,7 @@ class Collection:
                     score=None if kind == "gmm" else kind,
                     id=id,
                     text=text,
+                    offset=offset or None,
                     filter=filter_of(where),
                     backend=backend,
                     explain=explain or None,
@@ -797,18 +810,83 @@ class Collection:
         asked = weights if weights is None or isinstance(weights, str) else (*map(float, weights),)
         return self._do(lambda local: local.fit(asked), lambda remote: remote.fit(asked))
 
-    def count(self, *, where: Mapping[str, Any] | None = None) -> int:
-        """Return the number of items, or of those that pass a filter as of `query`."""
+    def count(self, *, where: Mapping[str, Any] | None = None) -> Count:
+        """Return the number of items, or of those that pass a filter as of `query`.
+
+        Where none passes it, ``hints`` of the number say which keys and values no item has.
+        """
         return self._do(
             lambda local: local.count(where),
             lambda remote: remote.post(
-                "count", present(filter=filter_of(where)), lambda found: int(found["count"])
+                "count",
+                present(filter=filter_of(where)),
+                lambda found: Count(found["count"], found.get("hints", ())),
             ),
         )
 
     def describe(self) -> dict[str, Any]:
         """Return all there is to know of the collection, as the API shows it."""
         return self._do(lambda local: local.describe(), lambda remote: remote.get("", dict))
+
+    def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
+        """Replace the metadata of the collection, which `describe` shows; None removes it.
+
+        Parameters
+        ----------
+        metadata : dict or None
+            Any JSON object; its ``view`` says how the page shows items.
+        """
+        return self._do(
+            lambda local: local.set_metadata(metadata), lambda remote: remote.set_metadata(metadata)
+        )
+
+    def curve(self, *, limit: int = 10) -> dict[str, Any]:
+        """Return what recall costs for a limit, as calibrated: candidates and time of a query."""
+        return self._do(
+            lambda local: local.curve(limit),
+            lambda remote: remote.get("curve", dict, {"limit": str(limit)}),
+        )
+
+    def audits(self) -> dict[str, Any]:
+        """Return recall asked against recall found, of queries that a server answered exactly too.
+
+        A collection of this process makes no audits.
+        """
+        return self._do(lambda local: local.audits(), lambda remote: remote.get("recall", dict))
+
+    def attach(
+        self, kind: str, *, name: str | None = None, params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Make a comparison backend from the stored vectors, and return its description.
+
+        Parameters
+        ----------
+        kind : str
+            Such as "nrff" or "random_binning".
+        name : str or None
+            What queries call it; None: its kind, with a number where that is taken.
+        params : dict or None
+            Parameters of its kind, as the API has them.
+
+        Raises
+        ------
+        InvalidParameter, BackendExists
+        """
+        given = dict(params or {})
+        checked = backend_params(kind, given)
+        return self._do(
+            lambda local: local.attach(checked, name),
+            lambda remote: remote.attach(kind, name, given),
+        )
+
+    def detach(self, name: str) -> None:
+        """Drop a comparison backend.
+
+        Raises
+        ------
+        BackendNotFound, InvalidParameter
+        """
+        return self._do(lambda local: local.index.detach(name), lambda remote: remote.detach(name))
 
     def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file that `gcws-search load` reads; return how many.
@@ -987,6 +1065,11 @@ class AsyncCollection:
     fit = _awaiting(Collection.fit)
     count = _awaiting(Collection.count)
     describe = _awaiting(Collection.describe)
+    set_metadata = _awaiting(Collection.set_metadata)
+    curve = _awaiting(Collection.curve)
+    audits = _awaiting(Collection.audits)
+    attach = _awaiting(Collection.attach)
+    detach = _awaiting(Collection.detach)
 
     async def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file; see `Collection.export`."""

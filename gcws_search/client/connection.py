@@ -412,10 +412,43 @@ def _file_pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
+class AsyncServerSnapshots:
+    """The snapshots of one collection, awaited; see `ServerSnapshots`. A thread asks for them."""
+
+    def __init__(self, inner: ServerSnapshots) -> None:
+        self._inner = inner
+
+    async def create(self) -> dict[str, Any]:
+        """Make a snapshot."""
+        return await call_on_thread(self._inner.create)
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return all snapshots, by name."""
+        return await call_on_thread(self._inner.list)
+
+    async def download(self, name: str, output: Path) -> None:
+        """Write a snapshot to a file, which appears when its SHA-256 is right."""
+        await call_on_thread(partial(self._inner.download, name, output))
+
+    async def upload(self, name: str, file: Path) -> dict[str, Any]:
+        """Send a file as a snapshot of this name; the server compares its SHA-256."""
+        return await call_on_thread(partial(self._inner.upload, name, file))
+
+    async def restore(self, name: str, *, replace: bool = False) -> dict[str, Any]:
+        """Make the collection from a snapshot, and return its description."""
+        return await call_on_thread(partial(self._inner.restore, name, replace=replace))
+
+    async def delete(self, name: str) -> None:
+        """Remove a snapshot."""
+        await call_on_thread(partial(self._inner.delete, name))
+
+
 class AsyncServer(Requester):
     """A server, asked by callers that await; also called `connect_async`. See `Server`."""
 
     call = staticmethod(call_on_thread)
+    _blocking: Server | None = None
+    """What asks for snapshots, on threads."""
 
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
@@ -460,8 +493,18 @@ class AsyncServer(Requester):
         """Return status and phase of the server."""
         return await self._get("/healthz")
 
+    def snapshots(self, collection: str) -> AsyncServerSnapshots:
+        """Return the snapshots of a collection, which need not be there."""
+        if self._blocking is None:
+            key = self._headers.get("X-API-Key")
+            timeout = self._timeout_seconds
+            self._blocking = Server(self.url, key, timeout_seconds=timeout, policy=self.policy)
+        return AsyncServerSnapshots(self._blocking.snapshots(collection))
+
     async def close(self) -> None:
         """Close connections; they open again when something is asked."""
+        if self._blocking is not None:
+            self._blocking.close()
         opened, self._opened = self._opened, None
         if opened is not None and opened[0] == os.getpid():
             await opened[1].aclose()

@@ -19,6 +19,7 @@ from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
     Compared,
+    Count,
     FoundItems,
     GivenIds,
     Hits,
@@ -30,7 +31,7 @@ from gcws_search.client.results import (
     hits_of,
 )
 from gcws_search.formats.items import Items
-from gcws_search.formats.payloads import filter_of, read_json
+from gcws_search.formats.payloads import filter_of, read_json, write_json
 from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of, rows_of_texts
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
@@ -44,7 +45,7 @@ from gcws_search.index.contracts.errors import (
     InvalidVector,
     ItemExists,
 )
-from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
 from gcws_search.index.contracts.scores import ScoreKind, least_ranked, score_of
 
 if TYPE_CHECKING:
@@ -355,8 +356,9 @@ class EmbeddedCollection:
         backend: str | None,
         *,
         explain: bool,
+        offset: int,
     ) -> Hits:
-        """Return the hits of one query."""
+        """Return the hits of one query, or a page of them."""
         words = {"vector": vector, "id": id, "text": text}
         given = [word for word, value in words.items() if value is not None]
         if len(given) != 1:
@@ -364,25 +366,30 @@ class EmbeddedCollection:
             raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
         from gcws_search.index import name_hints  # noqa: PLC0415
 
-        params, names = SearchParams(**options), None
+        if offset < 0:
+            raise InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
+        params = SearchParams(**options)
         condition, began = _filter(where), perf_counter()
+
+        def search(params: SearchParams) -> ix.QueryResult:
+            if id is None:
+                return self._search(rows, params, condition, backend)[0][0]
+            found = self.index.search_around(str(id), params, where=condition, backend=backend)
+            return found[0]
+
         with _naming_argument(given[0]):
-            if id is not None:
-                results = self.index.search_around(
-                    str(id), params, where=condition, backend=backend
-                )
-            else:
+            rows = InputVectors()
+            if id is None:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
-                [results] = self._search(rows, params, condition, backend)
-                names = rows.names
-        found, seconds = results[0], perf_counter() - began
+            found = self._page(search, params, offset) if offset else search(params)
+        seconds = perf_counter() - began
         hits = [
             hit_of(item_id, score, *self._shown(payload))
             for item_id, score, payload in zip(
                 found.ids, found.scores, found.payloads or (), strict=True
             )
         ]
-        hints = name_hints(self.index.names, names) if names else []
+        hints = name_hints(self.index.names, rows.names) if rows.names else []
         if not hits and condition is not None:
             hints += self.index.hints(condition)
         if not explain or found.explanation is None:
@@ -390,6 +397,23 @@ class EmbeddedCollection:
         cost = found.explanation._replace(seconds=seconds)._asdict()
         del cost["measured_recall"]  # of audits, which a server makes
         return Hits(hits, cost, hints)
+
+    def _page(
+        self, search: Callable[[SearchParams], ix.QueryResult], params: SearchParams, offset: int
+    ) -> ix.QueryResult:
+        """Return the hits behind the first ones of a ranking."""
+        from gcws_search.index import continue_ranking, cut_page, page_searches  # noqa: PLC0415
+
+        first, *deeper = page_searches(params, offset, offset + params.limit + len(self.index))
+        found = search(first)
+        for more in deeper:
+            found = continue_ranking(found, search(more), more.limit)
+        page = cut_page(found, offset, params.limit)
+        if not page.ids:
+            return replace(page, payloads=[])
+        items = self.index.page(limit=len(page.ids), cursor=None, ids=page.ids).items
+        payloads = {item.id: item.payload for item in items}
+        return replace(page, payloads=[payloads.get(each) for each in page.ids])
 
     def query_many(
         self,
@@ -416,7 +440,10 @@ class EmbeddedCollection:
                 return hits_of([], limit, [] if with_payload else None).spread(rejected)
             results = self._search(rows, params, condition, backend)
             arrays = self._arrays_with_payloads if with_payload else _arrays
-            return arrays(results, limit).spread(rejected)
+            many = arrays(results, limit)
+            if condition is not None and not np.isfinite(many.scores).any():
+                many = replace(many, hints=self.index.hints(condition))
+            return many.spread(rejected)
 
     def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
         """Return the hits of all queries as arrays, with payloads."""
@@ -576,14 +603,38 @@ class EmbeddedCollection:
         self.config = self.index.config
         return found
 
-    def count(self, where: Mapping[str, Any] | None) -> int:
+    def count(self, where: Mapping[str, Any] | None) -> Count:
         """Return the number of items, or of those that pass a filter."""
-        return self.index.count(_filter(where))
+        condition = _filter(where)
+        number = self.index.count(condition)
+        return Count(number, () if number or condition is None else self.index.hints(condition))
+
+    def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
+        """Replace the metadata."""
+        self.index.replace_metadata(None if metadata is None else write_json(dict(metadata)))
+
+    def curve(self, limit: int) -> dict[str, Any]:
+        """Return what recall costs for a limit, as the API shows it."""
+        found = self.index.curve(limit)
+        return {**asdict(found), "points": [point._asdict() for point in found.points]}
+
+    def audits(self) -> dict[str, Any]:
+        """Return recall asked against recall found, as the API shows it."""
+        found = self.index.audited()
+        allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
+        audited = [*map(asdict, found.results)]
+        return {"audited": audited, "allowance": allowance, "waiting": found.waiting}
+
+    def attach(self, params: BackendParams, name: str | None) -> dict[str, Any]:
+        """Attach a comparison backend, and return its description."""
+        return asdict(self.index.attach(params, name))
 
     def describe(self) -> dict[str, Any]:
         """Return all there is to know of the collection, as the API shows it."""
         found = asdict(self.index.describe())
         del found["config"]
+        if found["metadata"] is not None:
+            found["metadata"] = read_json(found["metadata"])
         return {"name": found.pop("name"), **self.config.to_dict(), **found}
 
 

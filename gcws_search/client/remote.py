@@ -336,8 +336,26 @@ class RemoteCollection:
             for row, each in enumerate(found)
             if "error" in each
         ]
-        many = hits_of(lists, limit, payloads).rescore("gmm", distance=distance)
+        hints = dict.fromkeys(hint for each in found for hint in each.get("hints", ()))
+        hits = replace(hits_of(lists, limit, payloads), hints=[*hints])
+        many = hits.rescore("gmm", distance=distance)
         return many.spread(rejected)
+
+    async def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
+        """Replace the metadata."""
+        document = None if metadata is None else dict(metadata)
+        await self.post("", {"metadata": document}, dict, method="PATCH")
+
+    async def attach(
+        self, kind: str, name: str | None, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Attach a comparison backend, and return its description."""
+        asked = {"kind": kind, "params": dict(params)} | present(name=name)
+        return await self.post("backends", asked, dict)
+
+    async def detach(self, name: str) -> None:
+        """Drop a comparison backend."""
+        await self.ask("DELETE", f"backends/{segment(name)}")
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
         """Return pairs; an answer has one a line."""

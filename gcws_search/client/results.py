@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,24 @@ def hit_of(
 ) -> AnyHit:
     """Return a hit of a collection of vectors, or of texts."""
     return Hit(id, score, payload) if text is None else TextHit(id, score, payload, text)
+
+
+class Count(int):
+    """A number of items.
+
+    Attributes
+    ----------
+    hints : list of str
+        Where no item passes the filter: which of its keys and values no item has.
+    """
+
+    hints: Sequence[str]
+
+    def __new__(cls, number: int, hints: Sequence[str] = ()) -> Self:
+        """Return the number with its hints."""
+        found = super().__new__(cls, number)
+        found.hints = hints
+        return found
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -162,12 +180,15 @@ class ManyHits:
         Queries that were left out, with ``on_error="skip"``.
     payloads : (m, limit) object, or None
         With ``with_payload=True``: dicts; None where an item has none, or a query fewer hits.
+    hints : list of str
+        Where no item passes the filter: which of its keys and values no item has.
     """
 
     ids: NDArray[np.object_]
     scores: NDArray[np.float64]
     rejected: Sequence[Rejected] = ()
     payloads: NDArray[np.object_] | None = None
+    hints: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """Yield both arrays."""
@@ -195,7 +216,7 @@ class ManyHits:
         if self.payloads is not None:
             payloads = np.full(ids.shape, None, object)
             payloads[good] = self.payloads
-        return ManyHits(ids, scores, rejected, payloads)
+        return ManyHits(ids, scores, rejected, payloads, self.hints)
 
 
 def hits_of(

@@ -6,6 +6,7 @@
 - `query`: ``query``, ``find``, ``explain`` and ``compare``
 - `items`: ``create``, ``fit``, ``get``, ``count`` and ``delete``
 - `groups`: ``groups`` and ``pairs`` of near-duplicates
+- `backends`: ``backends`` of a collection, and ``recall``
 - `payload`: other payloads for stored items
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``

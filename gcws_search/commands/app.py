@@ -43,6 +43,12 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "pairs": ("commands.groups", _SEARCH, "Find pairs of near-duplicates."),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
+    "backends": (
+        "commands.backends",
+        _SEARCH,
+        "List, attach and drop search methods to compare with.",
+    ),
+    "recall": ("commands.backends", _SEARCH, "Show recall asked against recall found."),
     "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
     "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),
     "cluster": ("service.cluster.command", _SERVER, "Place, move and end replicas of a cluster."),

@@ -20,6 +20,7 @@ from gcws_search.commands.options import (
     failures,
     family,
     print_table,
+    report,
     server,
     tell,
     usage,
@@ -97,6 +98,9 @@ def groups(
             where=condition,
             score=score,  # type: ignore[arg-type]
         )
+        if condition is not None and not found:
+            for each in collection.count(where=condition).hints:
+                report(each)
         if output is not None:
             with failures():
                 _write(output, _MEMBER, _rows(found))

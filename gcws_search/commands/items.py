@@ -22,6 +22,7 @@ from gcws_search.commands.options import (
     Yes,
     dim_of,
     family,
+    report,
     server,
     space_words,
     tell,
@@ -147,6 +148,8 @@ def count(
     condition = filter_from(where)
     with server(url, key) as found:
         number = found.collection(name).count(where=condition)
+    for each in number.hints:
+        report(each)
     tell(as_json, {"count": number}, str(number))
 
 

@@ -111,6 +111,20 @@ def usage(message: str) -> NoReturn:
     raise typer.BadParameter(message)
 
 
+def object_from(text: str | None, option: str) -> dict[str, Any] | None:
+    """Return the JSON object that an option gives, None for null or no option."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        found = text
+    if found is not None and not isinstance(found, dict):
+        usage(
+            f'{option}: expected a JSON object such as \'{{"source": "a survey"}}\', '
+            f"got {text!r:.60}"
+        )
+    return found
+
+
 def dim_of(text: str | None) -> int | None:
     """Return the number of coordinates that --dim gives, None for an open space or no option."""
     if text is None or text == OPEN:

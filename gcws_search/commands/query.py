@@ -120,6 +120,7 @@ def query(
         ),
     ] = None,
     limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
+    offset: Annotated[int, typer.Option(help="Hits left out before the first one.")] = 0,
     recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
     min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
     where: Where = None,
@@ -134,8 +135,8 @@ def query(
         usage("expected one of --id, --row, --names, --text, --smiles and --file")
     condition = filter_from(where)
     if file is not None:
-        if explain:
-            usage("--explain: expected one query, got --file")
+        if explain or offset:
+            usage("--explain and --offset: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         with server(url, key) as found:
             choices = {"fingerprint": fingerprint}
@@ -153,6 +154,7 @@ def query(
             id=id_,
             text=text,
             limit=limit,
+            offset=offset,
             recall=recall,
             min_score=min_score,
             where=condition,

@@ -24,9 +24,11 @@ from gcws_search.commands.options import (
     failures,
     family,
     in_words,
+    object_from,
     print_table,
     server,
     tell,
+    usage,
 )
 from gcws_search.version import program_version
 
@@ -43,17 +45,27 @@ def collections(
     drop: Annotated[
         str | None, typer.Option("--drop", metavar="NAME", help="Drop a collection and its file.")
     ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Replace the metadata of NAME; null removes it."),
+    ] = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """List all collections, show all there is to know of one, or drop one."""
+    """List all collections, show one or change its metadata, or drop one."""
+    document = object_from(metadata, "--metadata")
+    if metadata is not None and name is None:
+        usage("--metadata: expected the NAME of a collection, got none")
     with server(url, key) as found:
         if drop is not None:
             found.drop(drop)
             tell(as_json, {"dropped": drop}, f"{drop}: dropped")
         elif name is not None:
-            described = found.collection(name).describe()
+            collection = found.collection(name)
+            if metadata is not None:
+                collection.set_metadata(document)
+            described = collection.describe()
             tell(as_json, described, *_lines(described))
         else:
             rows = found.collections()

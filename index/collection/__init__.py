@@ -23,6 +23,7 @@
 - `groups`: near-duplicates joined by pairs, and which of them is kept
 - `hints`: keys and values of a filter that no item has, and similar ones
 - `item_map`: places in a plane for a sample and others, with their neighbours
+- `ranking`: pages of a ranking, which share no hit
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
 - `name_scan`: the exact scan of a query with names that the space lacks
 """

@@ -1,10 +1,4 @@
-"""Queries: one, and many at once; how many items pass a filter.
-
-Of pages of a ranking by ``offset`` no hit is on two, and none is between them. A search for more
-hits may find other ones first, so pages cut out of searches of their own would overlap. Here the
-first page is the search itself. Deeper searches, for 100 hits, 1,000 and so on, continue its
-ranking with the hits that it lacks.
-"""
+"""Queries: one, and many at once; how many items pass a filter."""
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -69,10 +63,7 @@ from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 _PACKED: Final = (NPY, ARROW)
-_FIRST_DEPTH: Final = 100
 _GROWTH: Final = 10
-_PAGE: Final = 10
-"""Hits of a page: a deep search may miss as many hits in all as a search for one page."""
 _LONG_TEXT: Final = 4096
 """Characters of a text that becomes a vector in less than a millisecond."""
 _MAX_HINTED: Final = 8
@@ -699,29 +690,6 @@ def _answers(
 # Pages
 
 
-def page_searches(params: ix.SearchParams, offset: int, max_limit: int) -> list[ix.SearchParams]:
-    """Return the searches that a page needs, each deeper than the one before, up to ``max_limit``.
-
-    The limit of ``params`` is the length of the page, ``offset`` the hits before it.
-    """
-    end = offset + params.limit
-    is_exact = params.recall == 1 or params.ranking != "gmm"
-    if is_exact or params.candidates is not None:  # every depth has the same ranking
-        return [replace(params, limit=end)]
-    found, depth = [params], _FIRST_DEPTH
-    while found[-1].limit < end:
-        if depth > params.limit:
-            found.append(_deepen(params, min(depth, max_limit)))
-        depth *= _GROWTH
-    return found
-
-
-def _deepen(params: ix.SearchParams, limit: int) -> ix.SearchParams:
-    """Return a search for more hits, which misses no more in all than one for a page."""
-    recall = max(params.recall, 1 - (1 - params.recall) * _PAGE / limit)
-    return replace(params, limit=limit, recall=recall)
-
-
 async def search_page(
     service: Service,
     collection: CollectionProtocol,
@@ -733,17 +701,17 @@ async def search_page(
     Results and errors are those of `contract.SearchesProtocol.search`; ``show`` is called in a
     thread.
     """
-    first, *deeper = page_searches(asked.params, asked.offset, service.settings.max_limit)
+    first, *deeper = ix.page_searches(asked.params, asked.offset, service.settings.max_limit)
     ids_only = asked._replace(offset=0, with_payload=False, with_vector=False, is_shown=False)
     found = await service.searches.search_batch(collection, [ids_only._replace(params=first)], list)
     for params in deeper:
         more = await service.searches.search_batch(
             collection, [ids_only._replace(params=params)], list
         )
-        found = [_continue(*each, params.limit) for each in zip(found, more, strict=True)]
+        found = [ix.continue_ranking(*each, params.limit) for each in zip(found, more, strict=True)]
 
     def finish() -> T:
-        pages = [_cut(ranking, asked.offset, asked.params.limit) for ranking in found]
+        pages = [ix.cut_page(ranking, asked.offset, asked.params.limit) for ranking in found]
         return show(_add_items(service, collection, asked, pages))
 
     return await service.workers.batches.run(finish)
@@ -843,7 +811,7 @@ async def answer_page(
     depth = position.seen + limit + 1  # one more tells whether another page follows
     while True:
         depth = min(depth, max_limit)
-        params = _deepen(asked.params, depth)
+        params = ix.deepen(asked.params, depth)
         try:
             [found] = await service.searches.search_batch(
                 collection, [ids_only._replace(params=params)], list
@@ -874,31 +842,6 @@ async def answer_page(
         return JsonResponse(answer)
 
     return await service.workers.batches.run(finish)
-
-
-def _continue(ranking: ix.QueryResult, deeper: ix.QueryResult, limit: int) -> ix.QueryResult:
-    """Return a ranking and then what a deeper search found besides."""
-    known = {*ranking.ids}
-    hits = zip(deeper.ids, deeper.scores, strict=True)
-    more = [hit for hit in hits if hit[0] not in known]
-    cost = deeper.explanation
-    before = ranking.explanation
-    if cost is not None and before is not None:
-        cost = cost._replace(seconds=(before.seconds or 0.0) + (cost.seconds or 0.0))
-    return replace(
-        deeper,
-        ids=[*ranking.ids, *(item_id for item_id, _ in more)][:limit],
-        scores=[*ranking.scores, *(score for _, score in more)][:limit],
-        explanation=cost,
-    )
-
-
-def _cut(ranking: ix.QueryResult, offset: int, limit: int) -> ix.QueryResult:
-    """Return the hits of a page, by falling score."""
-    end = offset + limit
-    page = zip(ranking.scores[offset:end], ranking.ids[offset:end], strict=True)
-    hits = sorted(page, key=lambda hit: (-hit[0], hit[1]))
-    return replace(ranking, ids=[hit[1] for hit in hits], scores=[hit[0] for hit in hits])
 
 
 def _add_items(

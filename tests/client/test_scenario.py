@@ -1,5 +1,6 @@
 """One scenario over every kind of collection, waited for and awaited."""
 
+import asyncio
 import io
 import json
 import sys
@@ -350,6 +351,85 @@ def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> No
     items.set_names(["acidity", "body", "sweetness", "bitterness"])
     assert items.query({"boby": 1}).hints == ["no item has the name 'boby'; did you mean 'body'?"]
     assert not items.query({"body": 1}).hints
+    assert items.query_many([*COFFEES.values()], where={"raost": "dark"}).hints == hits.hints
+    assert not items.query_many([*COFFEES.values()], where={"roast": "dark"}).hints
+    count = items.count(where={"raost": "dark"})
+    assert (count, count.hints) == (0, hits.hints)
+    assert not items.count(where={"roast": "dark"}).hints
+
+
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+def test_pages_of_a_ranking_share_no_hit(
+    opened: Open, rng: np.random.Generator, recall: float
+) -> None:
+    items, rows = opened(8), rng.normal(size=(300, 8))
+    items.add(rows, payloads={"row": range(300)})
+    for query in ({"vector": rows[0] + 0.1}, {"id": "7"}):
+        count = 300 if "vector" in query else 299
+        pages = [items.query(**query, limit=70, offset=n, recall=recall) for n in range(0, 350, 70)]
+        assert [len(page) for page in pages] == [70, 70, 70, 70, count - 280]
+        ids = [each for page in pages for each in page.ids]
+        assert len({*ids}) == count
+        whole = items.query(**query, limit=300, recall=1)
+        for page in pages:
+            assert page.scores == sorted(page.scores, reverse=True)
+            assert all(hit.payload == {"row": int(hit.id)} for hit in page)
+        if recall == 1:
+            assert ids == whole.ids
+    assert not items.query(rows[0], offset=300)
+    with pytest.raises(InvalidParameter, match="offset"):
+        items.query(rows[0], offset=-1)
+
+
+def test_search_methods_are_attached_measured_and_dropped(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES])
+    attached = items.attach("nrff", name="other", params={"features": 64})
+    assert (attached["name"], attached["kind"], attached["params"]["features"]) == (
+        "other",
+        "nrff",
+        64,
+    )
+    assert {each["name"] for each in items.describe()["backends"]} > {"other"}
+    with pytest.raises(gcws_search.BackendExists):
+        items.attach("nrff", name="other")
+    with pytest.raises(InvalidParameter, match="kind"):
+        items.attach("annoy")
+    with pytest.raises(InvalidParameter, match="feature"):
+        items.attach("nrff", params={"feature": 64})
+    items.detach("other")
+    with pytest.raises(gcws_search.BackendNotFound):
+        items.detach("other")
+    assert items.curve(limit=5)["limit"] == 5
+    assert {*items.audits()} == {"audited", "allowance", "waiting"}
+
+
+def test_snapshots_are_awaited_too(url: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gcws_search.connect_async(url) as server:
+            items = await server.collection("snapped", dim=1)
+            await items.add([[1]])
+            snapshots = server.snapshots("snapped")
+            made = await snapshots.create()
+            assert await snapshots.list() == [made]
+            copy = tmp_path / "copy.sqlite"
+            await snapshots.download(made["name"], copy)
+            await snapshots.delete(made["name"])
+            await items.add([[2]])
+            assert (await snapshots.upload("again", copy))["sha256"] == made["sha256"]
+            assert (await snapshots.restore("again", replace=True))["items"] == 1
+            await snapshots.delete("again")
+            assert await snapshots.list() == []
+
+    asyncio.run(work())
+
+
+def test_metadata_is_replaced_and_removed(opened: Open) -> None:
+    items = opened(2)
+    items.set_metadata({"source": "a survey", "when": np.int64(3)})
+    assert items.describe()["metadata"] == {"source": "a survey", "when": 3}
+    items.set_metadata(None)
+    assert not items.describe()["metadata"]
 
 
 def test_items_are_found_by_a_text(opened: Open) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from gcws_search.client.collection import AsyncCollection, Collection
-from gcws_search.client.connection import AsyncServer, Server, ServerSnapshots
+from gcws_search.client.connection import AsyncServer, AsyncServerSnapshots, Server, ServerSnapshots
 from gcws_search.commands.app import COMMANDS
 from tests.support.paths import REPOSITORY
 
@@ -35,6 +35,11 @@ COLLECTION: Final = {
     "POST /groups": "groups",
     "POST /map": "map",
     "POST /profile": "profile",
+    "GET /recall": "audits",
+    "GET /curve": "curve",
+    "PATCH ": "set_metadata",
+    "POST /backends": "attach",
+    "DELETE /backends/{backend}": "detach",
 }
 """Operations of a collection, and the method of `Collection` and `AsyncCollection`.
 
@@ -57,7 +62,7 @@ SNAPSHOTS: Final = {
     "DELETE /snapshots/{snapshot}": "delete",
     "POST /snapshots/{snapshot}/restore": "restore",
 }
-"""Operations on backups, and the method of `ServerSnapshots`, which no coroutine awaits."""
+"""Operations on backups, and the method of `ServerSnapshots` and `AsyncServerSnapshots`."""
 
 COMMAND: Final = {
     "POST /query": "query",
@@ -83,12 +88,15 @@ COMMAND: Final = {
     "GET /v1/collections": "collections",
     "GET /healthz": "health",
     "GET /readyz": "health",
+    "PATCH ": "collections",
+    "GET /recall": "recall",
+    "POST /backends": "backends",
+    "DELETE /backends/{backend}": "backends",
     **dict.fromkeys(SNAPSHOTS, "snapshot"),
 }
 
 _PROBE: Final = "answers what supervises the process"
 _ABOUT: Final = "tells people where things are; the version is the program's own"
-_OPEN: Final = "not there yet"
 NOT_IN_PYTHON: Final = {
     "GET /livez": _PROBE,
     "GET /readyz": "a client waits for a server that starts by itself",
@@ -97,11 +105,6 @@ NOT_IN_PYTHON: Final = {
     "POST /v1/similarity": "`gcws_search.similarity` computes it without a server",
     "POST /sketch": "`Collection.index.sketch` makes signatures of a file's; a search needs none",
     "GET /loads": "a load that broke off goes on by its key without being asked",
-    "GET /recall": _OPEN,
-    "GET /curve": _OPEN,
-    "PATCH ": _OPEN,
-    "POST /backends": _OPEN,
-    "DELETE /backends/{backend}": _OPEN,
 }
 NOT_A_COMMAND: Final = {
     "GET /livez": _PROBE,
@@ -113,11 +116,7 @@ NOT_A_COMMAND: Final = {
     "POST /map": "the page draws it",
     "POST /profile": "the page draws it",
     "GET /curve": "the page draws it",
-    "GET /recall": _OPEN,
-    "GET /loads": _OPEN,
-    "PATCH ": _OPEN,
-    "POST /backends": _OPEN,
-    "DELETE /backends/{backend}": _OPEN,
+    "GET /loads": "the page shows them; `load` tells of its own",
 }
 
 
@@ -141,7 +140,7 @@ def test_each_operation_is_in_python_or_in_a_list_of_reasons(operation: str) -> 
     found = [
         *((kind, COLLECTION.get(word)) for kind in (Collection, AsyncCollection)),
         *((kind, SERVER.get(operation)) for kind in (Server, AsyncServer)),
-        (ServerSnapshots, SNAPSHOTS.get(word)),
+        *((kind, SNAPSHOTS.get(word)) for kind in (ServerSnapshots, AsyncServerSnapshots)),
     ]
     named = [(kind, name) for kind, name in found if name is not None]
     assert bool(named) != (word in NOT_IN_PYTHON), operation

@@ -98,6 +98,34 @@ def test_items_are_found_by_a_text(coffees: gcws_search.Collection, call: Call) 
     call("find", "coffees", code=2)
 
 
+def test_search_methods_metadata_and_recall_are_shown_and_changed(
+    coffees: gcws_search.Collection, call: Call
+) -> None:
+    made = ("--attach", "nrff", "--as", "other", "--params", '{"features": 64}')
+    shown = json.loads(call("backends", "coffees", *made, "--json").stdout)["backends"]
+    assert [each["params"]["features"] for each in shown if each["name"] == "other"] == [64]
+    assert "other" not in call("backends", "coffees", "--detach", "other").stdout
+    call("backends", "coffees", "--detach", "other", code=1)
+    call("backends", "coffees", "--as", "other", code=2)
+    call("backends", "coffees", "--attach", "nrff", "--params", "[1]", code=2)
+    shown = json.loads(call("recall", "coffees", "--json").stdout)
+    assert {*shown} == {"audited", "allowance", "waiting"}
+    call("recall", "coffees")
+    call("collections", "coffees", "--metadata", '{"source": "a survey"}')
+    assert coffees.describe()["metadata"] == {"source": "a survey"}
+    call("collections", "coffees", "--metadata", "null")
+    assert not coffees.describe()["metadata"]
+    call("collections", "--metadata", "{}", code=2)
+    call("collections", "coffees", "--metadata", "[]", code=2)
+
+
+def test_a_page_of_a_ranking_is_printed(coffees: gcws_search.Collection, call: Call) -> None:
+    asked = ("query", "coffees", "--row", "1,1,1,1", "--recall", "1", "--json")
+    whole = json.loads(call(*asked).stdout)["hits"]
+    page = json.loads(call(*asked, "--offset", "1", "--limit", "1").stdout)["hits"]
+    assert page == whole[1:2]
+
+
 def test_hints_on_a_filter_are_printed(coffees: gcws_search.Collection, call: Call) -> None:
     assert len(coffees) == 3
     done = call("query", "coffees", "--id", "kenya", "--where", '{"roast": "drak"}', "--json")

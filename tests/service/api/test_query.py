@@ -319,7 +319,7 @@ def test_a_deep_page_misses_about_as_many_hits_as_the_first() -> None:
     """Of 100 hits at 0.9, one is missed, so that the tenth page is shifted by one at most."""
     for offset in (10, 90, 500, 9990):
         asked = ix.SearchParams(limit=10, recall=0.9)
-        deepest = query.page_searches(asked, offset, 100_000)[-1]
+        deepest = ix.page_searches(asked, offset, 100_000)[-1]
         assert deepest.limit >= offset + 10
         assert deepest.limit * (1 - deepest.recall) == pytest.approx(1)
 
@@ -334,5 +334,5 @@ def test_a_deep_page_misses_about_as_many_hits_as_the_first() -> None:
     ],
 )
 def test_a_page_takes_as_few_searches_as_it_can(asked: Json, offset: int, limits: Json) -> None:
-    found = query.page_searches(ix.SearchParams(limit=10, **asked), offset, 40)
+    found = ix.page_searches(ix.SearchParams(limit=10, **asked), offset, 40)
     assert [each.limit for each in found] == limits
