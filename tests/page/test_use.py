@@ -337,6 +337,7 @@ def test_a_new_collection_takes_files_of_all_kinds(
     items = httpx.get(f"{url}/v1/collections/fresh/items?with_vector=true").json()["items"]
     assert items[1] == {
         "id": "c", "vector": [1.0, 0.0, 2.0], "payload": {"label": 5, "says": "hello"},
+        "version": 1,
     }  # fmt: skip
     assert items[2]["payload"]["says"] == "a, b"
     choose_file(page, "items.parquet", b"PAR1")
