@@ -97,6 +97,19 @@ def test_versions_are_those_of_a_dictionary_through_compactions_and_restarts(
     catalog.close()
 
 
+def test_versions_made_beside_a_compaction_are_kept(stored: ix.StoredCollection) -> None:
+    put(stored, {"a": 1, "b": 2, "c": 3})
+    put(stored, {"a": 1})
+    stored.change_payloads(MARK, ["a", "b"])
+    compaction = stored.memory.build_compaction()
+    put(stored, {"c": 3, "d": 4})
+    stored.change_payloads(MARK, ["a", "c"])
+    expected = {"b": 2, "a": 4, "c": 3, "d": 1}
+    assert versions(stored) == expected
+    assert stored.memory.adopt_compaction(compaction)
+    assert versions(stored) == expected
+
+
 def test_a_new_item_of_an_id_that_was_deleted_begins_at_1(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
     put(stored, {"a": 2})
