@@ -107,6 +107,10 @@ def fill(url: str) -> None:
             for i, text in enumerate(smiles)
         ])  # fmt: skip
         put(client, "empty", {"dim": None}, [])
+        put(client, "notes", {"text": {"weights": "counts"}}, [
+            {"id": f"n{i}", "text": " ".join(text), "payload": {"n": i}}
+            for i, text in enumerate(texts)
+        ])  # fmt: skip
         put(client, "scanned", {"dim": 1, "backend": {"kind": "exact"}}, [
             {"id": "only", "vector": [3], "payload": {"deep": {"list": [1, {"x": None}]}}}
         ])  # fmt: skip

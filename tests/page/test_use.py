@@ -74,6 +74,28 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     page.get_by_text("60 items").wait_for()
 
 
+def test_a_text_finds_texts_and_why(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/notes/query")
+    page.locator("[data-query]").fill("hash TABLE hash graph")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".found strong")).to_have_text("20 of 20")
+    hits = asked(url, "notes", text="hash TABLE hash graph", limit=20)
+    assert scores(page) == [round(hit["score"], 4) for hit in hits]
+    expect(page.locator(".tiles .hit").first).to_contain_text(hits[0]["text"])
+    page.get_by_text("This request, to copy").click()
+    expect(page.locator(".request")).to_contain_text('"text":"hash TABLE hash graph"')
+    page.get_by_text("Python", exact=True).click()
+    expect(page.locator(".request")).to_contain_text('query(text="hash TABLE hash graph"')
+    page.get_by_text("CLI", exact=True).click()
+    expect(page.locator(".request")).to_contain_text("--text 'hash TABLE hash graph'")
+    page.locator(".tiles .hit").first.get_by_role("link", name=re.compile("^Why")).click()
+    expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
+    expect(page.locator("tbody tr td:first-child", has_text="hash").first).to_be_visible()
+    expect(page.locator("mark").first).to_be_visible()
+    page.get_by_role("link", name="Find similar to").click()
+    expect(page.locator(".found strong")).to_have_text("20 of 20")
+
+
 def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/pictures/browse")
     page.locator(".facet summary", has_text="family").click()

@@ -1,7 +1,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { at, get } from "./api.js";
 import { dense, entries, greatest } from "./vectors.js";
-import { payloadAt, safeUrl, title } from "./view.js";
+import { payloadAt, safeUrl, textOf, title } from "./view.js";
 import { Cut } from "./parts.js";
 import { useInk } from "./ink.js";
 import { script } from "./script.js";
@@ -134,7 +134,7 @@ export function Drawn({ item, view, names, limit }) {
   const url = payloadAt(item.payload, view.url);
   const picture = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
   if (picture) return html`<img src=${picture} alt=${label} />`;
-  const text = payloadAt(item.payload, view.text);
+  const text = textOf(view, item);
   if (text !== undefined && text !== null) return html`<p class="text"><${Cut} value=${text} limit=${160} /></p>`;
   return html`<${Bars} vector=${item.vector} names=${names} limit=${limit} />`;
 }

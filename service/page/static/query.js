@@ -13,10 +13,13 @@ import { viewOf } from "./view.js";
 import * as figures from "./figures.js";
 
 const FORMS = [["id", "Item"], ["row", "Row"], ["names", "Names"]];
+const TEXT_FORMS = [["text", "Text"], ["id", "Item"]];
+const ALL_FORMS = ["id", "row", "names", "text"];
 const HINTS = {
   id: "the id of an item",
   row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
   names: "copy file:2 permission",
+  text: "any words",
 };
 
 function numberOr(text, missing) {
@@ -70,10 +73,11 @@ function nothing({ filter, id }) {
 }
 
 function Form({ collection, params, problem }) {
-  const given = FORMS.find(([form]) => params[form] !== undefined)?.[0];
-  const [form, choose] = useState(given || "id");
+  const forms = collection.text ? TEXT_FORMS : FORMS;
+  const given = forms.find(([form]) => params[form] !== undefined)?.[0];
+  const [form, choose] = useState(given || forms[0][0]);
   const [text, set] = useState(given ? params[given] : "");
-  const asked = JSON.stringify([params.id, params.row, params.names]);
+  const asked = JSON.stringify(ALL_FORMS.map((one) => params[one]));
   const shown = useRef(asked);
   useEffect(() => {
     if (shown.current === asked) return; // it runs after the first paint: what was typed stays
@@ -83,19 +87,19 @@ function Form({ collection, params, problem }) {
   }, [asked]);
   const change = (value) => {
     set(value);
-    if (value.length > text.length + 3 && form === "id" && kindOf(value) === "row") choose("row");
+    if (value.length > text.length + 3 && form === "id" && !collection.text && kindOf(value) === "row") choose("row");
   };
   const submit = (event) => {
     event.preventDefault();
-    const { id, row, names, ...rest } = params;
+    const { id, row, names, text: before, ...rest } = params;
     const limit = new FormData(event.target).get("limit");
     go(href(collection.name, "query", { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit }));
   };
   const isLong = form !== "id";
   const field = { "data-query": true, value: text, spellcheck: false, placeholder: HINTS[form], onInput: (event) => change(event.target.value), "aria-invalid": problem ? "true" : undefined };
   return html`<form onSubmit=${submit} class="query-form">
-    <${Tabs} label="Search by" chosen=${form} options=${FORMS} onChoose=${choose} />
-    <label>${{ id: "Item id", row: "Row of numbers", names: "Names, with weights" }[form]}
+    <${Tabs} label="Search by" chosen=${form} options=${forms} onChoose=${choose} />
+    <label>${{ id: "Item id", row: "Row of numbers", names: "Names, with weights", text: "Text" }[form]}
       ${isLong ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
         if (event.key === "Enter" && !event.shiftKey) {
           event.preventDefault();
@@ -112,7 +116,7 @@ function Asked({ collection, params, view, names, item }) {
     return html`<div class="asked panel"><div class="asked-drawn"><${Drawn} item=${item} view=${view} names=${names} limit=${5} /></div>
       <div><p class="small">Similar to</p><p><strong><a href=${href(collection.name, "item", { id: item.id })}><${Text} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
   }
-  const text = params.row ?? params.names;
+  const text = params.row ?? params.names ?? params.text;
   return text === undefined ? null : html`<div class="asked panel"><p class="small">Similar to</p><p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
 }
 
@@ -122,13 +126,13 @@ function Start({ collection }) {
   const names = useNames(collection, items);
   if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
   return html`<h1>Query <bdi>${collection.name}</bdi></h1>
-    <p>Type an id, paste a row, or begin with one of these:</p>
+    <p>${collection.text ? "Type a text" : "Type an id, paste a row"}, or begin with one of these:</p>
     <${Tiles} collection=${collection} items=${items} view=${viewOf(collection, items)} names=${names} label="Items to begin with" />`;
 }
 
 export default function Query({ collection, params }) {
   const { name } = collection;
-  const isAsked = ["id", "row", "names"].some((form) => params[form] !== undefined);
+  const isAsked = ALL_FORMS.some((form) => params[form] !== undefined);
   const { body, wrong } = useMemo(() => {
     if (!isAsked) return {};
     try {
@@ -157,13 +161,13 @@ export default function Query({ collection, params }) {
   };
   const ofFilter = (one) => Boolean(one) && (one.code === "filter" || (one.errors || []).some(({ loc }) => loc[0] === "filter") || one.code.includes("filter"));
   const trouble = wrong || problem;
-  const why = (hit) => href(name, "why", params.id !== undefined ? { a: params.id, b: hit.id } : params.row !== undefined ? { row: params.row, b: hit.id } : { names: params.names, b: hit.id });
+  const why = (hit) => href(name, "why", params.id !== undefined ? { a: params.id, b: hit.id } : params.row !== undefined ? { row: params.row, b: hit.id } : params.text !== undefined ? { text: params.text, b: hit.id } : { names: params.names, b: hit.id });
   return html`<div class="two wide">
     <aside class="panel">
       <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
-        <${Facets} key=${params.id ?? params.row ?? params.names} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
+        <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
       <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : wanted === 0 ? "There is nothing to find." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}

@@ -27,8 +27,9 @@ function vectorInPython(vector) {
   return `{${keys.map((key, place) => `${python(key)}: ${values[place]}`).join(", ")}}`;
 }
 
-function program(name, { vector, id, limit, recall, filter }) {
-  const words = [id === undefined ? vectorInPython(vector) : `id=${python(id)}`, `limit=${limit}`, `recall=${recall}`];
+function program(name, { vector, id, text, limit, recall, filter }) {
+  const what = id !== undefined ? `id=${python(id)}` : text !== undefined ? `text=${python(text)}` : vectorInPython(vector);
+  const words = [what, `limit=${limit}`, `recall=${recall}`];
   if (filter) words.push(`where=${python(filter)}`);
   const key = hasKey() ? ', api_key=os.environ["GCWS_API_KEY"]' : "";
   return `${key ? "import os, " : "import "}gcws_search
@@ -37,8 +38,8 @@ for hit in items.query(${words.join(", ")}):
     print(hit.id, hit.score)`;
 }
 
-function command(name, { vector, id, limit, recall, filter }) {
-  const what = id !== undefined ? `--id ${quoted(id)}`
+function command(name, { vector, id, text, limit, recall, filter }) {
+  const what = id !== undefined ? `--id ${quoted(id)}` : text !== undefined ? `--text ${quoted(text)}`
     : vector.names ? `--names ${quoted(vector.names.map((word, place) => `${word}:${vector.values[place]}`).join(" "))}`
       : `--row ${quoted(Array.isArray(vector) ? vector.join(",") : JSON.stringify(vector))}`;
   const where = filter ? ` --where ${quoted(JSON.stringify(filter))}` : "";

@@ -53,8 +53,9 @@ export function parseNames(text) {
   return { names: [...weights.keys()], values: [...weights.values()] };
 }
 
-export function queryOf({ id, row, names }) {
+export function queryOf({ id, row, names, text }) {
   if (id !== undefined) return { id };
+  if (text !== undefined) return { text };
   if (names !== undefined) return { vector: parseNames(names) };
   if (row === undefined) throw new SyntaxError("expected an id, a row or names, got none of them");
   return { vector: parseRow(row) };

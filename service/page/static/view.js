@@ -6,6 +6,8 @@ export function payloadAt(payload, key) {
   return Object.hasOwn(payload, key) ? payload[key] : key.split(".").reduce(own, payload);
 }
 
+export const textOf = (view, item) => item.text ?? payloadAt(item.payload, view.text);
+
 export function safeUrl(text) {
   if (typeof text !== "string" || text.length > 100_000) return null;
   if (/^data:image\/(png|jpeg|gif|webp);base64,/i.test(text)) return text;

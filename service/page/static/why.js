@@ -5,7 +5,7 @@ import { useAsk } from "./hooks.js";
 import { Skeleton, Table, Text, Trouble } from "./parts.js";
 import { Drawn, Picture, useNames } from "./draw.js";
 import { queryOf } from "./vectors.js";
-import { payloadAt, title, viewOf } from "./view.js";
+import { textOf, title, viewOf } from "./view.js";
 import * as figures from "./figures.js";
 
 const CUTS = 14;
@@ -98,11 +98,11 @@ function Marked({ text, words }) {
 
 function Side({ label, item, asked, view, names, words, collection }) {
   if (!item) return html`<section class="panel side"><p class="small">${label}</p><p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p></section>`;
-  const text = payloadAt(item.payload, view.text);
+  const text = textOf(view, item);
   return html`<section class="panel side"><p class="small">${label}</p>
     <h2><a href=${href(collection.name, "item", { id: item.id })}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
     ${typeof text === "string" && html`<${Marked} text=${text} words=${words} />`}
-    <div class="drawn"><${Drawn} item=${item} view=${typeof text === "string" ? { ...view, text: undefined } : view} names=${names} limit=${8} /></div></section>`;
+    <div class="drawn"><${Drawn} item=${{ ...item, text: undefined }} view=${typeof text === "string" ? { ...view, text: undefined } : view} names=${names} limit=${8} /></div></section>`;
 }
 
 const useItem = (name, id) => useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
@@ -117,12 +117,12 @@ export default function Why({ collection, params }) {
   const explained = useAsk((signal) => {
     let left;
     try {
-      left = queryOf({ id: params.a, row: params.row, names: params.names });
+      left = queryOf({ id: params.a, row: params.row, names: params.names, text: params.text });
     } catch (error) {
       return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }, 0));
     }
     return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
-  }, [name, params.a, params.row, params.names, params.b, limit]);
+  }, [name, params.a, params.row, params.names, params.text, params.b, limit]);
   const names = useNames(collection, items, 8);
   const [sort, order] = useState("min");
   const [isWhole, show] = useState(false);
@@ -150,12 +150,12 @@ export default function Why({ collection, params }) {
   if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
   if (!answer || (params.a !== undefined && !a.data) || !b.data) return html`<${Skeleton} rows=${4} kind="block" />`;
   return html`<div class="head"><h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1><span class="space"></span>
-      <a class="button" href=${href(name, "query", { id: params.a, row: params.row, names: params.names })}>Back to the hits${params.a !== undefined && html` of <bdi>${params.a.slice(0, 40)}</bdi>`}</a>
+      <a class="button" href=${href(name, "query", { id: params.a, row: params.row, names: params.names, text: params.text })}>Back to the hits${params.a !== undefined && html` of <bdi>${params.a.slice(0, 40)}</bdi>`}</a>
       <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to <bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} answer=${answer} nameOf=${nameOf} />
     ${view.image ? html`<${Pictures} answer=${answer} view=${view} sides=${[a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)]} />`
       : html`<div class="halves sides-by">
-      <${Side} label="Left" item=${a.data} asked=${params.row ?? params.names} ...${{ view, names, words, collection }} />
+      <${Side} label="Left" item=${a.data} asked=${params.row ?? params.names ?? params.text} ...${{ view, names, words, collection }} />
       <${Side} label="Right" item=${b.data} ...${{ view, names, words, collection }} /></div>`}
     <section class="panel"><h2>By coordinate</h2>
       <${Table} caption=${`The ${rows.length} of ${answer.coordinates.length + answer.rest.coordinates} coordinates that count most, under the collection's transform`} columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
