@@ -137,7 +137,8 @@ class Reencoding:
         rows = np.flatnonzero(view.alive)
         self.fresh.load(self._pieces(view, rows), len(rows), _nothing_saved)
         self._follow_backends(view)
-        self._optimize()
+        if view.attached or memory.overdue(view) is None:  # else searches have no graph now either
+            self._optimize()
 
     def _pieces(self, view: View, rows: Int64s) -> Iterator[EncodedBatch]:
         """Yield some rows of the collection, encoded anew."""
