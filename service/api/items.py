@@ -393,6 +393,7 @@ def read_items(
     ids: list[str | None] = []
     payloads: list[bytes | None] = []
     given: list[VectorBody | ix.Text] = []
+    wanted: list[int | None] = []
     for row, item in enumerate(raw):
         item_id = None if item.id is None else str(item.id)
         if item_id is not None and len(item_id) > limits.max_id_length:
@@ -409,9 +410,9 @@ def read_items(
             require_short_payload(payload, limits, "items", row, "payload")
         ids.append(item_id)
         payloads.append(payload)
+        wanted.append(item.if_version)
     place = "items", collection.space.word
     vectors = requests.vectors(given, collection, collection.names.reserve, limits, *place)
-    wanted = [item.if_version for item in raw]
     if wanted.count(None) == len(wanted):
         wanted = []
     return ix.ItemBatch(ids=ids, vectors=vectors, payloads=payloads, if_versions=wanted)
