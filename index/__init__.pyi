@@ -33,6 +33,12 @@ from .collection.items import (
     sequence_of as sequence_of,
     taken_rows as taken_rows,
 )
+from .collection.join import (
+    JoinedRows as JoinedRows,
+    ranked_hits as ranked_hits,
+    require_joinable as require_joinable,
+    stored_vectors as stored_vectors,
+)
 from .collection.profile import (
     MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,
     PROFILE_SAMPLE as PROFILE_SAMPLE,
@@ -68,6 +74,7 @@ from .contracts.analysis import (
     GroupMode as GroupMode,
     GroupParams as GroupParams,
     ItemMap as ItemMap,
+    JoinParams as JoinParams,
     MapParams as MapParams,
     Places as Places,
     Share as Share,

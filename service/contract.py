@@ -247,6 +247,14 @@ class CollectionProtocol(Protocol):
     ) -> list[ix.Group]:
         """Return groups of near-duplicates; soon, once ``stop`` is set."""
 
+    def join(
+        self, params: ix.JoinParams, where: ix.Filter | None, *, count: int, stop: threading.Event
+    ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
+        """Return what yields the hits of vectors, ``count`` in all; soon, once ``stop`` is set."""
+
+    def cursor_behind(self, item_id: str) -> str:
+        """Return the cursor of the page that begins behind an item."""
+
     def map_items(
         self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
     ) -> ix.ItemMap:

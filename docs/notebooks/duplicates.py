@@ -79,4 +79,6 @@ added.similar[0].id, added.similar[0].to, round(added.similar[0].score, 2)
 known.close()
 
 # %% [markdown]
+# `join` finds what is like new items without storing them: `known.join(vectors, min_score=0.8)`, or `gcws-search join new.jsonl --with articles --min-score 0.8 -o hits.parquet`.
+#
 # `gcws-search load new.jsonl --into articles --mode unless_similar --min-score 0.8` does it with files.

@@ -46,6 +46,7 @@ from gcws_search.client.results import (
     FoundItems,
     Hits,
     Item,
+    Joined,
     ManyHits,
     Pair,
 )
@@ -59,7 +60,14 @@ from gcws_search.formats.items import (
 )
 from gcws_search.formats.payloads import filter_of, new_payload
 from gcws_search.formats.vectors import rows_of, rows_of_texts
-from gcws_search.index.contracts.analysis import SHARES, Explained, Group, GroupMode, ItemMap
+from gcws_search.index.contracts.analysis import (
+    SHARES,
+    Explained,
+    Group,
+    GroupMode,
+    ItemMap,
+    JoinParams,
+)
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -79,6 +87,7 @@ from gcws_search.index.contracts.scores import (
     check_pair_score,
     check_score,
     least_ranked,
+    ranking_of,
 )
 
 if TYPE_CHECKING:
@@ -169,6 +178,20 @@ def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> Non
     for word in given:
         if word not in known:
             raise InvalidParameter(expected=", ".join(known), got=repr(word), loc=(name,))
+
+
+def _require_same_place(
+    own: EmbeddedCollection | RemoteCollection, other: EmbeddedCollection | RemoteCollection
+) -> None:
+    """Raise InvalidParameter unless both are of this process, or of one server."""
+    if isinstance(own, RemoteCollection) and isinstance(other, RemoteCollection):
+        is_same, got = own.server.url == other.server.url, f"one of {other.server.url}"
+    else:
+        is_same = isinstance(own, EmbeddedCollection) and isinstance(other, EmbeddedCollection)
+        got = f"{other.name!r}, which is elsewhere"
+    if not is_same:
+        expected = "a collection of the same server, or of this process as this one is"
+        raise InvalidParameter(expected=expected, got=got, loc=("data",))
 
 
 class Collection:
@@ -615,6 +638,79 @@ class Collection:
             lambda remote: remote.groups(asked | more),
         )
 
+    def join(
+        self,
+        data: Any = None,
+        *,
+        texts: Any = None,
+        ids: Any = None,
+        min_score: float | None = None,
+        limit: int | None = None,
+        recall: float = 0.9,
+        where: Mapping[str, Any] | None = None,
+        score: ScoreKind = "gmm",
+        distance: bool = False,
+    ) -> Joined:
+        """Return for each vector all items that score enough, however many, or the best.
+
+        Parameters
+        ----------
+        data : as of `add`, or another collection of the same server, or of this process
+        texts : sequence of str
+            In the place of ``data``, in a collection of texts.
+        ids : sequence, str or None
+            Of the vectors, as of `add`.
+        min_score : float, optional
+            Least score of a hit; may be left out where there is a limit.
+        limit : int, optional
+            The most hits of a vector, the best.
+        recall : float
+            Expected share of these hits found; 1 finds all.
+        where : dict, optional
+            Condition on the payloads of hits, as of `query`.
+        score : {"gmm", "bray_curtis", "containment"}
+            Kind of the scores, and of ``min_score``; see `query`.
+        distance : bool
+            Whether hits have 1 - score in its place; ``min_score`` stays a score.
+
+        Raises
+        ------
+        InvalidVector, InvalidParameter, InvalidFilter
+        """
+        kind = check_score(score)
+        params = JoinParams(
+            min_score=None if min_score is None else least_ranked(kind, min_score),
+            limit=limit,
+            recall=recall,
+            ranking=ranking_of(kind),
+        )
+        asked = {"recall": recall} | present(
+            min_score=min_score, limit=limit, score=None if kind == "gmm" else kind
+        )
+        if (data is None) == (texts is None):
+            got = "neither" if data is None else "both"
+            raise InvalidParameter(expected="one of 'data' and 'texts'", got=got)
+        other = getattr(data, "place", None)
+        if isinstance(other, EmbeddedCollection | RemoteCollection):
+            _require_same_place(self.place, other)
+            document = asked | present(filter=filter_of(where)) | {"collection": other.name}
+            return self._do(
+                lambda local: local.join_collection(
+                    cast("EmbeddedCollection", other), params, where
+                ).rescore(kind, distance=distance),
+                lambda remote: remote.join_collection(document, distance=distance),
+            )
+        read = partial(items_of, data, ids)
+        if texts is not None:
+            read = partial(items_of_texts, texts, ids)
+        words = {name: str(value) for name, value in asked.items()}
+        if where is not None:
+            words["filter"] = orjson.dumps(filter_of(where)).decode()
+        return self._do(
+            lambda local: local.join(read, params, where).rescore(kind, distance=distance),
+            lambda remote: remote.join(read, words, distance=distance),
+        )
+
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to the similarity of two items, or vectors.
 
@@ -1054,6 +1150,7 @@ class AsyncCollection:
     set_payload = _awaiting(Collection.set_payload)
     pairs = _awaiting(Collection.pairs)
     groups = _awaiting(Collection.groups)
+    join = _awaiting(Collection.join)
     explain = _awaiting(Collection.explain)
     map = _awaiting(Collection.map)
     profile = _awaiting(Collection.profile)

@@ -24,17 +24,19 @@ from gcws_search.client.results import (
     GivenIds,
     Hits,
     Item,
+    Joined,
     ManyHits,
     Pair,
     Rejected,
     hit_of,
     hits_of,
+    joined_of,
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json, write_json
 from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of, rows_of_texts
 from gcws_search.index import InputVectors, bad_rows
-from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap
+from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap, JoinParams
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 MEMORY: Final = ":memory:"
 _SUFFIX: Final = ".sqlite"
 _BATCH_BYTES: Final = 32 << 20
+_JOINED_PAGE: Final = 1000
+"""Items of another collection that are joined together."""
 
 
 def open_file(
@@ -512,6 +516,41 @@ class EmbeddedCollection:
         least = least_ranked(kind, min_score)
         found = self.index.pairs(min_score=least, limit=limit, recall=recall)
         return [Pair(a, b, score_of(kind, score)) for a, b, score in found]
+
+    def join(
+        self, read: Callable[[], Items], params: JoinParams, where: Mapping[str, Any] | None
+    ) -> Joined:
+        """Return the hits of vectors."""
+        items, index = read(), self.index
+        with _naming_argument("data"):
+            rows = self.in_order(items.rows)
+            vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
+            hits = index.join(params, _filter(where), count=len(vectors))
+            parts = [Joined(part.rows, None, part.to, part.scores) for part in hits(vectors)]
+        return joined_of(parts).named(items.texts())
+
+    def join_collection(
+        self, other: EmbeddedCollection, params: JoinParams, where: Mapping[str, Any] | None
+    ) -> Joined:
+        """Return the hits of another collection's items."""
+        from gcws_search.index import require_joinable, stored_vectors  # noqa: PLC0415
+
+        index, stored = self.index, other.index
+        require_joinable(index.config, stored.config)
+        hits = index.join(params, _filter(where), count=stored.count())
+        parts, cursor = list[Joined](), None
+        while True:
+            page = stored.page(limit=_JOINED_PAGE, cursor=cursor, with_vector=True)
+            if page.items:
+                are_texts = stored.config.text is not None
+                rows = stored_vectors(page.items, stored.names, are_texts=are_texts)
+                raw = rows.check(index.space, lambda words: index.names.find(words)[0])
+                ids = [item.id for item in page.items]
+                for part in hits(raw):
+                    named = [ids[row] for row in part.rows.tolist()]
+                    parts.append(Joined(None, named, part.to, part.scores))
+            if (cursor := page.next_cursor) is None:
+                return joined_of(parts)
 
     def groups(
         self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ScoreKind

@@ -12,17 +12,20 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
+from gcws_search.client.errors import error_of
 from gcws_search.client.results import (
     Added,
     Compared,
     GivenIds,
     Hits,
     Item,
+    Joined,
     ManyHits,
     Pair,
     Rejected,
     hit_of,
     hits_of,
+    joined_of,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
@@ -52,6 +55,8 @@ _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
 _INDICES: Final = 4000
 """Coordinates that fit into one address."""
+_JOINED_BYTES: Final = 32 << 20
+"""Bytes of the vectors of one join; each makes the server list its items anew."""
 _QUERY_HITS: Final = 1_000_000
 """Hits that one answer holds."""
 
@@ -362,6 +367,28 @@ class RemoteCollection:
         reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
+    async def join(
+        self, read: Callable[[], Items], params: Mapping[str, str], *, distance: bool
+    ) -> Joined:
+        """Return the hits of vectors, some megabytes of these a request."""
+        items = await self.server.call(read)
+        rows, parts = await self.in_order(items.rows), list[Joined]()
+        step = max(1, _JOINED_BYTES // max(1, rows.row_bytes))
+        for first in range(0, len(rows), step):
+            body = load_body(Items(None, rows.part(slice(first, first + step))), None)
+            headers, content = {"Content-Type": body.content_type}, b"".join(body.pieces())
+            reply = await self.ask("POST", "join", content, headers, params)
+            part = joined_lines(reply.content, self.name)
+            assert part.rows is not None
+            parts.append(replace(part, rows=part.rows + first))
+        return joined_of(parts).named(items.texts()).rescore("gmm", distance=distance)
+
+    async def join_collection(self, document: Mapping[str, Any], *, distance: bool) -> Joined:
+        """Return the hits of the items of another collection of the same server."""
+        reply = await self.ask("POST", "join", orjson.dumps(document), JSON_HEADERS)
+        found = replace(joined_lines(reply.content, self.name), rows=None)
+        return found.rescore("gmm", distance=distance)
+
     async def groups(self, document: Mapping[str, Any]) -> list[Group]:
         """Return groups; an answer has one a line, and a last line about all."""
         reply = await self.ask("POST", "groups", orjson.dumps(document), JSON_HEADERS)
@@ -396,6 +423,20 @@ class RemoteCollection:
             names = await self.get("names", itemgetter("names"), params)
             found |= {each["index"]: each["name"] for each in names}
         return found
+
+
+def joined_lines(content: bytes, collection: str) -> Joined:
+    """Return the hits of an answer of the route ``join``; raise the error that it ends with."""
+    *lines, end = map(orjson.loads, content.splitlines())
+    if "error" in end:
+        raise error_of(end["error"].get("status", 500), end["error"], collection=collection)
+    ids = [line["id"] for line in lines if "id" in line]
+    return Joined(
+        np.array([line.get("row", 0) for line in lines], np.int64),
+        ids if len(ids) == len(lines) else None,
+        [line["to"] for line in lines],
+        np.array([line["score"] for line in lines], np.float64),
+    )
 
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:

@@ -135,11 +135,6 @@ class Hits(Sequence[AnyHit]):
         ImportError
             pandas is not installed.
         """
-        try:
-            import pandas as pd  # noqa: PLC0415  # not required to be installed
-        except ImportError as error:
-            message = "to_pandas needs pandas, which is not installed: pip install pandas"
-            raise ImportError(message) from error
         payloads = [hit.payload or {} for hit in self.hits]
         keys = dict.fromkeys(key for payload in payloads for key in payload)
         columns: dict[str, list[Any]] = {"id": self.ids, "score": self.scores}
@@ -148,7 +143,7 @@ class Hits(Sequence[AnyHit]):
         for key in keys:
             name = f"payload.{key}" if key in ("id", "score") else key
             columns[name] = [payload.get(key) for payload in payloads]
-        return pd.DataFrame(columns)
+        return _pandas().DataFrame(columns)
 
     def rescore(self, kind: ScoreKind, *, distance: bool) -> Hits:
         """Return the hits with scores of a kind, or distances, in the place of GMMs."""
@@ -217,6 +212,84 @@ class ManyHits:
             payloads = np.full(ids.shape, None, object)
             payloads[good] = self.payloads
         return ManyHits(ids, scores, rejected, payloads, self.hints)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Joined:
+    """The hits of many vectors, an entry a hit: vectors in order, falling scores, equal ones by id.
+
+    Attributes
+    ----------
+    rows : (p,) int64, or None
+        Number of the vector; None of another collection's items.
+    ids : list of str, or None
+        Id of the vector, where it has one.
+    to : list of str
+        Id of the item that was found.
+    scores : (p,) float64
+    """
+
+    rows: NDArray[np.int64] | None
+    ids: list[str] | None
+    to: list[str]
+    scores: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Return the number of hits."""
+        return len(self.to)
+
+    def rescore(self, kind: ScoreKind, *, distance: bool) -> Joined:
+        """Return the hits with scores of a kind, or distances, in the place of ranked scores."""
+        return replace(self, scores=shown_score(kind, self.scores, distance=distance))
+
+    def named(self, ids: Sequence[str] | None) -> Joined:
+        """Return the same with the ids of vectors, by their numbers."""
+        if ids is None or self.rows is None:
+            return self
+        return replace(self, ids=[ids[row] for row in self.rows.tolist()])
+
+    def columns(self) -> dict[str, Any]:
+        """Return those of ``row``, ``id``, ``to`` and ``score`` that there are."""
+        every = {"row": self.rows, "id": self.ids, "to": self.to, "score": self.scores}
+        return {name: column for name, column in every.items() if column is not None}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a frame of a row a hit: ``row``, ``id`` where there are ids, ``to``, ``score``.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        return _pandas().DataFrame(self.columns())
+
+    def __repr__(self) -> str:
+        """Return the number of hits in one line."""
+        return f"Joined({len(self)} hits)"
+
+
+def joined_of(parts: Sequence[Joined]) -> Joined:
+    """Return the hits of several parts of the same vectors, in order."""
+    if not parts:
+        return Joined(np.empty(0, np.int64), None, [], np.empty(0, np.float64))
+    rows = [part.rows for part in parts if part.rows is not None]
+    ids = [part.ids for part in parts if part.ids is not None]
+    return Joined(
+        np.concatenate(rows) if rows else None,
+        [each for part in ids for each in part] if ids else None,
+        [each for part in parts for each in part.to],
+        np.concatenate([part.scores for part in parts]),
+    )
+
+
+def _pandas() -> Any:
+    """Return pandas, which is not required to be installed."""
+    try:
+        import pandas as pd  # noqa: PLC0415
+    except ImportError as error:
+        message = "to_pandas needs pandas, which is not installed: pip install pandas"
+        raise ImportError(message) from error
+    return pd
 
 
 def hits_of(

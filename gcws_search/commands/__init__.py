@@ -5,7 +5,7 @@
 - `load`: files into a collection
 - `query`: ``query``, ``find``, ``explain`` and ``compare``
 - `items`: ``create``, ``fit``, ``get``, ``count`` and ``delete``
-- `groups`: ``groups`` and ``pairs`` of near-duplicates
+- `groups`: ``groups`` and ``pairs`` of near-duplicates; ``join`` with the rows of a file
 - `backends`: ``backends`` of a collection, and ``recall``
 - `payload`: other payloads for stored items
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files

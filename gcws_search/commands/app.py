@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Find groups of near-duplicates, and delete all but one.",
     ),
     "pairs": ("commands.groups", _SEARCH, "Find pairs of near-duplicates."),
+    "join": ("commands.groups", _SEARCH, "Find the items that are like the rows of a file."),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "backends": (
         "commands.backends",

@@ -1,4 +1,4 @@
-"""``groups`` of near-duplicates, all but one of each deleted; ``pairs`` of them."""
+"""``groups`` of near-duplicates, all but one of each deleted; ``pairs``; ``join`` of a file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gcws_search.commands.options import (
     Name,
     Url,
     Yes,
+    arrange,
     failures,
     family,
     print_table,
@@ -25,7 +26,7 @@ from gcws_search.commands.options import (
     tell,
     usage,
 )
-from gcws_search.commands.query import PairScore, Where, filter_from
+from gcws_search.commands.query import PairScore, Score, Where, filter_from
 
 if TYPE_CHECKING:
     from gcws_search.index.contracts.analysis import Group
@@ -35,6 +36,7 @@ cli = family()
 _MEMBER: Final = {"id": "string", "group": "int64", "representative": "string", "score": "float64"}
 _PAIR: Final = {"a": "string", "b": "string", "score": "float64"}
 """Columns of files and their types, in Arrow's words."""
+_JOINED: Final = {"row": "int64", "id": "string", "to": "string", "score": "float64"}
 _FORMATS = (".parquet", ".csv", ".ndjson", ".jsonl")
 _SHOWN = 20
 _MEMBERS_SHOWN = 4
@@ -187,6 +189,80 @@ def pairs(
         if len(rows) > _SHOWN:
             typer.echo(f"{len(rows) - _SHOWN} more pairs; -o FILE writes them all")
     typer.echo(f"{len(rows)} pairs")
+
+
+@cli.command("join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
+def join(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A file that `load` reads; columns are taken by the names of coordinates.",
+        ),
+    ],
+    *,
+    name: Annotated[str, typer.Option("--with", metavar="NAME", help="The collection.")],
+    min_score: Annotated[float | None, typer.Option(help="Least score of a hit.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="How many hits of a row, the best; all of --min-score unless given."),
+    ] = None,
+    recall: Annotated[
+        float, typer.Option(help="Expected share of these hits found; 1 finds all.")
+    ] = 0.9,
+    where: Where = None,
+    score: Score = "gmm",
+    output: Annotated[str | None, _output("hits: row, id, to, score")] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Find for each row of a file the items that are like it."""
+    from contextlib import closing  # noqa: PLC0415
+
+    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+
+    _require_format(output)
+    condition = filter_from(where)
+    rows: list[tuple[int, str | None, str, float]] = []
+    first = 0
+    with server(url, key) as connected, closing(InputFile(file)) as opened:
+        collection = connected.collection(name)
+        source = source_of(opened, Choices())
+        arrange(source, collection)
+        for items in source.items():
+            vectors, texts = items.rows, items.rows.texts
+            data: Any = vectors.dense
+            if data is None and texts is None:
+                data = [*vectors.json()]
+            found = collection.join(
+                data,
+                texts=texts,
+                min_score=min_score,
+                limit=limit,
+                recall=recall,
+                where=condition,
+                score=score,  # type: ignore[arg-type]  # what is none is refused
+            )
+            assert found.rows is not None
+            ids = items.texts()
+            for row, to, each in zip(
+                found.rows.tolist(), found.to, found.scores.tolist(), strict=True
+            ):
+                rows.append((first + row, None if ids is None else ids[row], to, each))
+            first += len(vectors)
+        if output is not None:
+            with failures():
+                _write(output, _JOINED, rows)
+    shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
+    if tell(as_json, {"hits": shown, "rows": first}):
+        return
+    if output is None:
+        print_table(shown[:_SHOWN], [*_JOINED])
+        if len(rows) > _SHOWN:
+            typer.echo(f"{len(rows) - _SHOWN} more hits; -o FILE writes them all")
+    typer.echo(f"{len(rows)} hits of {first} rows")
 
 
 def _require_format(path: str | None) -> None:

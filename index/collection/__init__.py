@@ -22,6 +22,7 @@
 - `find`: items by the beginning of their ids, or by a text in ids and payloads
 - `groups`: near-duplicates joined by pairs, and which of them is kept
 - `hints`: keys and values of a filter that no item has, and similar ones
+- `join`: vectors joined with the items
 - `item_map`: places in a plane for a sample and others, with their neighbours
 - `ranking`: pages of a ranking, which share no hit
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one

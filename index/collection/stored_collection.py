@@ -40,6 +40,7 @@ from gcws_search.index.collection.items import (
     View,
     sequence_of,
 )
+from gcws_search.index.collection.join import CollectionJoin
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widen
 from gcws_search.index.collection.optimizer import Optimizer
@@ -62,6 +63,7 @@ from gcws_search.index.contracts.analysis import (
     Group,
     GroupParams,
     ItemMap,
+    JoinParams,
     MapParams,
 )
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
@@ -718,6 +720,28 @@ class StoredCollection:
         )
         self.optimizer.start()  # tables that were of use are kept
         return view.rank(found)[:limit]
+
+    def join(
+        self,
+        params: JoinParams,
+        where: Filter | None = None,
+        *,
+        count: int,
+        stop: threading.Event | None = None,
+    ) -> CollectionJoin:
+        """Return what yields the hits of vectors, ``count`` in all, among the items there are now.
+
+        where: of the items.
+        stop: ends it soon, by a CancelledError of `concurrent.futures`.
+        """
+        return CollectionJoin(self.memory, params, where, count, stop)
+
+    def cursor_behind(self, item_id: str) -> str:
+        """Return the cursor of the page that begins behind an item; raises ItemNotFound."""
+        [sequence] = self.memory.sequences_of([item_id])
+        if sequence is None:
+            raise ItemNotFound(item_id)
+        return str(sequence)
 
     def groups(
         self, params: GroupParams, where: Filter | None = None, stop: threading.Event | None = None

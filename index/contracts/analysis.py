@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import Seed, Within, require_fields
+from gcws_search.index.contracts.scores import Ranking
 
 MAX_SHARES: Final = 4096
 """Coordinates that an explanation lists one by one."""
@@ -14,6 +16,7 @@ SHARES: Final = 50
 NEIGHBOURS: Final = 15
 """Of each place on a map, at most."""
 NO_NEIGHBOUR: Final = -1
+MAX_JOIN_LIMIT: Final = 1 << 31
 _SHOWN: Final = 5
 
 
@@ -103,6 +106,37 @@ class GroupParams:
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
         require_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinParams:
+    """Which items vectors are joined with.
+
+    Parameters
+    ----------
+    min_score : float or None
+        Least score of a hit, in (0, 1].
+    limit : int or None
+        The most hits of a vector, the best; None for all that score ``min_score``, which must be
+        given then.
+    recall : float
+        Expected share of these hits found.
+    ranking : {"gmm", "containment"}
+        What hits are scored and ranked by.
+    """
+
+    min_score: Annotated[float, Within(0, 1, is_open=True)] | None = None
+    limit: Annotated[int, Within(1, MAX_JOIN_LIMIT)] | None = None
+    recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
+    ranking: Ranking = "gmm"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range, or all would be hits."""
+        require_fields(self)
+        if self.min_score is None and self.limit is None:
+            raise InvalidParameter(
+                expected="min_score, or a limit", got="neither", loc=("min_score",)
+            )
 
 
 class Group(NamedTuple):

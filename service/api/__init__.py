@@ -2,6 +2,7 @@
 
 - `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
 - `query`: searches, and pages of their rankings
+- `join`: vectors, or another collection, joined with a collection
 - `analysis`: what items and vectors are to each other: similarity explained, pairs, map, hashes
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`: bodies made of the index's own parameters

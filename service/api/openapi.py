@@ -8,6 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
+from gcws_search.service.api.join import JoinBody
 from gcws_search.service.api.query import BatchBody
 from gcws_search.service.models import Body
 from gcws_search.service.responses import NDJSON
@@ -40,7 +41,8 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     components = page.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     _, extra = models_json_schema(
-        [(BatchBody, "validation")], ref_template="#/components/schemas/{model}"
+        [(BatchBody, "validation"), (JoinBody, "validation")],
+        ref_template="#/components/schemas/{model}",
     )
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)

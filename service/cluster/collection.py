@@ -728,6 +728,17 @@ class ClusterCollection:
         """Return groups of near-duplicates; soon, once ``stop`` is set."""
         return operations.find_groups(self, params, where, stop)
 
+    def join(
+        self, params: ix.JoinParams, where: ix.Filter | None, *, count: int, stop: threading.Event
+    ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
+        """Return what yields the hits of vectors: each shard joins, and their hits are merged."""
+        del count
+        return partial(operations.join_shards, self, params, where, stop)
+
+    def cursor_behind(self, item_id: str) -> str:
+        """Return the cursor of the page that begins behind an item."""
+        return str(self._row(item_id).key)
+
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)

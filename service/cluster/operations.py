@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, fields
 from itertools import chain, pairwise
@@ -45,6 +45,9 @@ _CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shard
 # Partners of an item that are asked for at first; more where all of them come.
 _FIRST_LIMIT: Final = 64
 _GROWTH: Final = 8
+# Vectors of a join that shards are asked for together: at first, and at most.
+_JOINED_ROWS: Final = 64
+_MAX_JOINED_ROWS: Final = 4096
 _MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
 _SPARE_PAIRS: Final = 1024  # the best pairs are cut when so many more, or an eighth, have come
 # A shard's hits may take this many times the longest answer: routers show few of them.
@@ -475,6 +478,46 @@ def find_groups(
         return ix.group_rows(view, view.alive, lambda _: found, params)
 
 
+def _answer_join(
+    collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
+) -> Message:
+    head = asked.head
+    vectors = decode_vectors(head, iter(asked.blobs))
+    hits = collection.join(
+        ix.JoinParams(**head["params"]),
+        decode_filter(head.get("filter")),
+        count=len(vectors),
+        stop=stop,
+    )
+    found = [*hits(vectors)]
+    ids = encode_names([each for part in found for each in part.to])
+    rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in found)])
+    scores = np.concatenate([np.empty(0, np.float64), *(part.scores for part in found)])
+    return Message({}, [rows.tobytes(), scores.tobytes(), *ids])
+
+
+def join_shards(
+    collection: ClusterCollection,
+    params: ix.JoinParams,
+    where: ix.Filter | None,
+    stop: threading.Event,
+    vectors: ix.RawBatch,
+) -> Iterator[ix.JoinedRows]:
+    """Yield the hits of vectors, some at a time: those of all shards, or the best of them."""
+    first, size, text = 0, _JOINED_ROWS, encode_filter(where)
+    while first < len(vectors):
+        said, blobs = encode_vectors(vectors[first : first + size])
+        more: dict[str, Any] = {**said, "params": asdict(params), "filter": text}
+        answers = collection.ask("join", LONG_SECONDS, stop, blobs, **more)
+        rows = np.concatenate([np.frombuffer(each.blobs[0], np.int64) for each in answers])
+        scores = np.concatenate([np.frombuffer(each.blobs[1]) for each in answers])
+        ids = [name for each in answers for name in decode_names(*each.blobs[2:4])]
+        end = min(first + size, len(vectors))
+        yield ix.ranked_hits(end, rows + first, ids, scores, params.limit)
+        first = end
+        size = max(1, min(4 * size, _MAX_JOINED_ROWS, size * _MESSAGE_HITS // (len(rows) + 1)))
+
+
 class _BestPairs:
     """The best pairs so far: as many as are wanted and a few more; any thread."""
 
@@ -769,6 +812,7 @@ OPERATIONS: Final[dict[str, Answer]] = {
     "audited": lambda collection, _: Message(collection.audited()._asdict()),
 }
 LONG: Final[dict[str, Callable[..., Message]]] = {
+    "join": _answer_join,
     "pairs": _answer_pairs,
     "compare": _answer_comparison,
 }

@@ -35,8 +35,8 @@ ARROWS: dict[str, set[str]] = {
     "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
-    "collection": {"backend", "backends", "exact", "hashing", "joins", "payload", "similarities"}
-    | {"storage", "vectors"}
+    "collection": {"backend", "backends", "cost_model", "exact", "hashing", "joins", "payload"}
+    | {"similarities", "storage", "vectors"}
     | EVERYWHERE,
     "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
     | EVERYWHERE,

@@ -341,6 +341,39 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
         items.query(query, score="ruzicka")
 
 
+def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
+    items, others = opened(4), opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})
+    vectors = [*COFFEES.values()]
+    found = items.join(vectors, min_score=0.99, recall=1)
+    assert (found.rows.tolist(), found.ids, found.to) == ([*range(len(COFFEES))], None, [*COFFEES])
+    assert found.scores.tolist() == [1] * len(COFFEES)
+    named = items.join(vectors, ids=[f"q{name}" for name in COFFEES], limit=1, recall=1)
+    assert named.ids == [f"q{name}" for name in COFFEES]
+    assert named.to_pandas().columns.tolist() == ["row", "id", "to", "score"]
+    dark = items.join(vectors, limit=9, where={"roast": ROASTS[0]}, score="bray_curtis")
+    hits = items.query(vectors[0], limit=9, where={"roast": ROASTS[0]}, score="bray_curtis")
+    ours = dark.rows == 0
+    assert dark.scores[ours].tolist() == hits.scores
+    far = items.join(vectors[:1], limit=2, recall=1, distance=True)
+    assert far.scores[0] == 0 < far.scores[1]
+    others.add(vectors[:2], ids=["x", "y"])
+    both = items.join(others, limit=1, recall=1)
+    assert (both.rows, both.ids, both.to) == (None, ["x", "y"], [*COFFEES][:2])
+    assert len(items.join(np.empty((0, 4)), limit=1)) == 0
+    words, notes = (opened(None, text={"tokens": "words"}) for _ in range(2))
+    words.add(texts=["a b c", "d e"], ids=["abc", "de"])
+    notes.add(texts=["e d"], ids=["ed"])
+    assert words.join(texts=["c b a", "x"], min_score=0.5, recall=1).to == ["abc"]
+    assert words.join(notes, min_score=0.5, recall=1).to == ["de"]
+    with pytest.raises(InvalidParameter, match="text"):
+        words.join(opened(None), limit=1)
+    with pytest.raises(InvalidParameter, match="limit"):
+        items.join(vectors)
+    with pytest.raises(InvalidVector):
+        items.join([[1, 2, 3, 4], [0, 0]], limit=1)
+
+
 def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})

@@ -173,6 +173,27 @@ def test_pairs_are_listed_and_written(
     assert "min_score" in call("pairs", "plants", "--min-score", "2", code=1).stderr
 
 
+def test_a_file_is_joined_with_a_collection(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    items = server.collection("plants", dim=2)
+    items.add([[1, 2], [1, 2], [-3, 1], [9, 0]], ids=list("abcd"))
+    file = tmp_path / "new.csv"
+    file.write_text("id,x,y\nq,1,2\nr,-3,1.1\ns,0,-7\n")
+    words = ("join", str(file), "--with", "plants", "--min-score", "0.8", "--recall", "1")
+    found = items.join([[1, 2], [-3, 1.1], [0, -7]], ids=list("qrs"), min_score=0.8, recall=1)
+    expected = [*map(dict, found.to_pandas().to_dict("records"))]
+    assert [each["to"] for each in expected] == ["a", "b", "c"]
+    assert json.loads(call(*words, "--json").stdout) == {"hits": expected, "rows": 3}
+    assert call(*words).stdout.splitlines()[-1] == "3 hits of 3 rows"
+    best = call("join", str(file), "--with", "plants", "--limit", "1", "--json")
+    assert [each["id"] for each in json.loads(best.stdout)["hits"]] == ["q", "r", "s"]
+    path = tmp_path / "hits.parquet"
+    call(*words, "-o", str(path))
+    assert pyarrow.parquet.read_table(path).to_pylist() == expected
+    assert "limit" in call("join", str(file), "--with", "plants", code=1).stderr
+
+
 def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) -> None:
     words = ("create", "plants", "--dim", "3", "--normalize", "l2", "--power", "0.5")
     assert call(*words).stdout == "plants: dim 3, 0 items\n"

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.served(front="all")
 
 ADMIN, READER = "admin-kéy", "reader-key"
 READING_POSTS: Final = {
-    "query", "query/batch", "count", "explain", "map", "pairs", "groups", "profile", "sketch",
-    "compare",
+    "query", "query/batch", "count", "explain", "map", "pairs", "groups", "join", "profile",
+    "sketch", "compare",
     "similarity",
 }  # fmt: skip
 """Every other method than GET writes."""

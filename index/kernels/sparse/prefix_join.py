@@ -12,6 +12,10 @@ not those of signatures.)
 A slot is known by the place that it hashes to, and the order is that of places. Where several slots
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
 
+Rows may be joined with others than those listed, too. These may be the lesser or the greater of a
+pair. So lists by prefixes of t/(2 - t), which leave out less than t·|y|, serve for a least score of
+t.
+
 Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
 for weighted rows, where the lesser weight counts.
 """
@@ -223,21 +227,32 @@ def _shared(
 
 @kernel
 def join_prefixes(
-    vectors: Rows, lists: PrefixLists, threshold: float, first: int, step: int, out: RowPairs
+    asked: Rows,
+    chosen: Int64s,
+    vectors: Rows,
+    lists: PrefixLists,
+    threshold: float,
+    first: int,
+    step: int,
+    is_self: bool,
+    out: RowPairs,
 ) -> tuple[int, int]:
-    """List the pairs of some rows, and rows before them, that may score ``threshold`` or more.
+    """List the pairs of chosen rows and rows listed that may score ``threshold`` or more.
 
-    Rows are those at positions first, first + step and so on; ``threshold`` is at least that by
-    which prefixes were listed. The work stops when the output, which has room for m pairs, may not
-    hold those of the next row, or after a while, and can go on from there.
-    Returns pairs written, and where to go on: m or beyond when all is done.
+    Of ``asked`` those at positions first, first + step and so on of ``chosen`` (m,) are joined.
+    Where it ``is_self``, these are the rows listed, and each is joined with those before it: the
+    lesser row of a pair is ``out.a``. Else that is the row of ``asked``. ``threshold`` is at least
+    that by which prefixes were listed. The work stops when the output, which has room for as many
+    pairs as there are rows listed, may not hold those of the next row, or after a while, and can go
+    on from there. Returns pairs written, and where to go on: m or beyond when all is done.
     """
-    vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
+    asked, vectors = Rows(*asked), Rows(*vectors)
+    lists, out = PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, shift, counts = lists.rows, lists.shift, lists.counts
     starts, listed, over = lists.starts, lists.listed, lists.over
     out_a, out_b = out.a, out.b
-    longest = _longest(indptr, rows)
+    longest = _longest(asked.indptr, chosen)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
     order = np.empty(longest, np.int32)
     met = np.full(rows.shape[0], -1, np.int32)
@@ -247,14 +262,17 @@ def join_prefixes(
     share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     found = work = 0
     number = first
-    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MAX_WORK:
-        row = rows[number]
-        begin, end = indptr[row], indptr[row + 1]
-        norm = np.float64(norms[row])
+    while number < chosen.shape[0] and work < _MAX_WORK:
+        limit = number if is_self else rows.shape[0]
+        if found + limit > out_a.shape[0]:
+            break
+        row = chosen[number]
+        begin, end = asked.indptr[row], asked.indptr[row + 1]
+        norm = np.float64(asked.norms[row])
         min_norm = threshold * (1.0 - _ROUNDING) * norm
-        _put_in_order(slots, values, begin, end, shift, counts, keys, order, rests)
+        _put_in_order(asked.slots, asked.values, begin, end, shift, counts, keys, order, rests)
         for entry in range(begin, end):
-            table[_place(slots[entry], table_shift)] += values[entry]
+            table[_place(asked.slots[entry], table_shift)] += asked.values[entry]
         needed = np.float32((share - _ROUNDING) * norm)
         some = 0
         for i in range(_prefix(rests, end - begin, min_norm)):
@@ -268,7 +286,7 @@ def join_prefixes(
                 if over[at] < needed:
                     continue
                 other = listed[at]
-                if other >= number:
+                if other >= limit:
                     break
                 if met[other] == number:
                     continue
@@ -295,10 +313,10 @@ def join_prefixes(
                 norms[partner] * (1.0 + _ROUNDING) - min_shared,
             )
             if shared >= min_shared:
-                out_a[found] = min(row, partner)
-                out_b[found] = max(row, partner)
+                out_a[found] = min(row, partner) if is_self else row
+                out_b[found] = max(row, partner) if is_self else partner
                 found += 1
         for entry in range(begin, end):
-            table[_place(slots[entry], table_shift)] = np.float32(0.0)
+            table[_place(asked.slots[entry], table_shift)] = np.float32(0.0)
         number += step
     return found, number

@@ -23,6 +23,7 @@ SENT: Final[dict[str, Json]] = {
     "/v1/collections/{name}/profile": {"sample": 2},
     "/v1/collections/{name}/pairs": {"min_score": 0.5},
     "/v1/collections/{name}/groups": {"min_score": 0.5},
+    "/v1/collections/{name}/join": {"collection": "plants", "min_score": 0.5},
     "/v1/collections/{name}/sketch": {"vectors": [[1, 2, 3, 4]]},
     "/v1/collections/{name}/backends": {"kind": "rff"},
     "/v1/collections/{name}/compare": {"sample": 2},

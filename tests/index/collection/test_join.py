@@ -1,0 +1,108 @@
+"""Joins find what brute force finds by each of their ways, in bounded memory."""
+
+import threading
+from concurrent.futures import CancelledError
+from typing import Final
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from tests.support.data.generated import sparse_of
+from tests.support.index.small_index import all_scores
+
+DIM = 60
+EXACT: Final = ix.ExactParams()
+Hits = dict[tuple[int, str], float]
+
+
+def made(rng: np.random.Generator, count: int, base: np.ndarray) -> np.ndarray:
+    rows = base[rng.integers(0, len(base), count)].copy()
+    changed = rng.random(rows.shape) < 0.06
+    rows[changed] += rng.poisson(1.0, changed.sum())
+    return rows.astype(np.float32)
+
+
+def collection_of(
+    rows: np.ndarray, *, dim: int | None, backend: ix.BackendParams = EXACT
+) -> ix.StoredCollection:
+    config = ix.CollectionConfig(dim=dim, backend=backend)
+    collection = ix.StoredCollection.in_memory("known", config)
+    raw = raw_of(collection, rows)
+    ids = [f"i{number}" for number in range(len(rows))]
+    collection.put(ix.ItemBatch(ids, raw, [None] * len(rows)))
+    return collection
+
+
+def raw_of(collection: ix.StoredCollection, rows: np.ndarray) -> ix.RawBatch:
+    if collection.config.form == "dense":
+        return collection.space.from_dense(rows)
+    csr = sparse_of(rows)
+    return collection.space.from_sparse(csr.indptr, csr.indices, csr.values)
+
+
+def joined(
+    collection: ix.StoredCollection, queries: np.ndarray, params: ix.JoinParams
+) -> tuple[Hits, list[ix.JoinedRows]]:
+    raw = raw_of(collection, queries)
+    parts = [*collection.join(params, count=len(raw))(raw)]
+    hits = {
+        (row, to): score
+        for part in parts
+        for row, to, score in zip(part.rows.tolist(), part.to, part.scores.tolist(), strict=True)
+    }
+    assert len(hits) == sum(len(part.to) for part in parts)
+    return hits, parts
+
+
+@pytest.mark.parametrize("least", [0.3, 0.6, 0.9, 1.0])
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_joins_of_many_runs_are_brute_force(
+    rng: np.random.Generator, dim: int | None, least: float
+) -> None:
+    base = rng.poisson(0.6, (100, DIM)) * rng.choice([-1, 1], (100, DIM))
+    base[:, 0] = 2
+    rows, queries = made(rng, 900, base), made(rng, 1500, base)
+    queries[::7] *= rng.choice([0.5, 3.0], (len(queries[::7]), 1))  # either may be the greater
+    collection = collection_of(rows, dim=dim)
+    params = ix.JoinParams(min_score=least, recall=1.0)
+    hits, parts = joined(collection, queries, params)
+    scores = all_scores(queries, rows, DIM)
+    found = np.argwhere(scores >= least).tolist()
+    expected = {(query, f"i{row}"): float(scores[query, row]) for query, row in found}
+    assert hits.keys() == expected.keys()
+    assert hits == pytest.approx(expected, abs=1e-12)
+    assert len(parts) > 3  # enough to have tried each way
+    assert [part.end for part in parts] == sorted({part.end for part in parts})
+
+
+def test_a_join_at_some_recall_finds_that_share(rng: np.random.Generator) -> None:
+    base = rng.gamma(0.5, size=(400, DIM))
+    rows, queries = made(rng, 3000, base), made(rng, 800, base)
+    for dim in (DIM, None):
+        collection = collection_of(rows, dim=dim, backend=ix.GcwsParams())
+        all_hits, _ = joined(collection, queries, ix.JoinParams(min_score=0.7, recall=1.0))
+        hits, _ = joined(collection, queries, ix.JoinParams(min_score=0.7, recall=0.9))
+        assert hits.items() <= all_hits.items()
+        assert len(hits) >= 0.9 * len(all_hits) > 800
+        collection.close(dropped=True)
+
+
+def test_however_many_hits_there_are_a_run_has_few_of_them(rng: np.random.Generator) -> None:
+    rows = 1 + rng.random((1000, 4)).astype(np.float32) / 100
+    collection = collection_of(rows, dim=4)
+    raw = raw_of(collection, np.ones((1800, 4), np.float32))
+    hits = collection.join(ix.JoinParams(min_score=0.5, recall=1.0), count=len(raw))
+    sizes = [len(part.to) for part in hits(raw)]
+    assert sum(sizes) == len(raw) * len(rows)
+    assert max(sizes) < 600_000
+
+
+def test_a_stopped_join_ends(rng: np.random.Generator) -> None:
+    collection = collection_of(rng.random((300, 4)).astype(np.float32), dim=4)
+    raw, stop = collection.space.from_dense(rng.random((500, 4))), threading.Event()
+    parts = collection.join(ix.JoinParams(limit=1), count=500, stop=stop)(raw)
+    next(parts)
+    stop.set()
+    with pytest.raises(CancelledError):
+        next(parts)
