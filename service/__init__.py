@@ -11,7 +11,7 @@
 - `keys`: who may do what (401, 403)
 - `limits`: how much one request may ask for, and all together (422, 503, 507)
 - `metrics`: numbers as Prometheus reads them
-- `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
+- `pools`: bounded pools of threads, a full queue is refused (429); writes awaited on the event loop
 - `searches`: queries answered together by one call; searches of this process's collections
 - `startup`: kernels compiled and collections opened in the background
 - `server`: what every process that serves has

@@ -28,7 +28,7 @@ from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, database_url
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics
-from gcws_search.service.pools import AwaitedPuts, Pools
+from gcws_search.service.pools import AwaitedWrites, Pools
 from gcws_search.service.searches import LocalSearches
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup import Startup
@@ -99,7 +99,7 @@ def create_app(
             collections,
             cluster or LocalSearches(workers, startup, metrics, settings),
             cluster,
-            AwaitedPuts(workers.writes),
+            AwaitedWrites(workers.writes),
             room,
             Loads(),
         )

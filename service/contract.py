@@ -133,12 +133,21 @@ class CollectionProtocol(Protocol):
 
     def submit(
         self,
-        read: Callable[[], ix.ItemBatch],
-        mode: ix.Mode,
+        read: Callable[[], tuple[ix.ItemBatch, ix.Mode]],
         ended: Callable[[ix.WriteResult | BaseException], None],
         run: Callable[[Callable[[], None], Callable[[], None]], None],
     ) -> None:
         """Put items without a thread that waits for them; called on the event loop."""
+
+    def submit_payload(
+        self,
+        change: ix.PayloadChange,
+        item_id: str,
+        if_version: int | None,
+        ended: Callable[[int | BaseException], None],
+        run: Callable[[Callable[[], None], Callable[[], None]], None],
+    ) -> None:
+        """Change the payload of an item as `submit` puts items."""
 
     def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
         """Delete items, and return how many there were."""

@@ -40,7 +40,7 @@ from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.models import Model
-from gcws_search.service.pools import AwaitedPuts, Pools
+from gcws_search.service.pools import AwaitedWrites, Pools
 from gcws_search.service.responses import JSON, JSON_OPTIONS, UNSAID
 from gcws_search.service.server import BREAK_OFF, HAS_WHOLE_BODY, request_id
 from gcws_search.service.settings import Settings
@@ -78,7 +78,7 @@ class Service(Guards):
     collections: CatalogProtocol
     searches: SearchesProtocol
     cluster: RouterProtocol | None
-    puts: AwaitedPuts
+    awaited: AwaitedWrites
     room: Room
     loads: Loads
 

@@ -1,4 +1,4 @@
-"""Pools: threads with bounded queues before them; puts awaited on the event loop."""
+"""Pools: threads with bounded queues before them; writes awaited on the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
-_Future: TypeAlias = asyncio.Future[ix.WriteResult]
+_Ended: TypeAlias = Callable[[Any], None]
+_Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 
 _WRITE_THREADS: Final = 8
 _LOOK_SECONDS: Final = 0.5
@@ -191,8 +192,8 @@ class Pools:
             _log.warning("stopped beside work that goes on: %s", ", ".join(busy))
 
 
-class AwaitedPuts:
-    """Puts of the requests of one event loop, queued in the writer of their collection.
+class AwaitedWrites:
+    """Writes of the requests of one event loop, queued in the writer of their collection.
 
     A thread for each would cost more than the write does: threads that take turns at the
     interpreter wait for each other, and each wakes the event loop by itself. The limit of the pool
@@ -201,34 +202,50 @@ class AwaitedPuts:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._ended: deque[tuple[_Future, ix.WriteResult | BaseException]] = deque()
+        self._ended: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_notifying = False
 
     async def put(
-        self, collection: CollectionProtocol, read: Callable[[], ix.ItemBatch], mode: ix.Mode
+        self, collection: CollectionProtocol, read: Callable[[], tuple[ix.ItemBatch, ix.Mode]]
     ) -> ix.WriteResult:
         """Put items; on return they are on the disk and found by new searches.
 
-        read: returns the items; called in a thread.
+        read: returns the items and the mode; called in a thread.
         Raises QueueFull, Stopping (the pool was closed before their turn), Exception (what ``read``
             and `CollectionProtocol.put` raise).
         """
-        self._pool.enter()
-        loop = asyncio.get_running_loop()
-        future: _Future = loop.create_future()
         # What is logged in the thread names the request too.
         in_context = partial(copy_context().run, read)
-        run = partial(self._pool.submit, loop)
-        collection.submit(in_context, mode, partial(self._end, loop, future), run)
+        result: ix.WriteResult = await self._wait(partial(collection.submit, in_context))
+        return result
+
+    async def change_payload(
+        self,
+        collection: CollectionProtocol,
+        item_id: str,
+        change: ix.PayloadChange,
+        if_version: int | None,
+    ) -> int:
+        """Change the payload of an item; return how many there were, 1 or 0; raises as `put`."""
+        submit = partial(collection.submit_payload, change, item_id, if_version)
+        count: int = await self._wait(submit)
+        return count
+
+    async def _wait(self, submit: Callable[[_Ended, _Run], None]) -> Any:  # noqa: ANN401
+        """Return what a write ends by, or raise its error."""
+        self._pool.enter()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        submit(partial(self._end, loop, future), partial(self._pool.submit, loop))
         return await future
 
     def _end(
         self,
         loop: asyncio.AbstractEventLoop,
-        future: _Future,
-        outcome: ix.WriteResult | BaseException,
+        future: asyncio.Future[Any],
+        outcome: Any,  # noqa: ANN401
     ) -> None:
-        """Wake the event loop, once for all puts that end before it looks."""
+        """Wake the event loop, once for all writes that end before it looks."""
         self._ended.append((future, outcome))
         if not self._is_notifying:
             self._is_notifying = True

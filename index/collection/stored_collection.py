@@ -267,18 +267,30 @@ class StoredCollection:
 
     def submit(
         self,
-        read: Callable[[], ItemBatch],
-        mode: Mode,
+        read: Callable[[], tuple[ItemBatch, Mode]],
         ended: Callable[[WriteResult | BaseException], None],
         run: Run,
     ) -> None:
         """Put items without a thread that waits for them.
 
-        read: returns the items; called by the leader of the group.
+        read: returns the items and the mode; called by the leader of the group.
         ended: called with the result, or what `put` or ``read`` raises, by any thread; with
             CancelledError once ``run``, which lends a thread to lead by, has none.
         """
-        self.writer.submit(lambda: (read(), mode), ended, run)
+        self.writer.submit(read, ended, run)
+
+    def submit_payload(
+        self,
+        change: PayloadChange,
+        item_id: str,
+        if_version: int | None,
+        ended: Callable[[int | BaseException], None],
+        run: Run,
+    ) -> None:
+        """Change the payload of an item without a thread that waits for it; as `submit` does."""
+        change = self._keeping_text(change)
+        write = PayloadWrite(ids=[item_id], change=change, if_version=if_version)
+        self.writer.submit(lambda: write, ended, run)
 
     def _after_commit(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
@@ -412,8 +424,7 @@ class StoredCollection:
         Raises InvalidPayload (one would be longer than the change permits, or have another text),
             VersionConflict.
         """
-        if self.config.text is not None:
-            change = replace(change, keeps_text=True)
+        change = self._keeping_text(change)
         if isinstance(where, Filter):
             self.memory.view.mask(where)  # builds the columns while others may still write
             write = PayloadWrite(ids=(), where=where, change=change)
@@ -422,6 +433,9 @@ class StoredCollection:
             write = PayloadWrite(ids=ids, change=change, if_version=if_version)
         self.writer.commit(write)
         return len(write.changed)
+
+    def _keeping_text(self, change: PayloadChange) -> PayloadChange:
+        return change if self.config.text is None else replace(change, keeps_text=True)
 
     def _delete(self, write: Delete) -> int:
         self.writer.commit(write)

@@ -346,6 +346,11 @@ class Delete(Change):
         for item_id in self.ids if numbers.versions else ():
             numbers.versions.pop(item_id, None)
 
+    @property
+    def result(self) -> int:
+        """How many items there were."""
+        return len(self.removed)
+
 
 @dataclass(slots=True, kw_only=True)
 class PayloadWrite(Change):
@@ -373,6 +378,11 @@ class PayloadWrite(Change):
         numbers.versions.update((each, old + 1) for each, old in zip(found, versions, strict=True))
         numbers.payloads.update(self.changed)
         self.payloads = [*zip(found.values(), self.changed.values(), strict=True)]
+
+    @property
+    def result(self) -> int:
+        """How many items there were."""
+        return len(self.changed)
 
 
 Write: TypeAlias = Put | Delete | PayloadWrite
@@ -631,11 +641,11 @@ class GroupCommit(Generic[Queued, Input, Result]):
 
 T = TypeVar("T")
 
-_Input: TypeAlias = tuple[ItemBatch, Mode]
-_QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | None]
+_Input: TypeAlias = tuple[ItemBatch, Mode] | PayloadWrite
+_QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | int]
 
 
-class Writer(GroupCommit[Write, _Input, WriteResult | None]):
+class Writer(GroupCommit[Write, _Input, WriteResult | int]):
     """Takes changes from any thread, one commit at a time.
 
     changed: called with the changes of each group once they have ended.
@@ -739,7 +749,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
                     waiting.end(error)
                 return
         for waiting, write in planned:
-            waiting.end(write.result if isinstance(write, Put) else None)
+            waiting.end(write.result)
 
     def _plan(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
@@ -763,10 +773,14 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         for waiting in group:
             if waiting.read is not None and waiting.write is None:
                 try:
-                    parts.append(waiting.read())
+                    read = waiting.read()
                 except Exception as error:
                     waiting.end(error)
+                    continue
+                if isinstance(read, PayloadWrite):
+                    waiting.write = read
                 else:
+                    parts.append(read)
                     found.append(waiting)
         encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
         if len(parts) > 1:

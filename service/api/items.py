@@ -213,8 +213,8 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     Items without ids are given the next numbers not taken.
     """
 
-    def read() -> ix.ItemBatch:
-        return read_items(body.items, collection, service.settings)
+    def read() -> tuple[ix.ItemBatch, ix.Mode]:
+        return read_items(body.items, collection, service.settings), mode
 
     mode: ix.Mode = "upsert"
     if body.mode != "upsert" or (body.min_score, body.recall) != (None, None):
@@ -226,9 +226,9 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
     service.room.require()
     try:
         if len(body.items) <= _MAX_GROUPED:
-            result = await service.puts.put(collection, read, mode)
+            result = await service.awaited.put(collection, read)
         else:
-            result = await service.workers.writes.run(lambda: collection.put(read(), mode))
+            result = await service.workers.writes.run(lambda: collection.put(*read()))
     except ix.InvalidVector as error:
         if error.loc[:1] == ("items",):
             raise
@@ -341,11 +341,7 @@ async def change_payload(
     """Merge keys into the payload of an item, or replace it; its vector stays as it is."""
     text, change = id_in_url(item_id), body.change(service.settings)
     service.room.require()
-
-    def work() -> int:
-        return collection.change_payloads(change, [text], if_version=body.if_version)
-
-    if not await service.workers.writes.run(work):
+    if not await service.awaited.change_payload(collection, text, change, body.if_version):
         raise ix.ItemNotFound(text)
     return JsonResponse({"updated": 1})
 

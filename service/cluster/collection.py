@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -393,8 +394,7 @@ class ClusterCollection:
 
     def submit(
         self,
-        read: Callable[[], ix.ItemBatch],
-        mode: ix.Mode,
+        read: Callable[[], tuple[ix.ItemBatch, ix.Mode]],
         ended: Callable[[ix.WriteResult | BaseException], None],
         run: Callable[[Callable[[], None], Callable[[], None]], None],
     ) -> None:
@@ -402,7 +402,7 @@ class ClusterCollection:
         loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
 
         def prepare() -> PreparedPut:
-            prepared.append(self.prepare(read(), mode))
+            prepared.append(self.prepare(*read()))
             return prepared[-1]
 
         async def follow(result: ix.WriteResult) -> None:
@@ -429,6 +429,26 @@ class ClusterCollection:
             asyncio.run_coroutine_threadsafe(follow(outcome), loop)
 
         self.committer.submit(prepare, after_commit, run)
+
+    def submit_payload(
+        self,
+        change: ix.PayloadChange,
+        item_id: str,
+        if_version: int | None,
+        ended: Callable[[int | BaseException], None],
+        run: Callable[[Callable[[], None], Callable[[], None]], None],
+    ) -> None:
+        """Change the payload of an item in a thread that waits for the database."""
+
+        def work() -> None:
+            outcome: int | BaseException
+            try:
+                outcome = self.change_payloads(change, [item_id], if_version=if_version)
+            except Exception as error:
+                outcome = error
+            ended(outcome)
+
+        run(work, lambda: ended(CancelledError()))
 
     def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
         """Delete items, and return how many there were."""

@@ -18,7 +18,7 @@ from gcws_search.index.collection.writer import Put
 from gcws_search.index.storage.store import Store
 from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.metrics import Metrics
-from gcws_search.service.pools import AwaitedPuts, Pool, Pools
+from gcws_search.service.pools import AwaitedWrites, Pool, Pools
 from gcws_search.service.searches import LocalSearches
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup import Startup
@@ -309,7 +309,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
 
     async def scenario() -> None:
         pool.submit(asyncio.get_running_loop(), may_end.wait, lambda: None)
-        put = asyncio.create_task(AwaitedPuts(pool).put(collection, unused, "upsert"))
+        put = asyncio.create_task(AwaitedWrites(pool).put(collection, unused))
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))

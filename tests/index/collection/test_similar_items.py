@@ -28,7 +28,7 @@ def test_changes_of_the_same_commit_count_as_made(catalog: ix.Catalog) -> None:
         def run(lead: Callable[[], None], _: Callable[[], None]) -> None:
             threading.Thread(target=lead).start()
 
-        stored.submit(lambda: items(item_id, row), mode, end, run)
+        stored.submit(lambda: (items(item_id, row), mode), end, run)
 
     stored.put(items("a", [1, 2]))
     commits = stored.writer.commits
