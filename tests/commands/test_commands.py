@@ -370,6 +370,25 @@ def test_queries_by_id_and_by_row(call: Call) -> None:
         call("query", "coffees", *words, code=2)
 
 
+def test_a_query_by_smiles_has_the_fingerprint_of_the_load(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    pytest.importorskip("rdkit")  # which has no wheels for some machines
+    path = tmp_path / "a.smi"
+    path.write_text("CCO ethanol\nCCN ethylamine\nc1ccccc1 benzene\n")
+    for kind in ("morgan:2", "atompair"):
+        call("load", str(path), "--into", kind[:5], "--fingerprint", kind)
+        words = ["--smiles", "OCC", "--limit", "1", "--json"]
+        found = call("query", kind[:5], *words, "--fingerprint", kind)
+        assert json.loads(found.stdout)["hits"][0]["id"] == "ethanol"
+        assert json.loads(found.stdout)["hits"][0]["score"] == 1
+    assert len(server.collection("morga")) == 3
+    done = call("query", "morga", "--smiles", "C1C", code=1)
+    assert "expected a SMILES that RDKit reads, got 'C1C'" in done.stderr
+    call("query", "morga", "--row", "1", "--fingerprint", "atompair", code=2)
+    call("query", "morga", "--smiles", "C", "--row", "1", code=2)
+
+
 @pytest.mark.usefixtures("coffees")
 def test_explain_compare_and_lists(call: Call) -> None:
     why = json.loads(call("explain", "coffees", "kenya", "brazil", "--json").stdout)

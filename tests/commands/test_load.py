@@ -662,3 +662,32 @@ def test_a_load_goes_on_after_its_server_went_away(
     assert done.stdout == f"plants: {LINE_COUNT} inserted, 0 updated\n", done.output
     found = {item.id: item.payload for item in server.collection("plants")}
     assert found == {str(row): {"row": row} for row in range(LINE_COUNT)}
+
+
+# Records
+
+
+def test_a_bad_record_is_written_down_and_the_others_stored(bench: Bench) -> None:
+    lines = ["1,2:3\ta", "1,x\tb", "2:0\tc", "4:2\td"]
+    (bench.folder / "a.fpc").write_bytes(text("#FPC1", *lines))
+    done = bench.load("a.fpc", code=1)
+    assert "a.fpc: row 1: line 3: expected a feature" in done.stderr
+    assert not bench.server.collections()
+    done = bench.load("a.fpc", "--on-error", "skip", code=3)
+    assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
+    rejected = rejected_of(bench.folder / "a.fpc")
+    assert [(each["row"], each["item"]) for each in rejected] == [(1, lines[1]), (2, lines[2])]
+    hits = bench.plants.query({"1": 1, "2": 3}, recall=1)
+    assert {hit.id: hit.score for hit in hits} == {"a": 1, "d": 0}
+
+
+def test_files_after_the_first_are_read_as_it_is(bench: Bench) -> None:
+    (bench.folder / "a.svm").write_bytes(text("1 1:2 3:1"))
+    (bench.folder / "b.svm").write_bytes(text("1 2:5"))
+    (bench.folder / "c.svm").write_bytes(text("1 0:1"))
+    a, b, c = (str(bench.folder / f"{name}.svm") for name in "abc")
+    done = bench.call("load", a, c, "--into", "plants", "--dim", "4", code=1)
+    assert "c.svm: row 0: line 1: expected coordinates from 1 on, got 0" in done.stderr
+    bench.call("load", c, a, b, "--into", "others", "--dim", "4")
+    others = bench.server.collection("others")
+    assert [each.vector for each in others] == [[1, 0, 0, 0], [0, 2, 0, 1], [0, 0, 5, 0]]
