@@ -233,7 +233,13 @@ class EmbeddedCollection:
             given = None if result.ids is None else GivenIds(*result.ids)
             similar = [each._replace(row=first + each.row) for each in result.similar]
             counts = result.inserted, result.updated
-            return Added(*counts, ids=given, similar=similar, similar_count=len(similar))
+            return Added(
+                *counts,
+                ids=given,
+                similar=similar,
+                similar_count=len(similar),
+                repeated_count=len(batch) - sum(counts) - len(similar),
+            )
 
         done = Added(0, 0)
         first = 0

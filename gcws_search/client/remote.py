@@ -294,7 +294,14 @@ class RemoteCollection:
         similar = [SimilarItem(**each) for each in found.get("similar", ())]
         similar_count = found.get("similar_count", 0)
         return Added(
-            *counts, rejected, found["rejected_count"], ids, before, similar, similar_count
+            *counts,
+            rejected,
+            found["rejected_count"],
+            ids,
+            before,
+            similar,
+            similar_count,
+            found.get("repeated_count", 0),
         )
 
     async def query_many(

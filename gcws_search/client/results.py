@@ -423,6 +423,8 @@ class Added:
         the scores; a server lists the first thousand.
     similar_count : int
         All of them.
+    repeated_count : int
+        Rows that are not stored, for a later row of their batch had the same id.
     """
 
     inserted: int
@@ -433,6 +435,7 @@ class Added:
     loaded_before: Mapping[str, Any] | None = None
     similar: list[SimilarItem] = field(default_factory=list)
     similar_count: int = 0
+    repeated_count: int = 0
 
     def __repr__(self) -> str:
         """Return the counts in one line, and ids that were given."""
@@ -440,6 +443,8 @@ class Added:
         given = "" if self.ids is None else f", ids={self.ids}"
         if self.similar_count:
             given += f", similar_count={self.similar_count}"
+        if self.repeated_count:
+            given += f", repeated_count={self.repeated_count}"
         return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
     def __add__(self, other: Added) -> Added:
@@ -454,6 +459,7 @@ class Added:
             else self.ids or other.ids,
             similar=self.similar + other.similar,
             similar_count=self.similar_count + other.similar_count,
+            repeated_count=self.repeated_count + other.repeated_count,
         )
 
 

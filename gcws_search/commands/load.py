@@ -60,7 +60,7 @@ _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
-_TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar")
+_TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar", "repeated")
 
 
 @cli.command(
@@ -389,6 +389,7 @@ class _Load:
             "rejected": added.rejected_count,
             "dropped": len(source.dropped),
             "similar": 0 if before["complete"] else added.similar_count,
+            "repeated": 0 if before["complete"] else added.repeated_count,
         }
         if added.ids is not None:
             told["ids"] = added.ids._asdict()
@@ -522,12 +523,13 @@ class _Load:
         ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
         into = self.collection.name
         counts: list[int] = [sum(each[word] for each in self.files) for word in _TOTALS]
-        inserted, updated, rejected, dropped, similar = counts
+        inserted, updated, rejected, dropped, similar, repeated = counts
         told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
         words = f"{into}: {inserted} inserted, {updated} updated"
         words += f", {rejected} rejected" if rejected else ""
         words += f", {dropped} left out for missing numbers" if dropped else ""
         words += f", {similar} not stored, for they are like others" if similar else ""
+        words += f", {repeated} replaced by later rows of their id" if repeated else ""
         words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected

@@ -77,7 +77,7 @@ def _lines(described: dict[str, Any]) -> list[str]:
     kept = {
         key: value
         for key, value in described.items()
-        if not isinstance(value, dict | list) or key in ("transform", "metadata")
+        if not isinstance(value, dict | list) or key in ("transform", "weights", "metadata")
     }
     backend = described["backend"]
     kept["backend"] = {"kind": backend["kind"], **backend["params"]}

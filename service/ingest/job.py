@@ -186,6 +186,9 @@ class Account:
         } | state.counts()
         if self.tells_similar:
             told |= {"similar": state.similar or (), "similar_count": state.similar_count or 0}
+        stored = state.inserted + state.updated + (state.similar_count or 0)
+        if repeated := state.mark.rows - stored - state.rejected_count:
+            told["repeated_count"] = repeated
         if before.is_complete or before.mark.rows:
             told["loaded_before"] = {
                 **replace(before, ids=None).counts(),

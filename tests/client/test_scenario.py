@@ -465,6 +465,17 @@ def test_metadata_is_replaced_and_removed(opened: Open) -> None:
     assert not items.describe()["metadata"]
 
 
+def test_rows_whose_id_comes_again_are_counted(opened: Open) -> None:
+    items = opened(2)
+    items.add([[9, 9]], ids=["c"])
+    rows = [[1, 0], [2, 0], [0, 0], [3, 0], [4, 0], [5, 0]]
+    added = items.add(rows, ids=list("abaaca"), on_error="skip")
+    assert (added.inserted, added.updated, added.rejected_count) == (2, 1, 1)
+    assert added.repeated_count == 2
+    assert items.get("a").vector == [5, 0]
+    assert items.add([[1, 1]], ids=["a"]).repeated_count == 0
+
+
 def test_items_are_found_by_a_text(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ["s", "a B", 'x "y"', "é"]})

@@ -691,3 +691,11 @@ def test_files_after_the_first_are_read_as_it_is(bench: Bench) -> None:
     bench.call("load", c, a, b, "--into", "others", "--dim", "4")
     others = bench.server.collection("others")
     assert [each.vector for each in others] == [[1, 0, 0, 0], [0, 2, 0, 1], [0, 0, 5, 0]]
+
+
+def test_rows_whose_id_comes_again_are_told(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_text("id,x,y\na,1,2\nb,1,3\na,2,2\n\n")
+    said = bench.load("a.csv", "--yes").stdout
+    assert "2 inserted, 0 updated, 1 replaced by later rows of their id" in said
+    again = bench.load("a.csv", "--yes", "--json").stdout
+    assert json.loads(again.splitlines()[-1])["repeated"] == 0  # nothing is stored again
