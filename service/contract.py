@@ -135,7 +135,7 @@ class CollectionProtocol(Protocol):
         self,
         read: Callable[[], tuple[ix.ItemBatch, ix.Mode]],
         ended: Callable[[ix.WriteResult | BaseException], None],
-        run: Callable[[Callable[[], None], Callable[[], None]], None],
+        run: ix.Run,
     ) -> None:
         """Put items without a thread that waits for them; called on the event loop."""
 
@@ -145,7 +145,7 @@ class CollectionProtocol(Protocol):
         item_id: str,
         if_version: int | None,
         ended: Callable[[int | BaseException], None],
-        run: Callable[[Callable[[], None], Callable[[], None]], None],
+        run: ix.Run,
     ) -> None:
         """Change the payload of an item as `submit` puts items."""
 

@@ -21,7 +21,6 @@ from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 _Ended: TypeAlias = Callable[[Any], None]
-_Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 
 _WRITE_THREADS: Final = 8
 _LOOK_SECONDS: Final = 0.5
@@ -231,7 +230,7 @@ class AwaitedWrites:
         count: int = await self._wait(submit)
         return count
 
-    async def _wait(self, submit: Callable[[_Ended, _Run], None]) -> Any:  # noqa: ANN401
+    async def _wait(self, submit: Callable[[_Ended, ix.Run], None]) -> Any:  # noqa: ANN401
         """Return what a write ends by, or raise its error."""
         self._pool.enter()
         loop = asyncio.get_running_loop()

@@ -15,6 +15,7 @@ from gcws_search.commands.options import (
     Json,
     Key,
     Name,
+    Recall,
     Url,
     Yes,
     arrange,
@@ -55,9 +56,7 @@ def groups(
     name: Name,
     *,
     min_score: Annotated[float, typer.Option(help="Least score of a pair that joins two items.")],
-    recall: Annotated[
-        float, typer.Option(help="Expected share of these pairs found; 1 finds all.")
-    ] = 0.9,
+    recall: Recall = 0.9,
     mode: Annotated[
         str,
         typer.Option(
@@ -160,9 +159,7 @@ def pairs(
     limit: Annotated[
         int | None, typer.Option(help="How many pairs, the most similar; all unless given.")
     ] = None,
-    recall: Annotated[
-        float, typer.Option(help="Expected share of these pairs found; 1 finds all.")
-    ] = 0.9,
+    recall: Recall = 0.9,
     score: PairScore = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
@@ -207,9 +204,7 @@ def join(
         int | None,
         typer.Option(help="How many hits of a row, the best; all of --min-score unless given."),
     ] = None,
-    recall: Annotated[
-        float, typer.Option(help="Expected share of these hits found; 1 finds all.")
-    ] = 0.9,
+    recall: Recall = 0.9,
     where: Where = None,
     score: Score = "gmm",
     output: Annotated[str | None, _output("hits: row, id, to, score")] = None,

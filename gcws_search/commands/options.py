@@ -41,6 +41,7 @@ Fingerprint = Annotated[
         help="What becomes of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
     ),
 ]
+Recall = Annotated[float, typer.Option(help="Expected share found of what there is; 1 finds all.")]
 DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
 Normalize = Annotated[
     Literal["none", "l1", "l2"] | None,

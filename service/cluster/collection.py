@@ -396,7 +396,7 @@ class ClusterCollection:
         self,
         read: Callable[[], tuple[ix.ItemBatch, ix.Mode]],
         ended: Callable[[ix.WriteResult | BaseException], None],
-        run: Callable[[Callable[[], None], Callable[[], None]], None],
+        run: ix.Run,
     ) -> None:
         """Put items without a thread that waits for them."""
         loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
@@ -436,7 +436,7 @@ class ClusterCollection:
         item_id: str,
         if_version: int | None,
         ended: Callable[[int | BaseException], None],
-        run: Callable[[Callable[[], None], Callable[[], None]], None],
+        run: ix.Run,
     ) -> None:
         """Change the payload of an item in a thread that waits for the database."""
 
