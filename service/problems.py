@@ -312,6 +312,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 def _range(entry: Any) -> str:  # noqa: ANN401
     context = entry.get("ctx", {})
+    things = "characters" if entry["type"].startswith("string") else "entries"
     match entry["type"]:
         case "literal_error":
             return str(context["expected"])
@@ -319,10 +320,10 @@ def _range(entry: Any) -> str:  # noqa: ANN401
             return f"at least {context['ge']}"
         case "less_than_equal":
             return f"at most {context['le']}"
-        case "string_too_short":
-            return f"at least {context['min_length']} characters"
-        case "string_too_long":
-            return f"at most {context['max_length']} characters"
+        case "string_too_short" | "too_short":
+            return f"at least {context['min_length']} {things}"
+        case "string_too_long" | "too_long":
+            return f"at most {context['max_length']} {things}"
     return f"a valid value ({entry['msg']})"
 
 

@@ -145,8 +145,7 @@ async def join(
     else:
         require_plain(request)
         collection = service.collection(name)
-        text = None if params.filter is None else params.filter.encode()
-        where = requests.condition(text, service.settings)
+        where = requests.condition_in_url(params.filter, service.settings)
         asked, kind = _params(params, service.settings), params.score
         content = await read_body(request, service.settings.max_body_bytes)
         read = service.workers.batches.run
@@ -192,7 +191,9 @@ def _read(
     if kind == NDJSON:
         chunks = read_ndjson(source, settings)
     elif kind == NPY:
-        chunks = read_npy(ByteReader(source, max_read_bytes=len(body)), settings, None)
+        chunks = read_npy(
+            ByteReader(source, max_read_bytes=settings.max_body_bytes), settings, None
+        )
     else:
         from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
 

@@ -130,6 +130,18 @@ def condition(text: bytes | None, limits: Settings) -> ix.Filter | None:
         )
 
 
+def condition_in_url(text: str | None, limits: Settings) -> ix.Filter | None:
+    """Return a filter that a parameter of the URL holds as JSON; none for none, and for null."""
+    try:
+        if text is None or from_json(text.encode(), allow_inf_nan=False) is None:
+            return None
+    except ValueError as error:
+        raise ix.InvalidFilter(
+            expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
+        ) from None
+    return condition(text.encode(), limits)
+
+
 def with_unknown(
     body: NamedBody,
     collection: CollectionProtocol,

@@ -214,6 +214,11 @@ def test_what_cannot_be_joined_is_refused_before_the_answer_begins(
     for query in [*cases, "?min_score=0.5&score=ruzicka", "?min_score=0.5&recall=0", "?lim=3"]:
         answer = client.post(f"{URL}/join{query}", content=body, headers=NPY)
         assert answer.status_code == 422, query
+    for text in ("{", "[1]", '{"most": 1}', "NaN"):
+        answer = client.post(f"{URL}/join?limit=1&filter={quote(text)}", content=body, headers=NPY)
+        assert_problem(answer, 422, "invalid_filter", "filter")
+    answer = client.post(f"{URL}/join?limit=1", content=b"junk", headers=NPY)
+    assert_problem(answer, 400, "malformed_body", ".npy")
     wrong = npy_of(rows[:2, :5])
     answer = client.post(f"{URL}/join?limit=1", content=wrong, headers=NPY)
     assert_problem(answer, 422, "invalid_vector")
