@@ -18,10 +18,12 @@ import numpy as np
 from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
+    AnyHit,
     Compared,
     Count,
     FoundItems,
     GivenIds,
+    Hit,
     Hits,
     Item,
     Joined,
@@ -374,8 +376,6 @@ class EmbeddedCollection:
         if len(given) != 1:
             got = f"both {' and '.join(map(repr, given))}" if given else "neither"
             raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
-        from gcws_search.index import name_hints  # noqa: PLC0415
-
         if offset < 0:
             raise InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
         params = SearchParams(**options)
@@ -393,20 +393,28 @@ class EmbeddedCollection:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
             found = self._page(search, params, offset) if offset else search(params)
         seconds = perf_counter() - began
-        hits = [
-            hit_of(item_id, score, *self._shown(payload))
-            for item_id, score, payload in zip(
-                found.ids, found.scores, found.payloads or (), strict=True
-            )
+        columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
+        hits: list[AnyHit] = [
+            Hit(item_id, score, None)
+            if payload is None
+            else hit_of(item_id, score, *self._shown(payload))
+            for item_id, score, payload in columns
         ]
-        hints = name_hints(self.index.names, rows.names) if rows.names else []
-        if not hits and condition is not None:
-            hints += self.index.hints(condition)
+        hints: Sequence[str] = ()
+        if rows.names or (condition is not None and not hits):
+            hints = self._hints(rows.names, None if hits else condition)
         if not explain or found.explanation is None:
             return Hits(hits, hints=hints)
         cost = found.explanation._replace(seconds=seconds)._asdict()
         del cost["measured_recall"]  # of audits, which a server makes
         return Hits(hits, cost, hints)
+
+    def _hints(self, names: list[str] | None, condition: ix.Filter | None) -> list[str]:
+        """Return what may be wrong with the names of a query, and with a filter of no hits."""
+        from gcws_search.index import name_hints  # noqa: PLC0415
+
+        hints = name_hints(self.index.names, names) if names else []
+        return hints if condition is None else hints + self.index.hints(condition)
 
     def _page(
         self, search: Callable[[SearchParams], ix.QueryResult], params: SearchParams, offset: int
