@@ -44,10 +44,18 @@ Names = Annotated[
 
 Where = Annotated[str | None, typer.Option("--where", help="A filter as JSON, or values by key.")]
 Score = Annotated[
-    str, typer.Option(help="Kind of the scores and of --min-score: gmm, bray_curtis, containment.")
+    str,
+    typer.Option(
+        help="Kind of the scores and of --min-score: gmm (Ruzicka, weighted Jaccard, "
+        "count Tanimoto), bray_curtis, containment."
+    ),
 ]
 PairScore = Annotated[
-    str, typer.Option(help="Kind of the scores and of --min-score: gmm or bray_curtis.")
+    str,
+    typer.Option(
+        help="Kind of the scores and of --min-score: gmm (Ruzicka, weighted Jaccard, "
+        "count Tanimoto) or bray_curtis."
+    ),
 ]
 
 
