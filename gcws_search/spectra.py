@@ -50,7 +50,8 @@ def bins(
         raise InvalidVector(
             expected="as many intensities as m/z", got=f"{heights.size} and {places.size}"
         )
-    halves = 2 * places / width
+    with np.errstate(over="ignore"):
+        halves = 2 * places / width
     if halves.size and halves.max() >= _MAX_INDEX:
         raise InvalidVector(
             expected=f"m/z below {_MAX_INDEX * width / 2:g} with bins of {width:g}",

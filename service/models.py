@@ -50,6 +50,7 @@ from gcws_search.service.problems import invalid_request, models_in
 from gcws_search.service.settings import Settings
 
 MAX_ID_LENGTH: Final = 255
+MAX_VERSION: Final = 2**63 - 1
 _FLOAT_BYTES: Final = 4
 Model = TypeVar("Model", bound="Body")
 Place = tuple[str | int, ...]
@@ -354,6 +355,7 @@ class PutItemBody(ItemBody):
     if_version: int | None = Field(
         default=None,
         ge=0,
+        le=MAX_VERSION,
         description="Store it only if the item of this id has this version, 0: only if there is "
         "none; else 409 `version_conflict`, and nothing of the body is stored.",
     )

@@ -84,6 +84,9 @@ def _read_json(file: InputFile) -> _Table:
             rows, samples, values = data[:, 0].astype(int), data[:, 1].astype(int), data[:, 2]
         order = np.argsort(samples, kind="stable")
         indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
+        told, shape = found.get("shape"), [len(observations), len(columns)]
+        if told is not None and told != shape:
+            raise ValueError(f"expected rows and columns as in 'shape' {told}, got {shape}")
         _require_places(rows, len(observations))
         _require_places(samples, len(columns))
     except (ValueError, KeyError, TypeError) as error:
@@ -101,8 +104,9 @@ def _read_json(file: InputFile) -> _Table:
 
 
 def _require_places(places: Any, count: int) -> None:
-    if len(places) and not 0 <= places.min() <= places.max() < count:
-        raise ValueError(f"expected places below {count}, got {places.max()}")
+    bad = places[(places < 0) | (places >= count)]
+    if len(bad):
+        raise ValueError(f"expected places from 0 to {count - 1}, got {bad[0]}")
 
 
 def _read_hdf5(file: InputFile) -> _Table:

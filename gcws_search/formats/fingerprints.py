@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import takewhile
 from typing import Final
 
@@ -78,10 +77,13 @@ def _begin(source: Source, format_: str) -> tuple[InputFile, dict[str, str], str
         key, equals, value = line[1:].decode(errors="replace").partition("=")
         if equals:
             header[key] = value.strip()
-    for line in head_lines(file):
-        with suppress(BadFile, UnicodeDecodeError):
+    problem = f"expected fingerprints of {format_}, got none"
+    for number, line in enumerate(head_lines(file)):
+        try:
             return file, header, _fields(line)[0]
-    raise BadFile(f"{file.name}: expected fingerprints of {format_}, got none")
+        except (BadFile, UnicodeDecodeError) as error:
+            problem = problem if number else str(error)
+    raise BadFile(f"{file.name}: {problem}")
 
 
 def _finish(

@@ -59,7 +59,9 @@ def _read(
     width = _BIN if choices.bin is None else choices.bin
     if not 0 < width < math.inf:
         raise BadFile(f"{file.name}: expected a width above 0 for --bin, got {width}")
-    shown = _first_fields(file, records, spectrum)
+    shown, problem = _first_fields(file, records, spectrum)
+    if not shown and problem:
+        raise BadFile(f"{file.name}: {problem}")
     if not shown:
         raise BadFile(f"{file.name}: expected spectra of {format_}, got none")
     key = usual_id if choices.id is None else choices.id.lower()
@@ -97,15 +99,21 @@ def _first_fields(
     file: InputFile,
     records: Callable[[Iterable[bytes], str], Iterator[tuple[str, _Record]]],
     spectrum: Callable[[_Record], _Spectrum],
-) -> list[dict[str, Any]]:
-    """Return the fields of the spectra in the first part of a file; bad ones are passed over."""
-    found = []
-    for _, record in records(file.head.splitlines(keepends=True), file.name):
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the fields of the first spectra of a file, and what is wrong with the first bad one.
+
+    Bad ones are passed over. Nothing is wrong with one that only the first part of a file cuts.
+    """
+    found: list[dict[str, Any]] = []
+    problem = ""
+    for place, record in records(file.head.splitlines(keepends=True), file.name):
         try:
             found.append(spectrum(record).fields)
-        except (BadFile, UnicodeDecodeError):
-            continue
-    return found if file.is_whole_head or len(found) == 1 else found[:-1]
+        except (BadFile, UnicodeDecodeError) as error:
+            problem = problem or f"{place}: {error}"
+    if file.is_whole_head:
+        return found, problem
+    return (found if len(found) == 1 else found[:-1]), ""
 
 
 def _entry(

@@ -252,7 +252,8 @@ def guess(
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
     called = [name for name in names if name.lower() == "id"]
-    index = [name for name in names if name == UNNAMED or name in _index_columns(schema)]
+    levels = {UNNAMED, *_index_columns(schema)}
+    index = [name for name in names if name in levels]
     counts = [  # the rows of a frame
         name
         for name in index
@@ -295,7 +296,7 @@ def _index(schema: Any) -> list[Any]:
 
 def _index_columns(schema: Any) -> list[str]:
     """Return the columns that were the index of a frame of pandas; a plain count is no column."""
-    named = [name for name in _index(schema) if isinstance(name, str)]
+    named = {name for name in _index(schema) if isinstance(name, str)}
     return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
 
 

@@ -221,14 +221,19 @@ class CollectionJoin:
 
 def require_joinable(own: CollectionConfig, other: CollectionConfig) -> None:
     """Raise InvalidParameter where another collection's vectors are none of this one's space."""
-    for what, mine, others in (("dim", own.dim, other.dim), ("text", own.text, other.text)):
-        is_same = mine == others if what == "dim" else (mine is None) == (others is None)
-        if not is_same:
-            raise InvalidParameter(
-                expected=f"a collection with the {what} {mine}",
-                got=f"one with {others}",
-                loc=("collection",),
-            )
+    if own.dim != other.dim or (own.text is None) != (other.text is None):
+        raise InvalidParameter(
+            expected=f"a collection {_show_kind(own)}",
+            got=f"one {_show_kind(other)}",
+            loc=("collection",),
+        )
+
+
+def _show_kind(config: CollectionConfig) -> str:
+    """Return what the vectors of a collection are, for an error."""
+    if config.text is not None:
+        return "of texts"
+    return "of an open slot space" if config.dim is None else f"of dim {config.dim}"
 
 
 def stored_vectors(

@@ -469,7 +469,8 @@ class TextParams:
         words = self.stop_words
         expected = f"at most {MAX_STOP_WORDS} strings"
         holds = len(words) <= MAX_STOP_WORDS and all(isinstance(word, str) for word in words)
-        require(holds, name="stop_words", expected=expected, got=[*words[:3]])
+        got = len(words) if len(words) > MAX_STOP_WORDS else [*words[:3]]
+        require(holds, name="stop_words", expected=expected, got=got)
         if words and self.tokens != "words":
             raise _invalid("stop_words", "none where tokens are characters", [*words[:3]])
 

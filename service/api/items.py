@@ -26,6 +26,7 @@ from gcws_search.service.limits import (
     require_short_payload,
 )
 from gcws_search.service.models import (
+    MAX_VERSION,
     Body,
     Document,
     FilterDocument,
@@ -135,7 +136,10 @@ class PayloadBody(PayloadChangeBody):
     )
 
     if_version: int | None = Field(
-        default=None, ge=1, description="Change it only if the item has this version; else 409."
+        default=None,
+        ge=1,
+        le=MAX_VERSION,
+        description="Change it only if the item has this version; else 409.",
     )
 
 
@@ -165,7 +169,10 @@ class DeleteItemParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     if_version: int | None = Field(
-        default=None, ge=1, description="Delete it only if it has this version; else 409."
+        default=None,
+        ge=1,
+        le=MAX_VERSION,
+        description="Delete it only if it has this version; else 409.",
     )
 
 

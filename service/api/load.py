@@ -112,7 +112,7 @@ class LoadParams(BaseModel):
     id_start: int | None = Field(
         default=None,
         ge=0,
-        lt=2**63,
+        le=2**63 - 1,
         description="npy only: id of the first row; the others count on. Without it rows get the "
         "next numbers not taken.",
     )

@@ -749,9 +749,10 @@ async def search_batch(
     return await service.workers.batches.run(show, ranked)
 
 
-def _query_mark(asked: QueryRequest) -> int:
-    """Return a CRC-32 of what a query asks for, but for how many hits."""
+def _query_mark(collection: CollectionProtocol, asked: QueryRequest) -> int:
+    """Return a CRC-32 of what a query asks of a collection, but for how many hits."""
     parts: list[bytes] = [
+        collection.name.encode(),
         repr((replace(asked.params, limit=1), asked.backend, asked.item_id)).encode(),
         asked.filter_text,
         repr((asked.score, asked.with_unknown, [*asked.unknown_names])).encode(),
@@ -803,7 +804,11 @@ async def answer_page(
         raise ix.InvalidParameter(
             expected="0 beside a cursor", got=str(asked.offset), loc=("offset",)
         )
-    mark, limit, max_limit = _query_mark(asked), asked.params.limit, service.settings.max_limit
+    mark, limit, max_limit = (
+        _query_mark(collection, asked),
+        asked.params.limit,
+        service.settings.max_limit,
+    )
     position = _Position(mark, 0, inf, "")
     if isinstance(cursor, str):
         position = _Position.read(cursor, mark)

@@ -162,11 +162,12 @@ def test_a_sample_of_zeros_is_left_out(tmp_path: Path) -> None:
 
 
 BAD_JSON: dict[str, tuple[Json, str]] = {
-    "place": ({"data": [[3, 0, 1]]}, "places below 3, got 3"),
-    "negative": ({"data": [[-1, 0, 1]]}, "places below 3, got -1"),
+    "place": ({"data": [[3, 0, 1]]}, "places from 0 to 2, got 3"),
+    "negative": ({"data": [[-1, 0, 1]]}, "places from 0 to 2, got -1"),
     "no-data": ({"data": None}, "a table of BIOM, got what cannot be read"),
     "twice": ({"rows": [{"id": "a"}, {"id": "a"}, {"id": "b"}]}, "of different names"),
-    "none": ({"columns": [], "data": []}, "expected samples, got none"),
+    "other-shape": ({"shape": [4, 3]}, r"'shape' \[4, 3\], got \[3, 3\]"),
+    "none": ({"columns": [], "data": [], "shape": [3, 0]}, "expected samples, got none"),
     "entry-twice": ({"data": [[0, 0, 1], [0, 0, 2], [0, 1, 1], [0, 2, 1]]}, "'O1' twice"),
 }
 

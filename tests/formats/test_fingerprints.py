@@ -104,7 +104,7 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, case: str) -> None:
         ("#FPS1\n", "expected fingerprints of FPS, got none"),
         ("#FPS1\n#num_bits=x\n00\ta\n", "expected a number of bits as num_bits, got 'x'"),
         ("#FPS1\n#num_bits=0\n00\ta\n", "expected a number of bits as num_bits, got '0'"),
-        ("#FPS1\nno-fingerprint\n", "expected fingerprints of FPS, got none"),
+        ("#FPS1\nff01\n", "expected a fingerprint, a tab and an id, got 'ff01'"),
     ],
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -198,6 +198,8 @@ def test_a_bad_spectrum_is_named_by_its_line_or_left_out(tmp_path: Path, case: s
         ("a.mgf", "x\n", "line 1: expected BEGIN IONS, got b'x'"),
         ("a.mgf", MGF[:-10], "row 1: line 13: expected END IONS, got the end of the file"),
         ("a.mgf", "CHARGE=1+\n", "expected spectra of MGF, got none"),
+        ("a.mgf", "BEGIN IONS\n1 1\n", "line 1: expected END IONS, got the end of the file"),
+        ("a.msp", "Name: x\nNum Peaks: 2\n1 1\n", "line 1: expected 2 peaks, .* got 1"),
         ("a.msp", "100 1\n", "line 1: expected 'Name: …', got b'100 1'"),
         ("a.msp", MSP.replace("Peaks: 3", "Peaks: 4"), "row 0: line 1: expected 4 peaks, .* got 3"),
         ("a.msp", MSP + "Name: x\n1 2\n", "row 2: line 13: expected 'Num Peaks: …' before"),
@@ -208,6 +210,12 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str, text: str, w
     (tmp_path / name).write_text(text)
     with pytest.raises(BadFile, match=rf"{name}: {words}"):
         items(tmp_path / name)
+
+
+def test_bins_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(InvalidVector):
+        bins([1e308], [1])
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

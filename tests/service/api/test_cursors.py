@@ -114,3 +114,13 @@ def test_pages_say_where_they_end_before_the_ranking(serve: Serve) -> None:
     assert found == [f"i{number:02}" for number in range(20)]
     refused = client.post(f"{URL}/query", json=asked | {"cursor": cursor})
     assert_problem(refused, 422, "invalid_parameter", "first 20 hits")
+
+
+def test_a_cursor_of_another_collection_is_refused(client: Client, rows: np.ndarray) -> None:
+    asked = {"vector": rows[0].tolist(), "limit": 5}
+    cursor = page(client, True, **asked)["cursor"]
+    other = "/v1/collections/others"
+    assert client.put(other, json={"dim": 3}).status_code == 201
+    answer = client.post(f"{other}/query", json=asked | {"cursor": cursor})
+    assert_problem(answer, 422, "invalid_parameter", "cursor")
+    assert page(client, cursor, **asked)["hits"]

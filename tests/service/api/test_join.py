@@ -229,6 +229,13 @@ def test_what_cannot_be_joined_is_refused_before_the_answer_begins(
     for name, status in (("small", 422), ("missing", 404)):
         answer = client.post(f"{URL}/join", json={"collection": name, "limit": 1})
         assert answer.status_code == status
+    for name, params in (("open", {"dim": None}), ("texts", {"text": {}})):
+        assert client.put(f"/v1/collections/{name}", json=params).status_code == 201
+    for name, other in (("open", "texts"), ("texts", "open"), ("small", "open")):
+        answer = client.post(f"/v1/collections/{name}/join", json={"collection": other, "limit": 1})
+        problem = assert_problem(answer, 422, "invalid_parameter", "collection")
+        assert "None" not in problem["detail"]
+        assert "TextParams" not in problem["detail"]
     gone = client.post(f"{URL}/join", json={"collection": "known", "limit": 1, "after": "no"})
     assert_problem(gone, 404, "item_not_found")
     both = client.post(f"{URL}/join?limit=1", json={"collection": "known", "limit": 1})

@@ -261,6 +261,9 @@ def test_bad_configurations_are_refused(client: Client) -> None:
     ]
     for body, place in wrong:
         assert_problem(client.put(URL, json=body), 422, "invalid_parameter", place)
+    many = {"text": {"stop_words": [f"w{number}" for number in range(10_001)]}}
+    problem = assert_problem(client.put(URL, json=many), 422, "invalid_parameter", "stop_words")
+    assert "10001" in problem["detail"]
     assert client.get(URL).status_code == 404
 
 

@@ -42,6 +42,19 @@ def load(client: Client, *items: Json) -> Json:
     return client.post(f"{URL}/load", content=lines(items), headers=NDJSON).json()
 
 
+@pytest.mark.parametrize("version", [2**63, 10**26])
+def test_a_version_that_no_item_can_have_is_refused(things: Client, version: int) -> None:
+    before = versions(things)
+    for answer in (
+        put(things, item("a", if_version=version)),
+        things.request("PATCH", f"{ITEMS}/a", json={"payload": {}, "if_version": version}),
+        things.delete(f"{ITEMS}/a?if_version={version}"),
+    ):
+        problem = assert_problem(answer, 422, "invalid_parameter", "if_version")
+        assert str(2**63 - 1) in problem["detail"]
+    assert versions(things) == before
+
+
 def test_each_write_of_an_item_counts(things: Client) -> None:
     assert versions(things) == {"b": 1, "a": 2}
     things.request("PATCH", f"{ITEMS}/a", json={"payload": {"n": 1}})
