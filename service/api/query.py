@@ -804,11 +804,8 @@ async def answer_page(
         raise ix.InvalidParameter(
             expected="0 beside a cursor", got=str(asked.offset), loc=("offset",)
         )
-    mark, limit, max_limit = (
-        _query_mark(collection, asked),
-        asked.params.limit,
-        service.settings.max_limit,
-    )
+    mark = _query_mark(collection, asked)
+    limit, max_limit = asked.params.limit, service.settings.max_limit
     position = _Position(mark, 0, inf, "")
     if isinstance(cursor, str):
         position = _Position.read(cursor, mark)
