@@ -10,14 +10,12 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gcws_search.formats.files import UTF8, BadFile, InputFile
-from gcws_search.formats.items import Items
-from gcws_search.formats.records import Entry, read_records
+from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
+from gcws_search.formats.records import Entry, read_entries
 from gcws_search.formats.sources import Source
 
 _BLANK: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _HEAD_ROWS: Final = 20
-_SAID: Final = 4
 
 
 class _Header(NamedTuple):
@@ -26,14 +24,6 @@ class _Header(NamedTuple):
     names: list[str]
     samples: list[int]
     line: int
-
-
-class _Sample(NamedTuple):
-    """A column: its name, and which features it has how much of."""
-
-    name: str
-    features: list[str]
-    amounts: list[float]
 
 
 def read_transposed(source: Source) -> None:
@@ -52,19 +42,8 @@ def read_transposed(source: Source) -> None:
     names = [header.names[place] for place in header.samples]
     others = [name for name in header.names[1:] if name not in names]
     has_ids = choices.id != ""
-
-    def parse(sample: _Sample) -> Entry:
-        return Entry(sample.features, sample.amounts, sample.name if has_ids else None)
-
-    def read() -> Iterator[Items]:
-        samples = _samples(source, file, header)
-        records = ((f"column {sample.name!r}", sample) for sample in samples)
-        return read_records(
-            source, records, parse, has_ids=has_ids, by_name=True, show=lambda sample: sample.name
-        )
-
     source.rows = len(names)
-    source.read = read
+    source.read = lambda: read_entries(source, _samples(source, file, header), has_ids=has_ids)
     source.describe(
         file.words(f"{file.format.upper()}, features by samples"),
         f"names of {len(names)} columns" if has_ids else None,
@@ -72,9 +51,8 @@ def read_transposed(source: Source) -> None:
         "none",
     )
     if others:
-        more = ", …" * (len(others) > _SAID)
-        told = ", ".join(map(repr, others[:_SAID]))
-        source.guess.append(("left out", f"{told}{more}; --vector names columns"))
+        told = list_some([*map(repr, others)])
+        source.guess.append(("left out", f"{told}; --vector names columns"))
 
 
 def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
@@ -118,7 +96,7 @@ def _amount(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[_Sample]:
+def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[tuple[str, Entry]]:
     """Yield the columns that are samples; each row of the file is a feature."""
     features: list[str] = []
     seen: set[str] = set()
@@ -150,8 +128,8 @@ def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[_Samp
                     amounts[column].append(value)
             features.append(row[0])
     for column, place in enumerate(header.samples):
-        names = [features[at] for at in places[column]]
-        yield _Sample(header.names[place], names, amounts[column].tolist())
+        names, id_ = [features[at] for at in places[column]], header.names[place]
+        yield f"column {id_!r}", Entry(names, amounts[column].tolist(), id_)
 
 
 def _decoded(source: Source, line: bytes) -> str:

@@ -5,67 +5,44 @@ Version 2 is HDF5, which is read some samples at a time. Version 1 is JSON, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from gcws_search.formats.files import BadFile, InputFile, not_readable
-from gcws_search.formats.records import Entry, describe_payload, read_records
+from gcws_search.formats.records import Entry, describe_payload, read_entries
 from gcws_search.formats.sources import Source
 
 _SAMPLES: Final = 1024
 """Samples that are read at a time."""
 
 
-class _Sample(NamedTuple):
-    """A sample: places of observations, their numbers, and metadata."""
-
-    id: str
-    places: list[int]
-    values: list[float]
-    metadata: dict[str, Any]
-
-
-class _Table(NamedTuple):
-    """A table: names of observations, the number of samples, their fields, and what yields them."""
-
-    version: str
-    observations: list[str]
-    size: int
-    fields: list[str]
-    samples: Callable[[], Iterator[_Sample]]
+_Samples = Callable[[], Iterator[tuple[str, Entry]]]
+_Table = tuple[list[str], int, Iterable[str], _Samples]
+"""Names of observations, the number of samples, their fields, and what yields them."""
 
 
 def read_biom(source: Source) -> None:
     """Read BIOM. Raises BadFile where it is version 2, and h5py is not installed."""
     file = source.file
     assert isinstance(file, InputFile)
-    table = _read_json(file) if file.head.lstrip()[:1] == b"{" else _read_hdf5(file)
-    if len({*table.observations}) < len(table.observations):
+    version = 1 if file.head.lstrip()[:1] == b"{" else 2
+    observations, size, fields, samples = (_read_json if version == 1 else _read_hdf5)(file)
+    if len({*observations}) < len(observations):
         raise BadFile(f"{file.name}: expected observations of different names, got one twice")
-    if not table.size:
+    if not size:
         raise BadFile(f"{file.name}: expected samples, got none")
     has_ids = source.choices.id != ""
-
-    def parse(sample: _Sample) -> Entry:
-        names = [table.observations[place] for place in sample.places]
-        return Entry(names, sample.values, sample.id if has_ids else None, sample.metadata or None)
-
-    def records() -> Iterator[tuple[str, _Sample]]:
-        return ((f"sample {sample.id!r}", sample) for sample in table.samples())
-
-    source.rows = table.size
-    source.read = lambda: read_records(
-        source, records(), parse, has_ids=has_ids, by_name=True, show=lambda sample: sample.id
-    )
+    source.rows = size
+    source.read = lambda: read_entries(source, samples(), has_ids=has_ids)
     source.describe(
-        f"BIOM {table.version}, {table.size} samples",
+        f"BIOM {version}, {size} samples",
         "sample" if has_ids else None,
-        f"sparse, by name: {len(table.observations)} observations",
-        describe_payload(source, table.fields),
+        f"sparse, by name: {len(observations)} observations",
+        describe_payload(source, fields),
     )
 
 
@@ -92,15 +69,17 @@ def _read_json(file: InputFile) -> _Table:
     except (ValueError, KeyError, TypeError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 
-    def yield_samples() -> Iterator[_Sample]:
+    def read_samples() -> Iterator[tuple[str, Entry]]:
         for number, column in enumerate(columns):
             part = order[indptr[number] : indptr[number + 1]]
             metadata = column.get("metadata") or {}
             kept = {name: value for name, value in metadata.items() if value is not None}
-            yield _Sample(str(column["id"]), rows[part].tolist(), values[part].tolist(), kept)
+            names = [observations[place] for place in rows[part]]
+            id_ = str(column["id"])
+            yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
 
     fields = dict.fromkeys(name for column in columns for name in column.get("metadata") or {})
-    return _Table("1", observations, len(columns), [*fields], yield_samples)
+    return observations, len(columns), fields, read_samples
 
 
 def _require_places(places: Any, count: int) -> None:
@@ -124,10 +103,10 @@ def _read_hdf5(file: InputFile) -> _Table:
             fields = [*opened.get("sample/metadata", ())]
     except (OSError, KeyError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
-    return _Table("2", observations, count, fields, partial(_samples, file, len(observations)))
+    return observations, count, fields, partial(_samples, file, observations)
 
 
-def _samples(file: InputFile, observations: int) -> Iterator[_Sample]:
+def _samples(file: InputFile, observations: list[str]) -> Iterator[tuple[str, Entry]]:
     import h5py  # noqa: PLC0415
 
     try:
@@ -138,7 +117,7 @@ def _samples(file: InputFile, observations: int) -> Iterator[_Sample]:
                 rows = slice(first, min(first + _SAMPLES, count))
                 indptr = matrix["indptr"][first : rows.stop + 1].astype(np.int64)
                 places = matrix["indices"][indptr[0] : indptr[-1]]
-                _require_places(places, observations)
+                _require_places(places, len(observations))
                 values = matrix["data"][indptr[0] : indptr[-1]]
                 metadata = {name: _values(fields[name][rows]) for name in fields}
                 for row, id_ in enumerate(_texts(opened["sample/ids"][rows])):
@@ -148,7 +127,8 @@ def _samples(file: InputFile, observations: int) -> Iterator[_Sample]:
                         for name, column in metadata.items()
                         if column[row] not in (None, "")
                     }
-                    yield _Sample(id_, places[part].tolist(), values[part].tolist(), kept)
+                    names = [observations[at] for at in places[part]]
+                    yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
     except (OSError, KeyError, ValueError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 

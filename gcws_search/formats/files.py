@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
@@ -413,6 +413,11 @@ def _format_of_name(path: Path) -> str | None:
     plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz")]
     found = (each.name for each in FORMATS.values() if plain and plain[-1] in each.suffixes)
     return next(found, None)
+
+
+def list_some(words: Sequence[str], count: int = 4) -> str:
+    """Return the first words for people, and … where there are more."""
+    return ", ".join(words[:count]) + ", …" * (len(words) > count)
 
 
 def not_readable(name: str, format_: str, error: Exception) -> BadFile:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile, InputFile, list_some
 from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, TEXT_DOCUMENT, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, Choices, Source
@@ -28,7 +28,6 @@ from gcws_search.formats.tables import (
 from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index import InputVectors
 
-_SHOWN: Final = 6
 _SEGMENT_BYTES: Final = 8 << 20
 
 
@@ -65,7 +64,7 @@ def read_lines(source: Source) -> None:
 def _describe_items(source: Source, file: InputFile, first: dict[str, Any], words: str) -> None:
     """Say what lines of items hold, which are read as they stand."""
     payload, id_start = first.get("payload"), source.choices.id_start
-    fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
+    fields = list_some([*payload], 6) if isinstance(payload, dict) else "none in the first"
     ids = "id" if "id" in first else None
     source.describe("NDJSON, an item a line", ids, words, fields)
     source.lines = lambda: _bodies(source, file, None if ids else id_start)

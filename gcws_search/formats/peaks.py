@@ -32,9 +32,8 @@ class _Record(NamedTuple):
     problem: str | None = None
 
 
-class _Spectrum(NamedTuple):
-    fields: dict[str, Any]
-    peaks: list[str]
+_Spectrum = tuple[dict[str, Any], list[str]]
+"""Fields, and peaks as they stand in the file."""
 
 
 def read_mgf(source: Source) -> None:
@@ -108,7 +107,7 @@ def _first_fields(
     problem = ""
     for place, record in records(file.head.splitlines(keepends=True), file.name):
         try:
-            found.append(spectrum(record).fields)
+            found.append(spectrum(record)[0])
         except (BadFile, UnicodeDecodeError) as error:
             problem = problem or f"{place}: {error}"
     if file.is_whole_head:
@@ -119,14 +118,14 @@ def _first_fields(
 def _entry(
     record: _Record, spectrum: Callable[[_Record], _Spectrum], id_: str | None, width: float
 ) -> Entry:
-    found = spectrum(record)
-    pairs = [_peak(text) for text in found.peaks]
+    fields, peaks = spectrum(record)
+    pairs = [_peak(text) for text in peaks]
     try:
         vector = bins([mz for mz, _ in pairs], [height for _, height in pairs], width)
     except InvalidVector as error:
         raise BadFile(f"expected {error.expected}, got {error.got}") from None
-    name = None if id_ is None else found.fields.pop(id_, None)
-    payload = {field: _value(field, text) for field, text in found.fields.items()}
+    name = None if id_ is None else fields.pop(id_, None)
+    payload = {field: _value(field, text) for field, text in fields.items()}
     return Entry([*vector], [*vector.values()], name, payload)
 
 
@@ -200,7 +199,7 @@ def _mgf_spectrum(record: _Record) -> _Spectrum:
             _add(fields, name, value)
         else:
             peaks.append(text)
-    return _Spectrum(fields, peaks)
+    return fields, peaks
 
 
 # MSP
@@ -240,4 +239,4 @@ def _msp_spectrum(record: _Record) -> _Spectrum:
         raise BadFile("expected 'Num Peaks: …' before the peaks, got none")
     if str(len(peaks)) != count:
         raise BadFile(f"expected {count} peaks, as 'Num Peaks' says, got {len(peaks)}")
-    return _Spectrum(fields, peaks)
+    return fields, peaks

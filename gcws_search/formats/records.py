@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from gcws_search.formats.files import UTF8, BadFile, InputFile
+from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import BATCH_ROWS, Source
@@ -19,7 +19,6 @@ from gcws_search.index import InputVectors
 
 _BATCH_NUMBERS: Final = 1 << 18
 """Numbers of a batch: a signature has thousands."""
-_SAID: Final = 6
 R = TypeVar("R")
 
 
@@ -90,6 +89,15 @@ def read_records(
         yield _items(found, has_ids=has_ids, by_name=by_name)
 
 
+def read_entries(
+    source: Source, entries: Iterable[tuple[str, Entry]], *, has_ids: bool
+) -> Iterator[Items]:
+    """Yield entries with names and ids as items; see `read_records`."""
+    return read_records(
+        source, entries, lambda entry: entry, has_ids=has_ids, by_name=True, show=lambda e: e.id
+    )
+
+
 def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
     """Yield the whole lines in the first part of a file that are neither blank nor comments."""
     lines = file.head.splitlines(keepends=True)
@@ -109,7 +117,7 @@ def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str
 def describe_payload(source: Source, fields: Iterable[str]) -> str:
     """Return which fields are kept, for people."""
     kept = [name for name in fields if _is_kept(source, name)]
-    return ", ".join(kept[:_SAID]) + ", …" * (len(kept) > _SAID) or "none"
+    return list_some(kept, 6) or "none"
 
 
 def show_line(line: bytes) -> str:
@@ -165,7 +173,6 @@ def _items(found: list[tuple[int, Entry, Any]], *, has_ids: bool, by_name: bool)
         places: defaultdict[str, int] = defaultdict()
         places.default_factory = places.__len__  # a new name has the next place
         keys, names = [*map(places.__getitem__, keys)], [*places]
-        names = [*places]
     vectors = InputVectors.sparse(indptr, np.array(keys, np.int64), values, names)
     payloads = [None if entry.payload is None else write_json(entry.payload) for entry in entries]
     shown = dict(zip(rows, texts, strict=True))

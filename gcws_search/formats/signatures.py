@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, describe_payload, read_records
 from gcws_search.formats.sources import Source
 
@@ -26,7 +26,6 @@ _ZIP: Final = b"PK"
 _AMINO: Final = ("protein", "dayhoff", "hp")
 _BASES: Final = 3
 """Of an amino acid: in files sourmash counts k in bases."""
-_SAID: Final = 4
 
 
 class _Kind(NamedTuple):
@@ -104,7 +103,7 @@ _FIELDS: Final = ("name", "filename", "md5", "ksize", "moltype", "scaled", "num"
 
 def _differences(kinds: list[_Kind]) -> str:
     """Say in what sketches differ, and what chooses some."""
-    told = ", ".join(map(str, kinds[:_SAID])) + ", …" * (len(kinds) > _SAID)
+    told = list_some([*map(str, kinds)])
     advice = "sourmash sig downsample makes them alike"
     if len({kind.moltype for kind in kinds}) > 1:
         advice = "--moltype chooses"

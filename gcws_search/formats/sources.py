@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile
+from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile, list_some
 from gcws_search.formats.items import (
     ARROW,
     NDJSON,
@@ -31,7 +31,6 @@ COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
-_SHOWN: Final = 4
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _WHAT_TO_DO: Final = "--missing drop, zero or mean says what such rows become"
 _MISSING: Final = "expected a number, got a missing value"
@@ -345,8 +344,7 @@ def _gaps(source: Source, items: Items, rest: Iterator[Items]) -> BadFile:
         for number, column in zip(counts.tolist(), columns, strict=True)
         if number
     ]
-    more = ", …" * (len(told) > _SHOWN)
     return BadFile(
         f"{source.file.name}: {place}: column {name!r}: {_MISSING}; "
-        f"{', '.join(told[:_SHOWN])}{more}; {_WHAT_TO_DO}"
+        f"{list_some(told)}; {_WHAT_TO_DO}"
     )

@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile
+from gcws_search.formats.files import BadFile, list_some
 from gcws_search.formats.items import Ids, Items, ids_of
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
@@ -366,10 +366,8 @@ def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
 
 
 def _missing(name: str, names: list[str]) -> InvalidParameter:
-    more = ", …" if len(names) > _SHOWN else ""
-    return InvalidParameter(
-        expected=f"a column {name!r}", got=", ".join(names[:_SHOWN]) + more or "no columns"
-    )
+    got = list_some(names, _SHOWN) or "no columns"
+    return InvalidParameter(expected=f"a column {name!r}", got=got)
 
 
 def _require_numbers(schema: Any, names: list[str]) -> None:
@@ -706,8 +704,7 @@ def describe_table(
         vector = f"{layout.vector[0]}, {source.choices.dim or dim} values"
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
-    payload = ", ".join(layout.payload[:_SAID]) + ", …" * (len(layout.payload) > _SAID)
-    payload = payload or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
+    payload = list_some(layout.payload) or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
     ids = "unnamed" if layout.id == UNNAMED else layout.id
     source.describe(format_, ids, vector, payload)
     known = tallies or {}
@@ -719,8 +716,7 @@ def describe_table(
         if name in known and known[name].missing
     ]
     if gaps:
-        more = ", …" * (len(gaps) > _SAID)
-        source.guess.append(("missing", f"{', '.join(gaps[:_SAID])}{more} of the first rows"))
+        source.guess.append(("missing", f"{list_some(gaps)} of the first rows"))
     mixed = [
         f"{name!r} with {each.cells - each.numbers} cells of text"
         for name, each in known.items()
@@ -728,7 +724,7 @@ def describe_table(
         and not each.leading_zeros
     ]  # fmt: skip
     if mixed:
-        source.guess.append(("text", f"{', '.join(mixed[:_SAID])} among numbers"))
+        source.guess.append(("text", f"{list_some(mixed)} among numbers"))
 
 
 def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
