@@ -18,16 +18,16 @@ from gcws_search.commands.options import (
     Recall,
     Url,
     Yes,
-    arrange,
-    failures,
     family,
+    items_of_file,
+    object_from,
     print_table,
     report,
     server,
     tell,
     usage,
 )
-from gcws_search.commands.query import PairScore, Score, Where, filter_from
+from gcws_search.commands.query import PairScore, Score, Where
 
 if TYPE_CHECKING:
     from gcws_search.index.contracts.analysis import Group
@@ -88,7 +88,7 @@ def groups(
 ) -> None:
     """Find groups of near-duplicates, the largest first."""
     _require_format(output)
-    condition = filter_from(where)
+    condition = object_from(where, "--where")
     with server(url, key) as connected:
         collection = connected.collection(name)
         found = collection.groups(
@@ -102,9 +102,7 @@ def groups(
         if condition is not None and not found:
             for each in collection.count(where=condition).hints:
                 report(each)
-        if output is not None:
-            with failures():
-                _write(output, _MEMBER, _rows(found))
+        _write(output, _MEMBER, _rows(found))
         others = [member for group in found for member, _ in group.members[1:]]
         deleted = 0
         if delete_others and others and not dry_run:
@@ -126,9 +124,8 @@ def groups(
         tell(True, {"groups": shown, "items": items, "others": len(others), "deleted": deleted})
         return
     if output is None:
-        print_table([*map(_line, found[:_SHOWN])], ["size", "representative", "weakest", "others"])
-        if len(found) > _SHOWN:
-            typer.echo(f"{len(found) - _SHOWN} more groups; -o FILE writes them all")
+        columns = ["size", "representative", "weakest", "others"]
+        _print_first([*map(_line, found)], columns, "groups")
     typer.echo(f"{len(found)} groups of {items} items, {len(others)} beside the representatives")
     if delete_others:
         typer.echo(f"{len(others)} would be deleted" if dry_run else f"{deleted} deleted")
@@ -175,16 +172,12 @@ def pairs(
             recall=recall,
             score=score,  # type: ignore[arg-type]  # the server says which there are
         )
-        if output is not None:
-            with failures():
-                _write(output, _PAIR, found)
+        _write(output, _PAIR, found)
     rows = [pair._asdict() for pair in found]
     if tell(as_json, {"pairs": rows}):
         return
     if output is None:
-        print_table(rows[:_SHOWN], [*_PAIR])
-        if len(rows) > _SHOWN:
-            typer.echo(f"{len(rows) - _SHOWN} more pairs; -o FILE writes them all")
+        _print_first(rows, [*_PAIR], "pairs")
     typer.echo(f"{len(rows)} pairs")
 
 
@@ -213,20 +206,13 @@ def join(
     key: Key = None,
 ) -> None:
     """Find for each row of a file the items that are like it."""
-    from contextlib import closing  # noqa: PLC0415
-
-    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
-
     _require_format(output)
-    condition = filter_from(where)
+    condition = object_from(where, "--where")
     rows: list[tuple[int, str | None, str, float]] = []
     first = 0
-    with server(url, key) as connected, closing(InputFile(file)) as opened:
+    with server(url, key) as connected:
         collection = connected.collection(name)
-        source = source_of(opened, Choices())
-        arrange(source, collection)
-        for items in source.items():
+        for items in items_of_file(file, collection):
             vectors, texts = items.rows, items.rows.texts
             data: Any = vectors.dense
             if data is None and texts is None:
@@ -247,16 +233,12 @@ def join(
             ):
                 rows.append((first + row, None if ids is None else ids[row], to, each))
             first += len(vectors)
-        if output is not None:
-            with failures():
-                _write(output, _JOINED, rows)
+        _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
     if tell(as_json, {"hits": shown, "rows": first}):
         return
     if output is None:
-        print_table(shown[:_SHOWN], [*_JOINED])
-        if len(rows) > _SHOWN:
-            typer.echo(f"{len(rows) - _SHOWN} more hits; -o FILE writes them all")
+        _print_first(shown, [*_JOINED], "hits")
     typer.echo(f"{len(rows)} hits of {first} rows")
 
 
@@ -265,8 +247,17 @@ def _require_format(path: str | None) -> None:
         usage(f"--output: expected a file called {', '.join(_FORMATS)}, got {path!r}")
 
 
-def _write(path: str, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Write rows of columns of these types to a file, which appears when it is whole."""
+def _print_first(rows: list[dict[str, Any]], columns: list[str], what: str) -> None:
+    """Print the first rows as a table, and how many more there are."""
+    print_table(rows[:_SHOWN], columns)
+    if len(rows) > _SHOWN:
+        typer.echo(f"{len(rows) - _SHOWN} more {what}; -o FILE writes them all")
+
+
+def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Write rows of columns of these types to a file, if any, which appears when it is whole."""
+    if path is None:
+        return
     target = Path(path)
     part = target.with_name(f"{target.name}.part")
     try:

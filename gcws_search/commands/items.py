@@ -22,6 +22,7 @@ from gcws_search.commands.options import (
     Yes,
     dim_of,
     family,
+    object_from,
     report,
     server,
     space_words,
@@ -29,7 +30,7 @@ from gcws_search.commands.options import (
     transform_of,
     usage,
 )
-from gcws_search.commands.query import Where, filter_from
+from gcws_search.commands.query import Where
 
 cli = family()
 
@@ -145,7 +146,7 @@ def count(
     name: Name, *, where: Where = None, as_json: Json = False, url: Url = LOCAL, key: Key = None
 ) -> None:
     """Count the items of a collection, or those that pass a filter."""
-    condition = filter_from(where)
+    condition = object_from(where, "--where")
     with server(url, key) as found:
         number = found.collection(name).count(where=condition)
     for each in number.hints:
@@ -169,7 +170,7 @@ def delete(
     key: Key = None,
 ) -> None:
     """Delete items by their ids, or all that pass a filter; asks."""
-    condition = filter_from(where)
+    condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):
         usage("expected ids of items, or --where")
     with server(url, key) as found:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
+    from gcws_search.formats.items import Items
     from gcws_search.formats.sources import Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
@@ -114,15 +115,16 @@ def usage(message: str) -> NoReturn:
 
 def object_from(text: str | None, option: str) -> dict[str, Any] | None:
     """Return the JSON object that an option gives, None for null or no option."""
+    if text is None:
+        return None
+    from gcws_search.formats.payloads import read_json  # noqa: PLC0415  # loads numpy
+
     try:
-        found = json.loads(text or "null")
+        found = read_json(text)
     except ValueError:
         found = text
-    if found is not None and not isinstance(found, dict):
-        usage(
-            f'{option}: expected a JSON object such as \'{{"source": "a survey"}}\', '
-            f"got {text!r:.60}"
-        )
+    if not isinstance(found, dict | None):
+        usage(f"{option}: expected a JSON object such as '{{\"label\": 3}}', got {text!r:.60}")
     return found
 
 
@@ -158,6 +160,19 @@ def arrange(source: Source, collection: Collection) -> None:
     assert isinstance(place, RemoteCollection)
     if source.names is not None:
         source.arrange(run(place.names_by_coordinate()), collection.config.dim)
+
+
+def items_of_file(
+    path: str, collection: Collection, fingerprint: str | None = None
+) -> Iterator[Items]:
+    """Yield the items of a file, its columns in the order of a collection's coordinates."""
+    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+
+    with closing(InputFile(path)) as file:
+        source = source_of(file, Choices(fingerprint=fingerprint))
+        arrange(source, collection)
+        yield from source.items()
 
 
 def tell(as_json: bool, answer: Any, *lines: str) -> bool:

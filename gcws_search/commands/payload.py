@@ -14,12 +14,11 @@ from gcws_search.commands.options import (
     Name,
     Url,
     family,
+    object_from,
     server,
     tell,
-    usage,
 )
-from gcws_search.commands.query import Where, filter_from
-from gcws_search.formats.payloads import read_json
+from gcws_search.commands.query import Where
 
 cli = family()
 
@@ -46,13 +45,8 @@ def payload(
     key: Key = None,
 ) -> None:
     """Change payloads of items, by ids or by a filter; vectors stay as they are."""
-    try:
-        new = read_json(set_)
-    except ValueError:
-        new = set_
-    if not isinstance(new, dict | None):
-        usage(f"--set: expected a JSON object such as '{{\"label\": 3}}', got {set_!r:.60}")
-    condition = filter_from(where)
+    new = object_from(set_, "--set")
+    condition = object_from(where, "--where")
     with server(url, key) as connected:
         collection = connected.collection(name)
         updated = collection.set_payload(

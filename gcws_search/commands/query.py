@@ -16,11 +16,12 @@ from gcws_search.commands.options import (
     Name,
     Recall,
     Url,
-    arrange,
     fail,
     failures,
     family,
     in_words,
+    items_of_file,
+    object_from,
     print_table,
     report,
     server,
@@ -92,19 +93,6 @@ def molecule_of(smiles: str | None, fingerprint: str | None) -> Any:
         return counts(smiles, fingerprint or "morgan:2")
 
 
-def filter_from(where: str | None) -> dict[str, Any] | None:
-    """Return the filter that an option gives, None for none."""
-    if where is None:
-        return None
-    try:
-        found = json.loads(where)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        usage(f"--where: expected a JSON object such as '{{\"label\": 3}}', got {where!r:.60}")
-    return found
-
-
 @cli.command("query", epilog="Example: gcws-search query mnist --id 7 --where '{\"label\": 3}'")
 def query(
     name: Name,
@@ -142,15 +130,14 @@ def query(
     """Find the items most similar to an item, a vector, a text, or each row of a file."""
     if sum(each is not None for each in (id_, row, names, text, smiles, file)) != 1:
         usage("expected one of --id, --row, --names, --text, --smiles and --file")
-    condition = filter_from(where)
+    condition = object_from(where, "--where")
     if file is not None:
         if explain or offset:
             usage("--explain and --offset: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         with server(url, key) as found:
-            choices = {"fingerprint": fingerprint}
             asked |= {"score": score, "where": condition}
-            results = _query_rows(found.collection(name), file, choices, asked)
+            results = _query_rows(found.collection(name), file, fingerprint, asked)
         if not tell(as_json, {"results": results}):
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
             print_table(rows, ["query", "id", "score", "payload"])
@@ -184,35 +171,25 @@ def query(
 
 
 def _query_rows(
-    collection: Collection, path: str, choices: Mapping[str, Any], asked: Mapping[str, Any]
+    collection: Collection, path: str, fingerprint: str | None, asked: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the hits of each row of a file, by its id or its number."""
-    from contextlib import closing  # noqa: PLC0415
-
-    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
-
     results: list[dict[str, Any]] = []
     if collection.config.text is not None:
         usage("--file: expected a collection of vectors, got one of texts")
-    with closing(InputFile(path)) as file:
-        source = source_of(file, Choices(**choices))
-        arrange(source, collection)
-        for items in source.items():
-            rows = items.rows
-            vectors = [*rows.json()] if rows.dense is None else rows.dense
-            found = collection.query_many(vectors, with_payload=True, **asked)
-            queries = items.texts() or range(len(results), len(results) + len(rows))
-            assert found.payloads is not None
-            for query, *columns in zip(
-                queries, found.ids, found.scores, found.payloads, strict=True
-            ):
-                hits = [
-                    {"id": item_id, "score": float(score), "payload": payload}
-                    for item_id, score, payload in zip(*columns, strict=True)
-                    if item_id is not None
-                ]
-                results.append({"query": query, "hits": hits})
+    for items in items_of_file(path, collection, fingerprint=fingerprint):
+        rows = items.rows
+        vectors = [*rows.json()] if rows.dense is None else rows.dense
+        found = collection.query_many(vectors, with_payload=True, **asked)
+        queries = items.texts() or range(len(results), len(results) + len(rows))
+        assert found.payloads is not None
+        for query, *columns in zip(queries, found.ids, found.scores, found.payloads, strict=True):
+            hits = [
+                {"id": item_id, "score": float(score), "payload": payload}
+                for item_id, score, payload in zip(*columns, strict=True)
+                if item_id is not None
+            ]
+            results.append({"query": query, "hits": hits})
     return results
 
 
