@@ -167,8 +167,8 @@ class CollectionProtocol(Protocol):
     def load_names(self) -> None:
         """Know all names that have been stored, by whichever process."""
 
-    def set_names(self, names: Sequence[str]) -> None:
-        """Give the first coordinates their names."""
+    def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
+        """Give the first coordinates their names; without ``replace`` only if none has one."""
 
     def replace_metadata(self, value: bytes | None) -> None:
         """Replace the metadata, JSON text of an object; None removes it."""

@@ -867,17 +867,22 @@ class Collection:
             lambda remote: remote.names(prefix, limit, indices),
         )
 
-    def set_names(self, names: Iterable[str]) -> int:
-        """Give the first coordinates of a fixed ``dim`` their names; return how many.
+    def set_names(self, names: Iterable[str], *, replace: bool = True) -> int:
+        """Give the first coordinates of a fixed ``dim`` their names; return how many have one.
 
         In an open space, names come with the items that are added.
+
+        Parameters
+        ----------
+        names : iterable of str
+            At most ``dim``, in order; none: all names are removed.
+        replace : bool
+            False leaves names that there are already, also those that another client has just set.
         """
         given = [*names]
         return self._do(
-            lambda local: local.set_names(given),
-            lambda remote: remote.post(
-                "names", {"names": given}, lambda found: int(found["count"]), method="PUT"
-            ),
+            lambda local: local.set_names(given, replace=replace),
+            lambda remote: remote.set_names(given, replace=replace),
         )
 
     def fit(self, weights: Iterable[float] | WeightKind | None = None) -> dict[str, Any]:

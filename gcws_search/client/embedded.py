@@ -253,7 +253,7 @@ class EmbeddedCollection:
             and not self.count(None)
         )
         if takes_names:
-            self.set_names(columns or ())
+            self.set_names(columns or (), replace=False)
         try:
             items = replace(items, rows=self.in_order(items.rows))
             for batch in items.batches(_BATCH_BYTES):
@@ -645,10 +645,10 @@ class EmbeddedCollection:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         return dict(self.index.find_names(prefix, limit))
 
-    def set_names(self, names: Sequence[str]) -> int:
-        """Give the first coordinates their names."""
-        self.index.set_names(names)
-        return len(names)
+    def set_names(self, names: Sequence[str], *, replace: bool = True) -> int:
+        """Give the first coordinates their names; return how many have one."""
+        self.index.set_names(names, replace=replace)
+        return len(self.index.names)
 
     def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
         """Learn weights of coordinates, or take others."""

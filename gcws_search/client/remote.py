@@ -166,13 +166,13 @@ class RemoteCollection:
             return False
         if await self.names("", 1, None) or await self._count():
             return False
-        await self.post("names", {"names": columns}, dict, method="PUT")
-        return True
+        await self.set_names(columns, replace=False)  # another client's may have come first
+        return await self.names_by_coordinate() == dict(enumerate(columns))
 
     async def drop_unused_names(self) -> None:
         """Take the names of a collection without items away."""
         if not await self._count():
-            await self.post("names", {"names": []}, dict, method="PUT")
+            await self.set_names([])
 
     async def _count(self) -> int:
         return await self.post("count", {}, lambda found: int(found["count"]))
@@ -416,6 +416,11 @@ class RemoteCollection:
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
         found = await self.get("items", dict, params | present(cursor=cursor))
         return items_of_page(found), found["next_cursor"]
+
+    async def set_names(self, names: list[str], *, replace: bool = True) -> int:
+        """Give the first coordinates their names; return how many have one."""
+        body: dict[str, Any] = {"names": names} if replace else {"names": names, "replace": False}
+        return await self.post("names", body, lambda found: int(found["count"]), method="PUT")
 
     async def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         """Return names of coordinates by coordinate."""

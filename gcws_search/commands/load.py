@@ -253,8 +253,8 @@ def load(
         done = _Load(collection, params, load_key, again)
         with _drop_if_empty(found, collection, is_new), _taking_names(collection, first):
             names = export.get("names")  # of a fixed dim
-            if names and collection.config.dim is not None and not collection.names(limit=1):
-                collection.set_names(names)
+            if names and collection.config.dim is not None:
+                collection.set_names(names, replace=False)
             done.load_all(inputs, first)
         done.fit(scale)
     if done.tell(as_json):

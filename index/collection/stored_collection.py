@@ -303,17 +303,19 @@ class StoredCollection:
         if removes:
             self.reclaimer.request()
 
-    def set_names(self, names: Sequence[str]) -> None:
+    def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
         """Give the first coordinates their names, in the place of all names before.
 
+        replace: False leaves names that there are already.
         Raises InvalidParameter (the slot space is open, there are more names than coordinates, or
             one is none or stands twice).
         """
         named = check_names(names, self.config.dim)
 
         def change() -> None:
-            self.store.replace_names(named)
-            self.names.load(named)
+            if replace or not len(self.names):
+                self.store.replace_names(named)
+                self.names.load(named)
 
         self.writer.run_as_change(change)
 

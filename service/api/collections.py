@@ -182,6 +182,10 @@ class NamesBody(Body):
     names: Names = Field(
         description="At most `dim`, each 1 to 255 characters, none twice; none: they are removed."
     )
+    replace: bool = Field(
+        default=True,
+        description="False: names that there are already stay, and the answer shows them.",
+    )
 
 
 class NamesParams(BaseModel):
@@ -305,7 +309,7 @@ async def set_names(service: ServiceOf, collection: CollectionOf, body: NamesBod
     An open slot space takes names from its items.
     """
     service.room.require()
-    await service.workers.writes.run(collection.set_names, body.names)
+    await service.workers.writes.run(lambda: collection.set_names(body.names, replace=body.replace))
     found = await service.workers.searches.run(collection.find_names)
     return JsonResponse(_name(collection, found))
 

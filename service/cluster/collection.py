@@ -502,10 +502,11 @@ class ClusterCollection:
             self.names.load(named)
         self.names_read = head
 
-    def set_names(self, names: Sequence[str]) -> None:
-        """Give the first coordinates their names."""
+    def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
+        """Give the first coordinates their names; without ``replace`` only if none has one."""
         named = ix.check_names(names, self.config.dim)
-        self.database.replace_names(self.number, named)
+        if not self.database.replace_names(self.number, named, replace=replace):
+            named = self.database.names(self.number)
         self.names.load(named)
 
     def replace_metadata(self, value: bytes | None) -> None:

@@ -451,17 +451,26 @@ class Database:
         rows = self._rows(statement, number, start, start + _BEYOND_TEXT, limit)
         return [ix.NamedCoordinate(coordinate, name.decode()) for coordinate, name in rows]
 
-    def replace_names(self, number: int, names: Sequence[tuple[int, str]]) -> None:
-        """Keep these names and no others; a change, which tells other routers to read them."""
+    def replace_names(
+        self, number: int, names: Sequence[tuple[int, str]], *, replace: bool = True
+    ) -> bool:
+        """Keep these names and no others; a change, which tells other routers to read them.
+
+        Without ``replace`` only if there are none; returns whether it was done.
+        """
         with self.connections.transaction() as connection:
             keys = connection.column(_NEXT_HEAD, number)
             if not keys:
                 raise ix.CollectionNotFound(self.label(number))
             connection.run(STAMP_COMMIT, number, keys[0], os.urandom(16))
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
+            known = "SELECT 1 FROM names WHERE collection = %b LIMIT 1"
+            if not replace and connection.column(known, number):
+                return False
             connection.run("DELETE FROM names WHERE collection = %b", number)
             _add_names(connection, number, names, stored=True)
             raise_free(connection, number, max((each for each, _ in names), default=-1) + 1)
+        return True
 
     # Replicas
 

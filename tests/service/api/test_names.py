@@ -1,14 +1,17 @@
 """Names of coordinates: given, taken by items, shown, asked for, known or not."""
 
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import gcws_search
 from gcws_search.index.collection.check import check_directory
 from tests.support.service.bodies import TYPES, arrow, load, ndjson
 from tests.support.service.client import (
@@ -102,6 +105,49 @@ def test_names_are_replaced_whole_and_outlive_the_process(serve: Serve) -> None:
     client.put("/v1/collections/open", json={"dim": None})
     answer = client.put("/v1/collections/open/names", json={"names": ["a"]})
     assert_problem(answer, 422, "invalid_parameter", "names", "fixed dim", "open slot space")
+
+
+def test_of_names_sent_at_once_those_of_one_stay(client: Client) -> None:
+    """Without ``replace`` nobody's names take the place of others', whoever asks first."""
+    orders = [[*FOUR[shift:], *FOUR[:shift]] for shift in range(4)] * 2
+    bodies = [(f"{URL}/names", {"names": names, "replace": False}) for names in orders]
+    for _ in range(5):
+        assert client.put(f"{URL}/names", json={"names": []}).json()["count"] == 0
+        answers = [answer.json() for answer in client.at_once("PUT", bodies)]
+        [*told] = named(client)
+        assert told in orders
+        assert all([each["name"] for each in answer["names"]] == told for answer in answers)
+        assert {answer["count"] for answer in answers} == {4}
+    assert client.put(f"{URL}/names", json={"names": FOUR[::-1]}).status_code == 200
+    assert [*named(client)] == FOUR[::-1]
+
+
+def test_of_first_frames_added_at_once_all_are_taken_by_one_order(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows = rng.normal(size=(6, 4)).astype(np.float32)
+    tables = []
+    for shift in range(4):
+        order = np.roll(np.arange(4), shift)
+        tables.append(pa.table({FOUR[column]: rows[:, column] for column in order}))
+    with listening(tmp_path) as port:
+        for turn in range(12):
+            with gcws_search.connect(f"http://127.0.0.1:{port}") as server:
+                items = server.collection(f"turn{turn}", dim=4)
+                start = threading.Barrier(4)
+
+                def add(number: int, items: Any, start: threading.Barrier) -> None:  # noqa: ANN401
+                    start.wait()
+                    items.add(tables[number], ids=[f"{number}-{row}" for row in range(6)])
+
+                with ThreadPoolExecutor(4) as pool:
+                    [*pool.map(add, range(4), [items] * 4, [start] * 4)]
+                expected = dict(zip(FOUR, rows.T, strict=True))
+                columns = [expected[name] for name in items.names().values()]
+                for item in items:
+                    row = int(item.id[2:])
+                    own = [column[row] for column in columns]
+                    assert np.array(item.vector, np.float32).tolist() == own, item.id
 
 
 # Open slot spaces
