@@ -138,6 +138,7 @@ class Connections:
         self._choosing = threading.Lock()
         self._chosen: tuple[dict[str, Any], Standing] | None = None
         self._choice = self._confirmed = 0
+        self._failure: psycopg.Error | FormerPrimary | None = None  # of the last choice
         self._refusals: set[str] = set()
         self._looked = time.monotonic()
         self.look_seconds = _LOOK_SECONDS  # how often `look_for_successor` looks
@@ -222,7 +223,7 @@ class Connections:
                 connection.close()
         if self._is_closed:
             raise StoreUnavailable("the service stops")
-        chosen, choice = self._chosen, self._choice
+        chosen, choice, failure = self._chosen, self._choice, self._failure
         if chosen is not None:
             parameters, before = chosen
             with suppress(psycopg.Error, FormerPrimary):
@@ -235,6 +236,8 @@ class Connections:
                     if not connection.choice:
                         connection.close()
         with self._choosing:
+            if self._failure is not None and self._failure is not failure:
+                raise self._failure  # another thread has just tried all servers
             if self._choice == choice or self._chosen is None:  # else another thread has chosen
                 return self._choose_server()
         return self._take()
@@ -265,8 +268,11 @@ class Connections:
             self._enter(connection, standing, self._choice + 1)
             self._chosen, self._choice = (parameters, standing), self._choice + 1
             chosen = connection
+            self._failure = None
         except BaseException as error:
             self._chosen = None
+            if isinstance(error, psycopg.Error | FormerPrimary):
+                self._failure = error
             if isinstance(error, FormerPrimary):
                 self._note(error)
             raise
