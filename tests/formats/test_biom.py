@@ -100,6 +100,19 @@ def test_what_biom_format_writes_is_read_as_it_reads_it(
             assert payload == dict(read.metadata(id_, "sample"))
 
 
+def test_metadata_without_a_value_are_left_out(tmp_path: Path) -> None:
+    columns = [
+        {"id": s, "metadata": m | {"ph": None}} for s, m in zip(SAMPLES, METADATA, strict=True)
+    ]
+    table = json_table(tmp_path / "1.biom", columns=columns)
+    hdf5_table(tmp_path / "2.biom")
+    with h5py.File(tmp_path / "2.biom", "a") as file:
+        file["sample/metadata/ph"][:] = np.nan
+    for path in (table, tmp_path / "2.biom"):
+        wanted = [{name: m[name] for name in ("site", "tags")} for m in METADATA]
+        assert [payload for _, _, payload in items(path)] == wanted
+
+
 TRANSPOSED = {
     "otus.tsv": "# Constructed from biom file\n#OTU ID\tS1\tS2\tS3\ttaxonomy\n"
     'O1\t0.0\t1.0\t2.5\tk__A\n"k__A; p__B"\t3\t0\t0\tk__A; p__B\n\nO3\t0\t0\t7\tk__C\n',
@@ -133,6 +146,11 @@ def test_samples_may_be_named_and_comments_stand_above(tmp_path: Path) -> None:
 BAD_TABLES: dict[str, tuple[str, Json, str]] = {
     "word": ("f,a,b\nx,1,2\ny,3,z\n", {}, "line 3: column 'b': expected a number, got 'z'"),
     "blank": ("f,a,b\nx,1,2\ny,,3\n", {}, "line 3: column 'a': .* got ''; --missing zero"),
+    "word-beside-blanks": (
+        "f,a,b\nx,1,2\ny,,z\n",
+        {"missing": "zero"},
+        "line 3: column 'b': .* got 'z'",
+    ),
     "infinite": ("f,a,b\nx,1,2\ny,inf,3\n", {}, "line 3: column 'a': expected a number, got 'inf'"),
     "ragged": ("f,a,b\nx,1,2\ny,1\n", {}, "line 3: expected 3 columns, got 2"),
     "feature-twice": ("f,a,b\nx,1,2\nx,3,4\n", {}, "line 3: .* got 'x' again"),

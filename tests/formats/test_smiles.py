@@ -84,6 +84,13 @@ def test_a_reaction_and_its_reverse_have_nothing_in_common(tmp_path: Path) -> No
     assert [(hit.id, hit.score) for hit in hits] == [("a", 1), ("b", 0)]
 
 
+def test_arrows_of_bonds_make_no_reaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.smi"
+    path.write_text("N->[Zn]Cl.N->[Zn]Cl two\n")  # as many > as a reaction has
+    assert "counts of morgan:2" in dict(source(path).guess)["vector"]
+    assert [id_ for id_, _, _ in items(path)] == ["two"]
+
+
 def test_without_names_rows_are_numbered_and_fields_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a.smi"
     path.write_text("CCO\n\nCCN\n")
@@ -95,6 +102,10 @@ def test_without_names_rows_are_numbered_and_fields_are_chosen(tmp_path: Path) -
         (None, {"name": "a"}), (None, {"name": "a"}),
     ]  # fmt: skip
     assert [each for _, _, each in items(path, id="", payload=())] == [None, None]
+    path.write_text("CCO\t\t7\nCCN\t\t8\n")  # a column of names, blank
+    assert [(id_, each) for id_, _, each in items(path)] == [
+        (None, {"smiles": "CCO", "f2": "7"}), (None, {"smiles": "CCN", "f2": "8"}),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

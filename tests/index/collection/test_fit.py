@@ -237,6 +237,41 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
     assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
 
 
+@pytest.mark.parametrize("changes", [0, 1, 3])
+def test_versions_are_those_that_writes_made(
+    tmp_path: Path, rng: np.random.Generator, changes: int
+) -> None:
+    catalog, stored = opened(tmp_path)
+    with closing(catalog):
+        items = named(rows_of(rng, 50))
+        put(stored, items)
+        put(stored, {"i7": items["i7"]})
+        with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("max")) as fit:
+            for number in range(changes):
+                stored.change_payloads(ix.PayloadChange(b'{"n":%d}' % number, True), ["i7"])
+        assert fit.error is None
+        assert [stored.get(each).version for each in ("i7", "i8")] == [2 + changes, 1]
+
+
+@pytest.mark.parametrize("before", [None, "max"], ids=["plain", "weighted"])
+def test_items_deleted_while_others_are_encoded_are_left_out(
+    tmp_path: Path, rng: np.random.Generator, before: ix.WeightKind | None
+) -> None:
+    catalog, stored = opened(tmp_path)
+    with closing(catalog):
+        items, queries = named(rows_of(rng, 60)), rows_of(rng, 3)
+        put(stored, items)
+        if before is not None:
+            stored.fit(before)
+        rows = np.stack([*items.values()])
+        with paused_at(MemoryCollection, "load", lambda: stored.fit("standard")) as fit:
+            gone = [f"i{number}" for number in range(0, 60, 4)]
+            assert stored.delete(gone) == len(gone)
+        assert fit.error is None
+        left = {each: row for each, row in items.items() if each not in gone}
+        check_answers(stored, left, queries, lambda each: weighted(StandardScaler(), rows, each))
+
+
 def test_a_kill_at_the_change_leaves_nothing_that_belongs_to_other_weights(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.index.kernels.sparse.prefix_join import MAX_ENTRIES
 from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import all_scores
 
@@ -74,6 +75,45 @@ def test_joins_of_many_runs_are_brute_force(
     assert hits == pytest.approx(expected, abs=1e-12)
     assert len(parts) > 3  # enough to have tried each way
     assert [part.end for part in parts] == sorted({part.end for part in parts})
+
+
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_of_many_items_of_one_score_those_of_the_first_ids_are_hits(dim: int | None) -> None:
+    collection = collection_of(np.ones((200, DIM), np.float32), dim=dim)
+    queries = np.ones((3, DIM), np.float32)
+    hits, _ = joined(collection, queries, ix.JoinParams(limit=2, recall=1.0))
+    assert hits == {(query, name): 1.0 for query in range(3) for name in ("i0", "i1")}
+
+
+def joined_lately(collection: ix.StoredCollection, query: ix.SparseVector, least: float) -> Hits:
+    """Return the hits of a vector behind so many that a list of the items is worth it."""
+    before = [ix.SparseVector([number], [1.0]) for number in range(200)]
+    raw = collection.space.from_items([*before, query])
+    params = ix.JoinParams(min_score=least, recall=1.0)
+    return {
+        (row, to): score
+        for part in collection.join(params, count=10**6)(raw)
+        for row, to, score in zip(part.rows.tolist(), part.to, part.scores.tolist(), strict=True)
+        if row == len(before)
+    }
+
+
+def test_a_vector_too_long_for_lists_is_joined_as_well() -> None:
+    collection = collection_of(np.eye(DIM, dtype=np.float32), dim=None)
+    count = MAX_ENTRIES + 1
+    indices, values = np.arange(1000, 1000 + count), np.full(count, 2.0**-30)
+    item = ix.SparseVector([int(indices[-1])], [1.0])
+    collection.put(ix.ItemBatch(["last"], collection.space.from_items([item]), [None]))
+    values[-1] = 1
+    hits = joined_lately(collection, ix.SparseVector(indices, values), 0.5)
+    assert hits == {(200, "last"): pytest.approx(1 / (1 + (count - 1) * 2.0**-30))}
+
+
+def test_long_vectors_that_are_equal_are_found_where_float32_sums_are_off() -> None:
+    collection = collection_of(np.eye(DIM, dtype=np.float32), dim=None)
+    long = ix.SparseVector(np.arange(50_000), np.full(50_000, 0.1))
+    collection.put(ix.ItemBatch(["same"], collection.space.from_items([long]), [None]))
+    assert joined_lately(collection, long, 1.0) == {(200, "same"): 1.0}
 
 
 def test_a_join_at_some_recall_finds_that_share(rng: np.random.Generator) -> None:

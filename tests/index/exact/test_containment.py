@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import SPARE_HITS
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import LARGE_DIM, csr_of, dense_of
 from tests.support.data.strategies import sparse_vectors
@@ -103,6 +104,31 @@ def test_scores_of_values_of_every_size_are_exact_and_none_that_is_better_is_lef
     every = [containment(query, row) for row in vectors]
     assert scores == pytest.approx([every[row] for row in rows], rel=1e-12, abs=0)
     assert scores[:limit] == pytest.approx(sorted(every, reverse=True)[:limit], rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_ties_at_the_limit_are_complete_where_they_are_many(dim: int | None) -> None:
+    query = {0: 1.0, 1: 1.0}
+    vectors = [{2: 1.0}, query] + [{0: 1.0, 3: 1.0}] * (4 * SPARE_HITS)
+    params = SearchParams(limit=2, ranking="containment")
+    rows, scores = scanned(vectors, query, dim, params, [1] * len(vectors))
+    assert rows == [*range(1, len(vectors))]
+    assert scores == [1.0] + [0.5] * (4 * SPARE_HITS)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_the_best_of_many_rows_that_float32_cannot_tell_apart_is_found(
+    dim: int | None, rng: np.random.Generator
+) -> None:
+    """Their scores differ by less than sums of float32 are off."""
+    params = SearchParams(limit=1, ranking="containment")
+    for _ in range(5):
+        values = rng.uniform(1, 2, DIM).astype(np.float32)
+        some = values - np.float32(2**-23) * rng.integers(0, 3, (20 * SPARE_HITS, DIM))
+        vectors = [dict(enumerate(row)) for row in some.astype(np.float32).tolist()]
+        query = dict(enumerate(values.tolist()))
+        _, scores = scanned(vectors, query, dim, params, [1] * len(vectors))
+        assert scores[0] == max(containment(query, row) for row in vectors)
 
 
 @pytest.mark.parametrize("dim", DIMS)

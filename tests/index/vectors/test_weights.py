@@ -1,9 +1,11 @@
 """Weights that are learned, against scikit-learn's scalers; weights in files."""
 
+import base64
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import orjson
 import pytest
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -12,6 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 from gcws_search import index as ix
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.saved_index import with_checksum, without_checksum
 from gcws_search.index.vectors.weights import Weights, learn
 
 DENSE: Final[Mapping[ix.WeightKind, Any]] = {
@@ -128,6 +131,15 @@ def test_weights_of_a_file_are_those_that_were_written(
 
 
 def _damaged(text: str) -> Iterator[str]:
+    content = orjson.loads(without_checksum(text))
+    numbers = np.frombuffer(base64.b64decode(content["weights"]), "<f8")
+    for name, array in (
+        ("weights", 0 * numbers),
+        ("weights", numbers[1:]),
+        ("coordinates", np.zeros(len(numbers), "<i4")),  # they do not rise
+    ):
+        coded = base64.b64encode(array.tobytes()).decode()
+        yield with_checksum(orjson.dumps(content | {name: coded}))
     yield text[:-3]
     yield text.replace("standard", "standart")
     yield ""

@@ -128,7 +128,7 @@ def test_a_join_is_brute_force(
         ("limit=4", {"limit": 4}),
         ("limit=3&min_score=0.7", {"limit": 3, "least": 0.7}),
         (f"min_score=0.6&filter={odd}", {"least": 0.6, "chosen": range(1, 120, 2)}),
-        ("min_score=0.8&score=bray_curtis", {"least": 0.8, "score": bray_curtis}),
+        ("min_score=0.35&score=bray_curtis", {"least": 0.35, "score": bray_curtis}),
         ("min_score=0.9&score=containment", {"least": 0.9, "score": contained}),
     ]
     for params, wanted in cases:
