@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -18,14 +18,6 @@ from gcws_search.index.payload import first_scalar
 from gcws_search.index.vectors.equal_rows import equal_groups
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-
-
-class _Edges(NamedTuple):
-    """Pairs of nodes, which are numbered from 0."""
-
-    a: Int64s
-    b: Int64s
-    scores: Float64s
 
 
 def group_rows(
@@ -56,15 +48,15 @@ def group_rows(
     rows = _ranked(view, np.flatnonzero(is_node), params.keep)
     number = np.empty(len(view), np.int64)
     number[rows] = np.arange(len(rows))
-    edges = _Edges(number[a], number[b], scores)
+    a, b = number[a], number[b]
     if params.mode == "components":
-        owners = _components(len(rows), edges)
-        joined = owners[edges.a] == owners[edges.b]
+        owners = _components(len(rows), a, b)
+        joined = owners[a] == owners[b]
     else:
-        owners = _leaders(len(rows), edges)
-        joined = (owners[edges.a] == edges.b) | (owners[edges.b] == edges.a)
+        owners = _leaders(len(rows), a, b)
+        joined = (owners[a] == b) | (owners[b] == a)
     weakest = np.ones(len(rows))
-    np.minimum.at(weakest, owners[edges.a[joined]], edges.scores[joined])
+    np.minimum.at(weakest, owners[a[joined]], scores[joined])
     other = np.concatenate(others)
     owners = np.append(owners, owners[number[stands[other]]])
     return _named(view, np.append(rows, other), owners, weakest)
@@ -109,24 +101,23 @@ def _ranked(view: View, rows: Int64s, keep: str) -> Int64s:
     return np.array(found, np.int64)
 
 
-def _components(count: int, edges: _Edges) -> Int64s:
-    """Return the first node that each of ``count`` nodes is joined with by edges."""
+def _components(count: int, a: Int64s, b: Int64s) -> Int64s:
+    """Return the first node that each of ``count`` nodes is joined with by edges from a to b."""
     from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
-    ones = np.ones(len(edges.a), np.bool_)
-    joined = coo_array((ones, (edges.a, edges.b)), (count, count))
+    joined = coo_array((np.ones(len(a), np.bool_), (a, b)), (count, count))
     _, labels = connected_components(joined, directed=False)
     firsts = np.unique(labels, return_index=True)[1]
     owners: Int64s = firsts[labels]
     return owners
 
 
-def _leaders(count: int, edges: _Edges) -> Int64s:
+def _leaders(count: int, a: Int64s, b: Int64s) -> Int64s:
     """Return of each of ``count`` nodes its leader: nodes are taken in their order."""
-    ends = np.concatenate([edges.a, edges.b])
+    ends = np.concatenate([a, b])
     order = np.argsort(ends, kind="stable")
-    partners = np.concatenate([edges.b, edges.a])[order]
+    partners = np.concatenate([b, a])[order]
     starts = np.searchsorted(ends[order], np.arange(count + 1)).tolist()
     owners = np.full(count, -1)
     for node, (first, last) in enumerate(pairwise(starts)):

@@ -46,7 +46,12 @@ from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, with_ro
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    GcwsParams,
+    SearchParams,
+    require,
+)
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.payload import Filter
@@ -471,8 +476,7 @@ class MemoryCollection:
         """
         if not text:
             raise InvalidParameter(expected="a text", got="an empty one", loc=("text",))
-        if limit < 1:
-            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        require(limit >= 1, name="limit", expected="at least 1", got=limit)
         view = self.view
         return view, find_rows(view, text, limit, self.policies.find_seconds)
 
@@ -497,8 +501,7 @@ class MemoryCollection:
 
         Raises InvalidParameter (the limit is below 1).
         """
-        if limit < 1:
-            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        require(limit >= 1, name="limit", expected="at least 1", got=limit)
         view = self.view
         rows = self._sees(view, view.alive, view.count)
         return self.backend.curve(view.state, rows, limit)

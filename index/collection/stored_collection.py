@@ -83,6 +83,7 @@ from gcws_search.index.contracts.parameters import (
     Mode,
     SearchParams,
     WeightKind,
+    require,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
@@ -529,8 +530,7 @@ class StoredCollection:
 
         Raises InvalidParameter (no such cursor was handed out, or the limit is below 1).
         """
-        if limit < 1:
-            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        require(limit >= 1, name="limit", expected="at least 1", got=limit)
         after = sequence_of(cursor)
         view, permitted = self.memory.permit(where, ids)
         found = view.page(permitted, after=after, limit=limit + 1)

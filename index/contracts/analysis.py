@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.parameters import Seed, Within, require_fields
+from gcws_search.index.contracts.parameters import Checked, Seed, Within, require_fields
 from gcws_search.index.contracts.scores import Ranking
 
 MAX_SHARES: Final = 4096
@@ -21,7 +21,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapParams:
+class MapParams(Checked):
     """What a map shows.
 
     Parameters
@@ -40,10 +40,6 @@ class MapParams:
     landmarks: Annotated[int, Within(2, 1_024)] = 256
     seed: Seed = 0
     key: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
 
 
 class Share(NamedTuple):
@@ -80,7 +76,7 @@ GroupMode = Literal["components", "leaders"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupParams:
+class GroupParams(Checked):
     """How near-duplicates are grouped.
 
     Parameters
@@ -102,10 +98,6 @@ class GroupParams:
     recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
     mode: GroupMode = "components"
     keep: str = "first"
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

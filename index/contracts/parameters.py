@@ -123,6 +123,16 @@ def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
         require(holds, name=name, expected="null or " * may_be_none + expected, got=value)
 
 
+class Checked:
+    """Parameters whose fields must be in their ranges; making others raises InvalidParameter."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check all fields."""
+        require_fields(self)
+
+
 SHAPES: Final[dict[Distribution, tuple[float, float] | None]] = {
     "gamma": (2.0, 0.0),
     "exponential": None,
@@ -143,7 +153,7 @@ Gamma = Annotated[float, Within(0, MAX_GAMMA, is_open=True)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnlessSimilar:
+class UnlessSimilar(Checked):
     """Store an item unless there is one like it.
 
     Parameters
@@ -156,10 +166,6 @@ class UnlessSimilar:
 
     min_score: Annotated[float, Within(0, 1, is_open=True)]
     recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
 
 
 PutMode = Literal["upsert", "insert", "unless_similar"]
@@ -181,7 +187,7 @@ def put_mode(mode: PutMode, min_score: float | None = None, recall: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GcwsParams:
+class GcwsParams(Checked):
     """Hash tables over GCWS samples: GMM.
 
     Parameters
@@ -206,10 +212,6 @@ class GcwsParams:
     bits: Annotated[int, Within(1, 16)] = 8
     seed: Seed = 0
 
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExactParams:
@@ -219,7 +221,7 @@ class ExactParams:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FourierParams:
+class FourierParams(Checked):
     """A scan of cosine features of the RBF kernel: as they are, of unit length, or folded.
 
     The kernel is e^{-γ(1 - ρ)}, ρ the cosine of two vectors.
@@ -240,10 +242,6 @@ class FourierParams:
     features: Annotated[int, Within(1, 16384)] = 512
     gamma: Gamma = 1.0
     seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +289,7 @@ class RandomBinningParams:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NystroemParams:
+class NystroemParams(Checked):
     """A scan of features learned from landmarks: GMM, or the RBF kernel.
 
     Parameters
@@ -311,10 +309,6 @@ class NystroemParams:
     landmarks: Annotated[int, Within(1, 4096)] = 256
     gamma: Gamma = 1.0
     seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        require_fields(self)
 
 
 BackendParams = GcwsParams | ExactParams | FourierParams | RandomBinningParams | NystroemParams

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from fastapi import Request, Response
@@ -38,12 +38,8 @@ _LINES_A_PIECE: Final = 1000
 _VECTORS_AT_ONCE: Final = 1024
 
 
-if TYPE_CHECKING:
-    _MapOptions = Any
-else:
-    _MapOptions = body_of(
-        ix.MapParams, "MapOptions", key=Annotated[str, Field(min_length=1, max_length=1024)] | None
-    )
+_Key = Annotated[str, Field(min_length=1, max_length=1024)]
+_MapOptions: Any = body_of(ix.MapParams, "MapOptions", key=_Key | None)
 
 
 class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index takes
@@ -93,12 +89,7 @@ class PairsBody(Body):
     score: PairScore = "gmm"
 
 
-if TYPE_CHECKING:
-    _GroupOptions = Any
-else:
-    _GroupOptions = body_of(
-        ix.GroupParams, "GroupOptions", keep=Annotated[str, Field(min_length=1, max_length=1024)]
-    )
+_GroupOptions: Any = body_of(ix.GroupParams, "GroupOptions", keep=_Key)
 
 
 class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index takes

@@ -177,16 +177,11 @@ class Account:
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
         state, before = self.state, self.before
-        told = {
-            "inserted": state.inserted,
-            "updated": state.updated,
-            "rejected": state.rejected,
-            "rejected_count": state.rejected_count,
-            "seconds": round(self._all_seconds(), 6),
-        } | state.counts()
+        seconds = round(self._all_seconds(), 6)
+        told = {"rejected": state.rejected, "seconds": seconds, **state.counts()}
         if self.tells_similar:
             told |= {"similar": state.similar or (), "similar_count": state.similar_count or 0}
-        stored = state.inserted + state.updated + (state.similar_count or 0)
+        stored = self.committed + (state.similar_count or 0)
         if repeated := state.mark.rows - stored - state.rejected_count:
             told["repeated_count"] = repeated
         if before.is_complete or before.mark.rows:
