@@ -17,6 +17,11 @@ from .collection.describe import (
 from .collection.fit import config_with as config_with
 from .collection.groups import group_rows as group_rows
 from .collection.hints import name_hints as name_hints
+from .collection.hit_groups import (
+    GroupedHit as GroupedHit,
+    GroupSearch as GroupSearch,
+    search_groups as search_groups,
+)
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
@@ -177,6 +182,7 @@ from .payload import (
     item_text as item_text,
     parse_filter as parse_filter,
     split_text as split_text,
+    untag as untag,
     with_text as with_text,
 )
 from .similarities import (

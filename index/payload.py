@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, cast
 
 import numpy as np
@@ -330,6 +331,16 @@ def _presence(document: Any, path: list[str]) -> Iterator[str]:  # noqa: ANN401 
 
 
 _Find = Callable[[Any, list[str]], Iterator[bool | float | str]]
+
+
+def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
+    """Return the scalar under a key; None where there is none, or a list of several."""
+    scalars = () if payload is None else _scalars(_read(payload), key.split("."))
+    found = [*islice(scalars, 2)]
+    if len(found) != 1:
+        return None
+    is_long = isinstance(found[0], int) and found[0].bit_length() > _INT_BITS
+    return _round(int(found[0])) if is_long else found[0]
 
 
 def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:

@@ -382,6 +382,8 @@ class Collection:
         text: str | None = None,
         limit: int = 10,
         offset: int = 0,
+        group_by: str | None = None,
+        group_size: int = 1,
         recall: float = 0.9,
         min_score: float = 0.0,
         where: Mapping[str, Any] | None = None,
@@ -403,6 +405,10 @@ class Collection:
         offset : int
             Hits of the ranking that are left out before the first one. Pages of one ``limit``
             share no hit and leave none out.
+        group_by : str or None
+            Key of payloads: of the items that share a value there, only the best ``group_size``
+            are hits, and ``limit`` counts such groups. Items without a value, or with several, are
+            no hits.
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
         where : dict or None
@@ -429,7 +435,16 @@ class Collection:
             local_options["ranking"] = kind
         return self._do(
             lambda local: local.query(
-                vector, id, text, local_options, where, backend, explain=explain, offset=offset
+                vector,
+                id,
+                text,
+                local_options,
+                where,
+                backend,
+                explain=explain,
+                offset=offset,
+                group_by=group_by,
+                group_size=group_size,
             ).rescore(kind, distance=distance),
             lambda remote: remote.query(
                 vector,
@@ -439,6 +454,8 @@ class Collection:
                     id=id,
                     text=text,
                     offset=offset or None,
+                    group_by=group_by,
+                    group_size=None if group_by is None else group_size,
                     filter=filter_of(where),
                     backend=backend,
                     explain=explain or None,

@@ -369,6 +369,8 @@ class EmbeddedCollection:
         *,
         explain: bool,
         offset: int,
+        group_by: str | None,
+        group_size: int,
     ) -> Hits:
         """Return the hits of one query, or a page of them."""
         words = {"vector": vector, "id": id, "text": text}
@@ -376,22 +378,30 @@ class EmbeddedCollection:
         if len(given) != 1:
             got = f"both {' and '.join(map(repr, given))}" if given else "neither"
             raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
+        if group_by is not None and offset:
+            raise InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
+        if group_size < 1:
+            expected = "a whole number, at least 1"
+            raise InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
         if offset < 0:
             raise InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
         params = SearchParams(**options)
         condition, began = _filter(where), perf_counter()
 
-        def search(params: SearchParams) -> ix.QueryResult:
+        def search(params: SearchParams, where: ix.Filter | None = condition) -> ix.QueryResult:
             if id is None:
-                return self._search(rows, params, condition, backend)[0][0]
-            found = self.index.search_around(str(id), params, where=condition, backend=backend)
+                return self._search(rows, params, where, backend)[0][0]
+            found = self.index.search_around(str(id), params, where=where, backend=backend)
             return found[0]
 
         with _naming_argument(given[0]):
             rows = InputVectors()
             if id is None:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
-            found = self._page(search, params, offset) if offset else search(params)
+            if group_by is None:
+                found = self._page(search, params, offset) if offset else search(params)
+            else:
+                found = _groups(search, params, condition, group_by, group_size)
         seconds = perf_counter() - began
         columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
         hits: list[AnyHit] = [
@@ -689,6 +699,29 @@ class EmbeddedCollection:
         if found["metadata"] is not None:
             found["metadata"] = read_json(found["metadata"])
         return {"name": found.pop("name"), **self.config.to_dict(), **found}
+
+
+def _groups(
+    search: Callable[[SearchParams, ix.Filter | None], ix.QueryResult],
+    params: SearchParams,
+    where: ix.Filter | None,
+    key: str,
+    size: int,
+) -> ix.QueryResult:
+    """Return the best hits of each of the best groups."""
+    from gcws_search.index import search_groups  # noqa: PLC0415
+
+    steps = search_groups(key, params.limit, size, where)
+    step = next(steps)
+    first: ix.QueryResult | None = None
+    while True:
+        result = search(replace(params, limit=step.limit), step.where)
+        first = first or result
+        try:
+            step = steps.send(result)
+        except StopIteration as end:
+            ids, scores, payloads = ([hit[part] for hit in end.value] for part in range(3))
+            return replace(first, ids=ids, scores=scores, payloads=payloads)
 
 
 def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:

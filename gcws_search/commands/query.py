@@ -118,6 +118,14 @@ def query(
     ] = None,
     limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
     offset: Annotated[int, typer.Option(help="Hits left out before the first one.")] = 0,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Show the best hits of each value under a key of payloads; --limit counts values.",
+        ),
+    ] = None,
+    group_size: Annotated[int, typer.Option(help="With --group-by: hits of a value.")] = 1,
     recall: Recall = 0.9,
     min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
     where: Where = None,
@@ -132,8 +140,8 @@ def query(
         usage("expected one of --id, --row, --names, --text, --smiles and --file")
     condition = object_from(where, "--where")
     if file is not None:
-        if explain or offset:
-            usage("--explain and --offset: expected one query, got --file")
+        if explain or offset or group_by is not None:
+            usage("--explain, --offset and --group-by: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         with server(url, key) as found:
             asked |= {"score": score, "where": condition}
@@ -151,6 +159,8 @@ def query(
             text=text,
             limit=limit,
             offset=offset,
+            group_by=group_by,
+            group_size=group_size,
             recall=recall,
             min_score=min_score,
             where=condition,

@@ -21,6 +21,7 @@
 - `explain`: a similarity by its coordinates
 - `find`: items by the beginning of their ids, or by a text in ids and payloads
 - `groups`: near-duplicates joined by pairs, and which of them is kept
+- `hit_groups`: the best hits of each of the best groups by a key of payloads
 - `hints`: keys and values of a filter that no item has, and similar ones
 - `join`: vectors joined with the items
 - `item_map`: places in a plane for a sample and others, with their neighbours

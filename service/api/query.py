@@ -231,6 +231,19 @@ class QueryBody(SearchOptions, Body):
         "`cursor` of an answer, sent with the same query, for the page behind it. Of one query, "
         "without `offset`. Pages reach as far as `max_limit` hits.",
     )
+    group_by: str | None = Field(
+        default=None,
+        description="Key of payloads: of the items that share a value there, only the best "
+        "`group_size` are hits, and `limit` counts such groups. Items without a value, or with "
+        "several, are no hits. Of one query, without `offset` or `cursor`.",
+        json_schema_extra={"minLength": 1},
+    )
+    group_size: int | None = Field(
+        default=None,
+        description="With `group_by`: hits of a group at most; null: 1. At most the server's "
+        "`max_limit`, times `limit`.",
+        json_schema_extra=bounds(1),
+    )
     id: Id | None = Field(
         default=None, description="Searches around this stored item, which is left out of the hits."
     )
@@ -358,6 +371,8 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     if isinstance(body, QueryBody):
         item_id = None if body.id is None else str(body.id)
         text = body.filter
+        if body.group_size is not None:
+            require_at_least(body.group_size, 1, "group_size")
         if text is not None:
             where = requests.condition(text, limits)
     least, sense, rerank = body.min_score, body.guarantee, body.rerank
@@ -405,6 +420,8 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
         asked = await read(request_of, body, collection, service.settings)
     else:
         asked = request_of(body, collection, service.settings)
+    if body.group_by is not None:
+        return await answer_groups(service, collection, asked, body)
     if body.cursor not in (None, False):
         return await answer_page(service, collection, asked, body.cursor)
     return await _answer_one(service, collection, asked)
@@ -581,6 +598,10 @@ def _read_json(
             if one.cursor not in (None, False):
                 raise ix.InvalidParameter(
                     expected="no cursor in a batch", got="one", loc=("cursor",)
+                )
+            if one.group_by is not None:
+                raise ix.InvalidParameter(
+                    expected="no groups in a batch", got="some", loc=("group_by",)
                 )
             query = request_of(one, collection, service.settings)
             if batch.on_error == "skip":
@@ -841,6 +862,47 @@ async def answer_page(
         if len(behind) > limit or is_cut:
             seen = position.seen + len(shown)
             answer["cursor"] = _Position(mark, seen, -shown[-1][0], shown[-1][1]).text()
+        return JsonResponse(answer)
+
+    return await service.workers.batches.run(finish)
+
+
+async def answer_groups(
+    service: Service, collection: CollectionProtocol, asked: QueryRequest, body: QueryBody
+) -> Response:
+    """Answer with the best hits of each of the best groups, by falling score."""
+    size, limits = 1 if body.group_size is None else body.group_size, service.settings
+    if not body.group_by:
+        raise ix.InvalidParameter(
+            expected="a key of payloads", got="an empty one", loc=("group_by",)
+        )
+    if asked.offset or body.cursor not in (None, False):
+        word = "offset" if asked.offset else "cursor"
+        raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=(word,))
+    require_at_most(size * asked.params.limit, limits.max_limit, "group_size")
+    steps = ix.search_groups(body.group_by, asked.params.limit, size, asked.where)
+    plain = asked._replace(with_payload=True, with_vector=False, is_shown=False)
+    step, found = next(steps), ix.QueryResult([], [])
+    while True:
+        text = b"" if step.where is None else orjson.dumps(step.where.to_dict())
+        params = replace(asked.params, limit=step.limit)
+        query = plain._replace(params=params, where=step.where, filter_text=text)
+        try:
+            [result] = await service.searches.search_batch(collection, [query], list)
+            found = found if found.ids else result
+            step = steps.send(result)
+        except ix.InvalidVector as error:
+            raise error.at("vector", skip=1) from None
+        except StopIteration as end:
+            hits: list[ix.GroupedHit] = end.value
+            break
+    page = replace(found, ids=[hit.id for hit in hits], scores=[hit.score for hit in hits])
+
+    def finish() -> Response:
+        [whole] = _add_items(service, collection, asked, [page])
+        answer = query_json(asked, whole, collection.hints)
+        for shown, hit in zip(answer["hits"], hits, strict=True):
+            shown["group"] = ix.untag(hit.value)
         return JsonResponse(answer)
 
     return await service.workers.batches.run(finish)

@@ -414,6 +414,30 @@ def test_pages_of_a_ranking_share_no_hit(
         items.query(rows[0], offset=-1)
 
 
+def test_hits_are_the_best_of_each_group(opened: Open, rng: np.random.Generator) -> None:
+    items, rows = opened(4), rng.integers(1, 9, size=(60, 4)).astype(float)
+    shops = [f"shop {min(number % 7, 4)}" for number in range(60)]
+    items.add(rows, payloads={"shop": shops, "n": range(60)})
+    whole = items.query(rows[0], limit=60, recall=1, where={"n": {"lt": 50}})
+    for limit, size in ((1, 1), (2, 3), (9, 2)):
+        best: dict[str, list[str]] = {}
+        for hit in whole:
+            shop = hit.payload["shop"]
+            if shop in best or len(best) < limit:
+                best.setdefault(shop, []).append(hit.id)
+        kept = {each for ids in best.values() for each in ids[:size]}
+        asked: Json = {"limit": limit, "group_by": "shop", "group_size": size, "recall": 1}
+        found = items.query(rows[0], where={"n": {"lt": 50}}, **asked)
+        assert found.ids == [each for each in whole.ids if each in kept]
+        assert all(hit.payload["shop"] == shops[int(hit.id)] for hit in found)
+    around = items.query(id="0", limit=5, group_by="shop", recall=1)
+    assert len({hit.payload["shop"] for hit in around}) == len(around) == 5
+    wrong: list[Json] = [{"group_by": ""}, {"group_size": 0}, {"offset": 1}]
+    for each in wrong:
+        with pytest.raises(InvalidParameter):
+            items.query(rows[0], **{"group_by": "shop", **each})
+
+
 def test_search_methods_are_attached_measured_and_dropped(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES])

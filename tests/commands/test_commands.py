@@ -126,6 +126,16 @@ def test_a_page_of_a_ranking_is_printed(coffees: gcws_search.Collection, call: C
     assert page == whole[1:2]
 
 
+def test_the_best_hits_of_each_group_are_printed(
+    coffees: gcws_search.Collection, call: Call
+) -> None:
+    coffees.add([[2, -1, 1, 0]], ids=["peru"], payloads={"roast": ["light"]})
+    asked = ("query", "coffees", "--id", "kenya", "--recall", "1", "--json", "--group-by", "roast")
+    found = json.loads(call(*asked).stdout)["hits"]
+    assert sorted(hit["payload"]["roast"] for hit in found) == ["dark", "light", "medium"]
+    assert found[0]["id"] == "peru"
+
+
 def test_hints_on_a_filter_are_printed(coffees: gcws_search.Collection, call: Call) -> None:
     assert len(coffees) == 3
     done = call("query", "coffees", "--id", "kenya", "--where", '{"roast": "drak"}', "--json")

@@ -98,7 +98,8 @@ def _limits() -> Iterator[tuple[str, float, bool]]:
 
 def test_bounds_on_the_page_are_those_that_are_held(client: Client) -> None:
     for field, value, permitted in _limits():
-        whole = field in ("limit", "offset", "candidates")  # the framework writes bounds as floats
+        # the framework writes bounds as floats
+        whole = field in ("limit", "offset", "candidates", "group_size")
         sent = int(value) if whole else value
         body = {"vector": [0.1, -2, 0, 3], field: sent}
         answer = client.post(f"{PLANTS}/query", json=body)

@@ -1,0 +1,113 @@
+"""Hits grouped by a key of payloads, against the whole ranking."""
+
+import numpy as np
+import pytest
+
+from tests.support.reference.kernels import gmm_of_rows
+from tests.support.service.client import Client, Json, assert_problem
+
+pytestmark = pytest.mark.served(cluster="few")
+
+URL = "/v1/collections/shops"
+ROWS = 120
+VALUES: list[Json] = ["a", 1, 1.0, True, False, "1", "", ["a"], ["a", "b"], None, {"x": 1}, [], 2.5]
+
+
+def value_of(number: int) -> Json:
+    """Return what a row has under its key: most rows are of one value."""
+    return "a" if number % 3 else VALUES[number // 3 % len(VALUES)]
+
+
+def group_of(value: Json) -> Json:
+    """Return the group of a value, None for none; equal numbers are one, True is not 1."""
+    if isinstance(value, list):
+        value = value[0] if len(value) == 1 else None
+    if isinstance(value, dict) or value is None:
+        return None
+    return (isinstance(value, bool), value)
+
+
+@pytest.fixture
+def rows(client: Client, rng: np.random.Generator) -> np.ndarray:
+    made = rng.integers(1, 9, size=(ROWS, 3)).astype(float)
+    made[::3] += 9  # rows of the many values are far from those of the one
+    assert client.put(URL, json={"dim": 3}).status_code == 201
+    items = [
+        {"id": f"i{n}", "vector": row, "payload": {"n": n, "shop": {"name": value_of(n)}}}
+        for n, row in enumerate(made.tolist())
+    ]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    return made
+
+
+def expected(
+    rows: np.ndarray, query: list[float], limit: int, size: int, shown: range
+) -> list[tuple[str, Json]]:
+    """Return ids and groups: the best of each of the best groups."""
+    scores = gmm_of_rows(np.tile(query, (ROWS, 1)), rows)
+    order = sorted(shown, key=lambda n: (-round(float(scores[n]), 12), f"i{n}"))
+    found: dict[Json, list[int]] = {}
+    for number in order:
+        group = group_of(value_of(number))
+        if group is None or (group not in found and len(found) == limit):
+            continue
+        found.setdefault(group, []).append(number)
+    kept = {n: group[1] for group, numbers in found.items() for n in numbers[:size]}
+    return [(f"i{n}", kept[n]) for n in order if n in kept]
+
+
+@pytest.mark.parametrize(("limit", "size"), [(1, 1), (2, 3), (5, 1), (5, 4), (100, 2)])
+@pytest.mark.parametrize("with_filter", [False, True])
+def test_hits_are_the_best_of_the_best_groups(
+    client: Client, rows: np.ndarray, limit: int, size: int, with_filter: bool
+) -> None:
+    query = [3.0, 4.0, 5.0]
+    asked: Json = {"vector": query, "limit": limit, "recall": 1, "group_by": "shop.name"}
+    shown = range(ROWS)
+    if with_filter:
+        asked["filter"] = {"should": [{"key": "n", "range": {"gte": 30}}]}
+        shown = range(30, ROWS)
+    answer = client.post(f"{URL}/query", json=asked | {"group_size": size})
+    assert answer.status_code == 200, answer.text
+    hits = answer.json()["hits"]
+    found = [(hit["id"], hit["group"]) for hit in hits]
+    assert found == expected(rows, query, limit, size, shown)
+    assert all(hit["payload"]["n"] == int(hit["id"][1:]) for hit in hits)
+    kinds = [(isinstance(hit["group"], bool), hit["group"]) for hit in hits]
+    assert len({*kinds}) <= limit
+    plain = client.post(f"{URL}/query", json=asked | {"group_size": size, "with_payload": False})
+    assert [{**hit, "payload": None} for hit in plain.json()["hits"]] == [
+        {**hit, "payload": None} for hit in hits
+    ]
+
+
+def test_a_group_may_be_around_an_item_or_of_no_one(client: Client, rows: np.ndarray) -> None:
+    asked: Json = {"id": "i1", "limit": 2, "recall": 1, "group_by": "shop.name", "group_size": 2}
+    hits = client.post(f"{URL}/query", json=asked).json()["hits"]
+    assert len(hits) == 4
+    assert "i1" not in {hit["id"] for hit in hits}
+    none = client.post(f"{URL}/query", json=asked | {"group_by": "shop.nam"})
+    assert none.json()["hits"] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "loc"),
+    [
+        ({"group_by": ""}, "group_by"),
+        ({"group_by": None, "group_size": 0}, "group_size"),
+        ({"group_by": 3}, "group_by"),
+        ({"group_size": 0}, "group_size"),
+        ({"group_size": 10**6}, "group_size"),
+        ({"offset": 3}, "offset"),
+        ({"cursor": True}, "cursor"),
+    ],
+)
+def test_what_asks_for_no_groups_is_refused(client: Client, wrong: Json, loc: str) -> None:
+    assert client.put(URL, json={"dim": 3}).status_code == 201
+    asked = {"vector": [1, 2, 3], "group_by": "shop.name", **wrong}
+    answer = client.post(f"{URL}/query", json=asked)
+    assert answer.status_code == 422, answer.text
+    assert loc in answer.text
+    queries = [{"vector": [1, 2, 3], "group_by": "shop.name"}]
+    batch = client.post(f"{URL}/query/batch", json={"queries": queries})
+    assert_problem(batch, 422, "invalid_parameter", "groups")
