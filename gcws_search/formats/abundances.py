@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, read_entries
@@ -16,14 +16,6 @@ from gcws_search.formats.sources import Source
 
 _BLANK: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _HEAD_ROWS: Final = 20
-
-
-class _Header(NamedTuple):
-    """Names of the columns, places of those that are samples, and the number of the first row."""
-
-    names: list[str]
-    samples: list[int]
-    line: int
 
 
 def read_transposed(source: Source) -> None:
@@ -38,16 +30,18 @@ def read_transposed(source: Source) -> None:
         raise BadFile(
             f"{file.name}: expected --missing error or zero for --transpose, got {choices.missing}"
         )
-    header = _header(file, choices.vector)
-    names = [header.names[place] for place in header.samples]
-    others = [name for name in header.names[1:] if name not in names]
+    columns, places, line = _header(file, choices.vector)
+    names = [columns[place] for place in places]
+    others = [name for name in columns[1:] if name not in names]
     has_ids = choices.id != ""
     source.rows = len(names)
-    source.read = lambda: read_entries(source, _samples(source, file, header), has_ids=has_ids)
+    source.read = lambda: read_entries(
+        source, _samples(source, file, columns, places, line), has_ids=has_ids
+    )
     source.describe(
         file.words(f"{file.format.upper()}, features by samples"),
         f"names of {len(names)} columns" if has_ids else None,
-        f"sparse, by name: cells below each other, by {header.names[0] or 'the first column'!r}",
+        f"sparse, by name: cells below each other, by {columns[0] or 'the first column'!r}",
         "none",
     )
     if others:
@@ -59,8 +53,8 @@ def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
     return csv.reader(lines, delimiter="\t" if file.format == "tsv" else ",")
 
 
-def _header(file: InputFile, chosen: tuple[str, ...] | None) -> _Header:
-    """Return what the columns are, by the first lines; ``chosen`` are patterns of samples."""
+def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str], list[int], int]:
+    """Return names of columns, places of samples by patterns, and the number of the first row."""
     lines = file.head.decode(errors="replace").splitlines()
     first = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
     if first and len(next(_rows(file, iter(lines[first - 1 : first])), [])) > 1:
@@ -85,7 +79,7 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> _Header:
     if len({*names}) < len(names):
         twice = max(names, key=names.count)
         raise BadFile(f"{file.name}: expected columns of different names, got {twice!r} twice")
-    return _Header(names, samples, first + 2)
+    return names, samples, first + 2
 
 
 def _amount(cell: str) -> float | None:
@@ -96,29 +90,31 @@ def _amount(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[tuple[str, Entry]]:
-    """Yield the columns that are samples; each row of the file is a feature."""
+def _samples(
+    source: Source, file: InputFile, columns: list[str], samples: list[int], first: int
+) -> Iterator[tuple[str, Entry]]:
+    """Yield the columns that are samples; each row of the file, from ``first`` on, is a feature."""
     features: list[str] = []
     seen: set[str] = set()
-    places = [array("q") for _ in header.samples]
-    amounts = [array("d") for _ in header.samples]
+    places = [array("q") for _ in samples]
+    amounts = [array("d") for _ in samples]
     with file.open() as stream:
-        lines = (_decoded(source, line) for line in islice(stream, header.line - 1, None))
-        for number, row in enumerate(_rows(file, lines), header.line):
+        lines = (_decoded(source, line) for line in islice(stream, first - 1, None))
+        for number, row in enumerate(_rows(file, lines), first):
             if not row:
                 continue
             where = f"{file.name}: line {number}"
-            if len(row) != len(header.names):
-                raise BadFile(f"{where}: expected {len(header.names)} columns, got {len(row)}")
+            if len(row) != len(columns):
+                raise BadFile(f"{where}: expected {len(columns)} columns, got {len(row)}")
             if row[0] in seen:
                 raise BadFile(f"{where}: expected a feature of another name, got {row[0]!r} again")
             seen.add(row[0])
-            for column, place in enumerate(header.samples):
+            for column, place in enumerate(samples):
                 cell = row[place]
                 value = _amount(cell)
                 if value is None:
                     if cell.strip() not in _BLANK or source.choices.missing == "error":
-                        name = header.names[place]
+                        name = columns[place]
                         advice = "; --missing zero" if cell.strip() in _BLANK else ""
                         raise BadFile(
                             f"{where}: column {name!r}: expected a number, got {cell!r}{advice}"
@@ -127,8 +123,8 @@ def _samples(source: Source, file: InputFile, header: _Header) -> Iterator[tuple
                     places[column].append(len(features))
                     amounts[column].append(value)
             features.append(row[0])
-    for column, place in enumerate(header.samples):
-        names, id_ = [features[at] for at in places[column]], header.names[place]
+    for column, place in enumerate(samples):
+        names, id_ = [features[at] for at in places[column]], columns[place]
         yield f"column {id_!r}", Entry(names, amounts[column].tolist(), id_)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import from_columns
 from gcws_search.formats.sources import Source
@@ -20,8 +20,7 @@ _TWO_DIMENSIONS: Final = 2
 
 def read_arrays(source: Source) -> None:
     """Read an `.npy` or `.npz` file."""
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     place, labels, width = file.random_access(), None, None
     mode: Any = "r" if isinstance(place, Path) else None
     try:

@@ -27,8 +27,7 @@ _Table = tuple[list[str], int, Iterable[str], _Samples]
 
 def read_biom(source: Source) -> None:
     """Read BIOM. Raises BadFile where it is version 2, and h5py is not installed."""
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     version = 1 if file.head.lstrip()[:1] == b"{" else 2
     observations, size, fields, samples = (_read_json if version == 1 else _read_hdf5)(file)
     if len({*observations}) < len(observations):

@@ -70,8 +70,7 @@ def _counts(line: bytes) -> Entry:
 
 def _begin(source: Source, format_: str) -> tuple[InputFile, dict[str, str], str]:
     """Return the file, what its header says, and the first fingerprint."""
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     header: dict[str, str] = {}
     for line in takewhile(lambda line: line.startswith(b"#"), file.head.splitlines()):
         key, equals, value = line[1:].decode(errors="replace").partition("=")
@@ -94,8 +93,7 @@ def _finish(
     *,
     by_name: bool,
 ) -> None:
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     has_ids = source.choices.id != ""
     source.read = lambda: read_records(
         source, numbered_lines(file), parse, has_ids=has_ids, by_name=by_name, show=show_line

@@ -33,8 +33,7 @@ _SEGMENT_BYTES: Final = 8 << 20
 
 def read_lines(source: Source) -> None:
     """Read lines of JSON: items as the API takes them, or flat objects."""
-    file, choices = source.file, source.choices
-    assert isinstance(file, InputFile)  # no folder has lines
+    file, choices = source.only_file, source.choices
     lines = (each for each in file.head.splitlines() if each.strip())
     first = _first_object(next(lines, b""), file.name)
     if first.keys() == {COLLECTION} and isinstance(first[COLLECTION], dict):

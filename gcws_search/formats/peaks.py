@@ -53,8 +53,7 @@ def _read(
     spectrum: Callable[[_Record], _Spectrum],
     usual_id: str,
 ) -> None:
-    file, choices = source.file, source.choices
-    assert isinstance(file, InputFile)
+    file, choices = source.only_file, source.choices
     width = _BIN if choices.bin is None else choices.bin
     if not 0 < width < math.inf:
         raise BadFile(f"{file.name}: expected a width above 0 for --bin, got {width}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import BATCH_ROWS, Source
-from gcws_search.index import InputVectors
+from gcws_search.formats.vectors import rows_of_entries
 
 _BATCH_NUMBERS: Final = 1 << 18
 """Numbers of a batch: a signature has thousands."""
@@ -162,18 +161,10 @@ def _require_own_id(id_: str | None, seen: set[int]) -> None:
 
 def _items(found: list[tuple[int, Entry, Any]], *, has_ids: bool, by_name: bool) -> Items:
     rows, entries, texts = zip(*found, strict=True)
-    indptr = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum([len(entry.keys) for entry in entries], out=indptr[1:])
-    keys: list[Any] = [*chain.from_iterable(entry.keys for entry in entries)]
-    values = np.fromiter(
-        chain.from_iterable(entry.values for entry in entries), np.float64, len(keys)
-    )
-    names: list[str] | None = None
-    if by_name:
-        places: defaultdict[str, int] = defaultdict()
-        places.default_factory = places.__len__  # a new name has the next place
-        keys, names = [*map(places.__getitem__, keys)], [*places]
-    vectors = InputVectors.sparse(indptr, np.array(keys, np.int64), values, names)
+    keys = [*chain.from_iterable(entry.keys for entry in entries)]
+    values = np.array([*chain.from_iterable(entry.values for entry in entries)], np.float64)
+    lengths = [len(entry.keys) for entry in entries]
+    vectors = rows_of_entries(lengths, keys, values, by_name=by_name)
     payloads = [None if entry.payload is None else write_json(entry.payload) for entry in entries]
     shown = dict(zip(rows, texts, strict=True))
     return Items(

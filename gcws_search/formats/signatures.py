@@ -54,8 +54,7 @@ def read_signatures(source: Source) -> None:
 
     An id is the name of a signature where all have one, or else its md5.
     """
-    file, choices = source.file, source.choices
-    assert isinstance(file, InputFile)
+    file, choices = source.only_file, source.choices
     kinds: Counter[_Kind] = Counter()
     unnamed = 0
     for _, sketch in _sketches(source, file):

@@ -54,8 +54,7 @@ def read_smiles(source: Source) -> None:
 
     Raises BadFile where RDKit is not installed.
     """
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     try:
         from gcws_search.rdkit import counts  # noqa: PLC0415  # of the extra `rdkit`
     except ImportError:

@@ -110,6 +110,12 @@ class Source:
     _is_open: bool = False
 
     @property
+    def only_file(self) -> InputFile:
+        """The file, of a format whose files are no table together."""
+        assert isinstance(self.file, InputFile)
+        return self.file
+
+    @property
     def names(self) -> list[str] | None:
         """The names of the columns of the vectors, where they are names."""
         return column_names(self.columns) if self.columns and self.has_names else None

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import Any, Final
 
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile
 from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
 from gcws_search.formats.sources import Source
 
@@ -20,8 +20,7 @@ _EXPECTED: Final = "expected 'label index:value …'"
 
 def read_svmlight(source: Source) -> None:
     """Read svmlight. Coordinates count from 0 where the first lines have a 0, else from 1."""
-    file = source.file
-    assert isinstance(file, InputFile)
+    file = source.only_file
     lines = [*head_lines(file)]
     if not lines:
         raise BadFile(f"{file.name}: expected lines of 'label index:value …', got none")

@@ -273,19 +273,15 @@ def _from_scipy(matrix: Any) -> InputVectors:
 def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
     pairs = [_coordinates(vector, row) for row, vector in enumerate(vectors)]
-    indptr = np.zeros(len(pairs) + 1, np.int64)
-    np.cumsum([len(keys) for keys, _ in pairs], out=indptr[1:])
-    keys = list(chain.from_iterable(keys for keys, _ in pairs))
+    keys = [*chain.from_iterable(keys for keys, _ in pairs)]
     kinds = set(map(type, keys))
     try:
         values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
     except (TypeError, ValueError):
         raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
+    lengths = [len(keys) for keys, _ in pairs]
     if kinds and all(issubclass(kind, str) for kind in kinds):
-        places: defaultdict[str, int] = defaultdict()
-        places.default_factory = places.__len__  # a new name has the next place
-        codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
-        return InputVectors.sparse(indptr, codes, values, [*places])
+        return rows_of_entries(lengths, keys, values, by_name=True)
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
@@ -296,7 +292,21 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
             expected=f"coordinates of at most {_MAX_INDEX}, or names (str) for larger ones",
             got=str(max(keys)),
         )
-    return InputVectors.sparse(indptr, np.array(keys, np.int64), values)
+    return rows_of_entries(lengths, keys, values, by_name=False)
+
+
+def rows_of_entries(
+    lengths: Sequence[int], keys: list[Any], values: NDArray[np.float64], *, by_name: bool
+) -> InputVectors:
+    """Return rows of these lengths by all their coordinates, or names, and as many values."""
+    indptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    if not by_name:
+        return InputVectors.sparse(indptr, np.array(keys, np.int64), values)
+    places: defaultdict[str, int] = defaultdict()
+    places.default_factory = places.__len__  # a new name has the next place
+    codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
+    return InputVectors.sparse(indptr, codes, values, [*places])
 
 
 def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[Any]]:

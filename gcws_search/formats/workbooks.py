@@ -8,7 +8,7 @@ from datetime import date, time
 from typing import Any
 
 from gcws_search.formats.delimited import read_csv
-from gcws_search.formats.files import BadFile, InputFile, not_readable
+from gcws_search.formats.files import BadFile, not_readable
 from gcws_search.formats.sources import Source
 
 
@@ -17,8 +17,7 @@ def read_workbook(source: Source) -> None:
 
     Raises BadFile where python-calamine, which reads it, is not installed.
     """
-    file = source.file
-    assert isinstance(file, InputFile)  # no folder of them is a table
+    file = source.only_file
     try:
         import python_calamine as calamine  # noqa: PLC0415  # of the extra `xlsx`
     except ImportError:

@@ -460,8 +460,7 @@ def _values(column: Any) -> list[Any]:  # noqa: ANN401
     """Return a column as JSON has it: times as ISO 8601 writes them, 0.1 of 32 bits as 0.1."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
-        column = text
+        column = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
     elif _is_any(kind, _WRITTEN):
         column = column.cast(pa.string())
     elif pa.types.is_decimal(kind):

@@ -38,6 +38,11 @@ from tests.support.processes import run_python
 from tests.support.service.client import Json
 from tests.support.service.ports import free_port
 
+READERS = {
+    "csv": pyarrow.csv.read_csv,
+    "ndjson": pyarrow.json.read_json,
+    "parquet": pyarrow.parquet.read_table,
+}
 COFFEES = {"kenya": [2, -1, 1, -0.5], "brazil": [-1, 1.5, 1, 0], "robusta": [-2, 0, 0, 3]}
 
 
@@ -63,12 +68,7 @@ def test_groups_are_listed_written_and_thinned_out(
     assert (shown["items"], shown["others"], shown["deleted"]) == (5, 3, 0)
     assert "2 groups of 5 items" in call(*words).stdout
     expected = [(each, 0, "b", 1.0) for each in "baf"] + [("d", 1, "d", 1.0)]
-    readers = {
-        "csv": pyarrow.csv.read_csv,
-        "ndjson": pyarrow.json.read_json,
-        "parquet": pyarrow.parquet.read_table,
-    }
-    for kind, read in readers.items():
+    for kind, read in READERS.items():
         path = tmp_path / f"groups.{kind}"
         done = call(*words, "-o", str(path))
         assert done.exit_code == 0, done.output
@@ -165,12 +165,7 @@ def test_pairs_are_listed_and_written(
     assert call(*words).stdout.splitlines()[-1] == "4 pairs"
     limited = json.loads(call(*words, "--json", "--limit", "2").stdout)["pairs"]
     assert limited == expected[:2]
-    readers = {
-        "csv": pyarrow.csv.read_csv,
-        "ndjson": pyarrow.json.read_json,
-        "parquet": pyarrow.parquet.read_table,
-    }
-    for kind, read in readers.items():
+    for kind, read in READERS.items():
         path = tmp_path / f"pairs.{kind}"
         call(*words, "-o", str(path))
         assert read(path).to_pylist() == expected
