@@ -16,7 +16,11 @@ from .collection.describe import (
 )
 from .collection.fit import config_with as config_with
 from .collection.groups import group_rows as group_rows
-from .collection.hints import name_hints as name_hints
+from .collection.hints import (
+    KnownWords as KnownWords,
+    hints_of as hints_of,
+    name_hints as name_hints,
+)
 from .collection.hit_groups import (
     GroupedHit as GroupedHit,
     GroupSearch as GroupSearch,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import orjson
@@ -24,25 +24,59 @@ _MAX_LENGTH: Final = 64
 """Characters of a word that is compared with others."""
 
 
-def hints_of(view: View, where: Filter) -> list[str]:
-    """Return a sentence for each key and value of a filter that no item has, the first five."""
-    hints: dict[str, None] = {}
-    keys: list[str] | None = None
+class KnownWords(NamedTuple):
+    """What some items have of a condition of a filter.
+
+    has_key: whether one has its key.
+    missing: places of values, of those that it matches, that none has; the first of them.
+    words: those among which a similar one is looked for, as compared and as shown: values of the
+        key where some are missing, keys where none has the key.
+    """
+
+    has_key: bool
+    missing: Sequence[int]
+    words: dict[str, str]
+
+
+def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
+    """Yield what the items of a view have of each condition."""
+    keys: dict[str, str] | None = None
     for condition in _conditions(where):
-        key = condition.key
+        values = condition.values if isinstance(condition, Match) else ()
         if not _has_key(view, condition):
-            keys = _keys(view) if keys is None else keys
-            hints[f"no item has the key {_shown(key)}{_similar(key, keys)}"] = None
-        elif isinstance(condition, Match):
-            column = view.columns.column(key, len(view))
+            keys = _words(_keys(view)) if keys is None else keys
+            yield KnownWords(False, range(len(values))[:_MAX_WORDS], keys)
+            continue
+        live: dict[Hashable, None] = {}
+        if values:
+            column = view.columns.column(condition.key, len(view))
             codes = np.unique(column.codes[view.alive[column.rows] == 1])
             live = dict.fromkeys(map(column.values.__getitem__, codes.tolist()))
-            for value in condition.values:
-                if value not in live:
-                    near = _similar(untag(value), map(untag, live))
-                    hints[f"no item has {_shown(untag(value))} under {_shown(key)}{near}"] = None
-                if len(hints) >= _MAX_HINTS:
-                    break
+        missing = [place for place, value in enumerate(values) if value not in live]
+        words = _words(map(untag, live)) if missing else {}
+        yield KnownWords(True, missing[:_MAX_WORDS], words)
+
+
+def hints_of(where: Filter, parts: Sequence[Iterable[KnownWords]]) -> list[str]:
+    """Return a sentence for each key and value of a filter that no item has, the first five.
+
+    parts: what is known of the first conditions, of disjoint parts of the items.
+    """
+    hints: dict[str, None] = {}
+    for condition, *known in zip(_conditions(where), *parts, strict=False):
+        key, words = condition.key, dict[str, str]()
+        there = [each for each in known if each.has_key]
+        for each in there or known:
+            words |= each.words
+        if not there:
+            hints[f"no item has the key {_shown(key)}{_similar(key, words)}"] = None
+        elif isinstance(condition, Match):
+            missing = set.intersection(*({*each.missing} for each in known))
+            values = [*condition.values]
+            for place in sorted(missing)[:_MAX_HINTS]:
+                value = untag(values[place])
+                near = _similar(value, words)
+                hints[f"no item has {_shown(value)} under {_shown(key)}{near}"] = None
         if len(hints) >= _MAX_HINTS:
             break
     return [*hints][:_MAX_HINTS]
@@ -56,8 +90,9 @@ def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
     unknown = names.unknown(asked)
     if not unknown or (names.is_open and len(unknown) < len(asked)):
         return []
+    words = _words(names)
     return [
-        f"no item has the name {_shown(name)}{_similar(name, names)}"
+        f"no item has the name {_shown(name)}{_similar(name, words)}"
         for name in unknown[:_MAX_HINTS]
     ]
 
@@ -105,17 +140,22 @@ def _paths(document: Any, before: str) -> Iterator[str]:  # noqa: ANN401 (JSON)
             yield from _paths(value, f"{before}{key}.")
 
 
-def _similar(wanted: Hashable, known: Iterable[Hashable]) -> str:
-    """Return a question for the most similar word, in any case; nothing where none is similar."""
-    words: dict[str, Hashable] = {}
+def _words(known: Iterable[Hashable]) -> dict[str, str]:
+    """Return words as they are compared, in any case, and as they are shown."""
+    words: dict[str, str] = {}
     for each in known:
         if len(word := str(each).casefold()) <= _MAX_LENGTH:
-            words.setdefault(word, each)
+            words.setdefault(word, _shown(each))
         if len(words) >= _MAX_WORDS:
             break
+    return words
+
+
+def _similar(wanted: Hashable, words: Mapping[str, str]) -> str:
+    """Return a question for the most similar word; nothing where none is similar."""
     text = str(wanted).casefold()
     found = get_close_matches(text, words, 1) if len(text) <= _MAX_LENGTH else []
-    return f"; did you mean {_shown(words[found[0]])}?" if found else ""
+    return f"; did you mean {words[found[0]]}?" if found else ""
 
 
 def _shown(value: Hashable) -> str:

@@ -32,7 +32,7 @@ from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.find import FoundRows, find_rows
 from gcws_search.index.collection.groups import group_rows
-from gcws_search.index.collection.hints import hints_of
+from gcws_search.index.collection.hints import KnownWords, known_words
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -480,10 +480,12 @@ class MemoryCollection:
         view = self.view
         return view, find_rows(view, text, limit, self.policies.find_seconds)
 
-    def hints(self, where: Filter) -> list[str]:
-        """Return what may be wrong with a filter where no item passes it; see `hints_of`."""
+    def known_words(self, where: Filter) -> Iterable[KnownWords] | None:
+        """Return what the items have of a filter, nothing of no items; None where one passes it."""
         view = self.view
-        return [] if not view.count or self.mask(view, where).any() else hints_of(view, where)
+        if not view.count:
+            return ()
+        return None if self.mask(view, where).any() else known_words(view, where)
 
     def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
         """Return what a search sees; only costs of sparse rows need a sample of the live ones."""

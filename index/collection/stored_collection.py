@@ -30,6 +30,7 @@ from gcws_search.index.collection.describe import (
 )
 from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.fit import Reencoding, codes_of, config_with, weights_of
+from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
     ItemBatch,
@@ -540,7 +541,8 @@ class StoredCollection:
 
     def hints(self, where: Filter) -> list[str]:
         """Return which keys and values of a filter no item has, where no item passes it."""
-        return self.memory.hints(where)
+        known = self.memory.known_words(where)
+        return [] if known is None else hints_of(where, [known])
 
     def find(self, text: str, limit: int = 20) -> Page:
         """Return items that a text finds, without vectors; raises as `MemoryCollection.find`.

@@ -198,7 +198,10 @@ class ClusterCollection:
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
-        return show(self._limit([(asked, hits) for hits in await self._find(asked)]))
+        lines = [(asked, hits) for hits in await self._find(asked)]
+        if asked.where is not None and not all(hits.ids for _, hits in lines):  # hints wait
+            return await asyncio.to_thread(lambda: show(self._limit(lines)))
+        return show(self._limit(lines))
 
     async def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
@@ -620,9 +623,12 @@ class ClusterCollection:
         return ix.Page([self._item(row, with_vector=with_vector) for row in shown], next_cursor)
 
     def hints(self, where: ix.Filter) -> list[str]:
-        """Return none: only all shards together know what no item has."""
-        del where
-        return []
+        """Return which keys and values of a filter no item has, where all shards tell."""
+        try:
+            answers = self.ask("hints", filter=encode_filter(where))
+        except ShardUnavailable:  # the hits of the others are shown all the same
+            return []
+        return operations.merge_hints(where, answers)
 
     def find(self, text: str, limit: int) -> ix.Page:
         """Return items by their ids' beginning, then by what ids and payloads contain."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, fields
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ _MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alo
 _SPARE_PAIRS: Final = 1024  # the best pairs are cut when so many more, or an eighth, have come
 # A shard's hits may take this many times the longest answer: routers show few of them.
 _SPARE_ANSWERS: Final = 8
+_MAX_HINTED: Final = 64  # conditions of a filter that hints are given on
 # Columns of a shard's ``work``: the number of the method, then what `Explanation` has.
 _METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
 _WORK: Final = 6
@@ -388,6 +389,36 @@ def merge_found(answers: Sequence[Message]) -> list[int]:
         keys = [np.frombuffer(answer.blobs[part], np.int64) for answer in answers]
         found += np.sort(np.concatenate(keys)).tolist()
     return found
+
+
+def _answer_hints(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return what this shard's items have of the first conditions of a filter."""
+    where = decode_filter(asked.head["filter"])
+    known = None if where is None else collection.memory.known_words(where)
+    if known is None:
+        return Message({"known": None})
+    found, keys = [*islice(known, _MAX_HINTED)], {}
+    said: list[tuple[bool, list[int], dict[str, str]]] = []
+    for has_key, missing, words in found:
+        if not has_key:
+            keys = words  # the same of each
+        said.append((has_key, [*missing], words if has_key else {}))
+    return Message({"known": said, "keys": keys})
+
+
+def merge_hints(where: ix.Filter, answers: Sequence[Message]) -> list[str]:
+    """Return which keys and values of a filter no item of any shard has."""
+    said = [answer.head for answer in answers if answer.head["known"] != []]
+    if any(each["known"] is None for each in said):
+        return []
+    parts = [
+        [
+            ix.KnownWords(has_key, missing, words if has_key else each["keys"])
+            for has_key, missing, words in each["known"]
+        ]
+        for each in said
+    ]
+    return ix.hints_of(where, parts) if parts else []
 
 
 # Pairs
@@ -806,6 +837,7 @@ OPERATIONS: Final[dict[str, Answer]] = {
     ),
     "rows": _answer_rows,
     "find": _answer_find,
+    "hints": _answer_hints,
     "describe": _answer_describe,
     "summary": lambda collection, _: Message(asdict(collection.summary())),
     "curve": _answer_curve,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.service.client import Client, Json
 
-pytestmark = pytest.mark.served(front="few")
+pytestmark = pytest.mark.served(front="few", cluster="few")
 
 URL = "/v1/collections/coffees"
 ITEMS: list[Json] = [
@@ -19,9 +19,10 @@ ITEMS: list[Json] = [
 
 @pytest.fixture
 def filled(client: Client) -> Client:
+    """Return a client of items whose ids lie on both shards of a cluster."""
     assert client.put(URL, json={"dim": 2}).status_code == 201
     items = [
-        {"id": f"i{number}", "vector": [1, number], "payload": payload}
+        {"id": f"i{number + 4 * (number % 2)}", "vector": [1, number], "payload": payload}
         for number, payload in enumerate([*ITEMS, {"label": "brown", "gone": 1}])
     ]
     assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
@@ -82,8 +83,8 @@ def test_each_answer_about_nothing_has_the_hints(
     assert filled.post(f"{URL}/query", json=query).json() == {"hits": [], **more}
     page_of_query = filled.post(f"{URL}/query", json={**query, "cursor": True})
     assert page_of_query.json() == {"hits": [], **more}
-    around = {"id": "i1", "filter": condition}
-    batch = filled.post(f"{URL}/query/batch", json={"queries": [query, {"id": "i1"}, around]})
+    around = {"id": "i5", "filter": condition}
+    batch = filled.post(f"{URL}/query/batch", json={"queries": [query, {"id": "i5"}, around]})
     first, plain, last = batch.json()["results"]
     assert first == last == {"hits": [], **more}
     assert plain.keys() == {"hits"}
@@ -143,3 +144,11 @@ def test_a_batch_has_hints_on_its_first_filters(filled: Client) -> None:
     ]
     found = filled.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
     assert ["hints" in each for each in found] == [True] * 16 + [False] * 4
+
+
+def test_a_count_of_nothing_has_the_hints(filled: Client) -> None:
+    """Items may be in several places, none of which has all keys and values."""
+    for condition, hints in CASES:
+        more = {"hints": hints} if hints else {}
+        answer = filled.post(f"{URL}/count", json={"filter": condition}).json()
+        assert answer == {"count": 0, **more}, condition
