@@ -177,8 +177,13 @@ class Account:
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
         state, before = self.state, self.before
-        seconds = round(self._all_seconds(), 6)
-        told = {"rejected": state.rejected, "seconds": seconds, **state.counts()}
+        told = {
+            "inserted": state.inserted,
+            "updated": state.updated,
+            "rejected": state.rejected,
+            "rejected_count": state.rejected_count,
+            "seconds": round(self._all_seconds(), 6),
+        } | state.counts()
         if self.tells_similar:
             told |= {"similar": state.similar or (), "similar_count": state.similar_count or 0}
         stored = self.committed + (state.similar_count or 0)
