@@ -96,6 +96,29 @@ def test_a_text_finds_texts_and_why(url: str, tab: OpenTab) -> None:
     expect(page.locator(".found strong")).to_have_text("20 of 20")
 
 
+@pytest.mark.parametrize("view", ["browse", "query", "load", "why?a=t1&b=t2"])
+def test_an_item_is_found_from_any_view(url: str, tab: OpenTab, view: str) -> None:
+    here = tab(url)
+    page = here.open(f"#/texts/{view}")
+    page.locator("main h1").first.wait_for()
+    page.keyboard.press("/")
+    page.locator("[data-find]:focus").wait_for()
+    page.keyboard.type("Query t")
+    options = page.locator(".found-item")
+    body: dict[str, str | int] = {"q": "Query t", "limit": 12}
+    found = httpx.get(f"{url}/v1/collections/texts/items", params=body).json()["items"]
+    expect(options).to_have_count(len(found))
+    for option, item in zip(options.all(), found, strict=True):
+        expect(option).to_contain_text(item["id"])
+        assert option.locator("mark").inner_text().lower() == "query t"
+    page.keyboard.type("zzz")
+    expect(options).to_have_count(0)
+    page.locator("[data-find]").fill(found[-1]["id"])
+    options.first.click()
+    page.locator("main h1", has_text=found[-1]["id"]).wait_for()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/pictures/browse")
     page.locator(".facet summary", has_text="family").click()
@@ -469,13 +492,15 @@ def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
     page.locator(".fraction").wait_for()
     assert f"b={second}" in page.url
     keys.press("/")
-    page.wait_for_url("**/query")
-    page.locator(".tiles .hit").first.wait_for()
-    keys.press("/")
+    page.locator("[data-find]:focus").wait_for()
     keys.type("5")
+    page.locator(".found-item").nth(1).wait_for()
+    keys.press("ArrowDown")
     keys.press("Enter")
+    page.get_by_role("link", name="Find similar").wait_for()
+    assert "item?id=50" in page.url
+    page.get_by_role("link", name="Find similar").press("Enter")
     page.locator(".found strong").wait_for()
-    assert "id=5" in page.url
     page.locator("body").click(position={"x": 5, "y": 300})
     keys.press("ArrowDown")
     keys.press("d")

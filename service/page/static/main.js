@@ -17,7 +17,7 @@ const VIEWS = [
 const HIDDEN = { item: "browse", why: "query" };
 const NEED_ITEMS = new Set(["browse", "query", "map", "understand", "item", "why"]);
 const KEYS = [
-  ["/", "Query: go to its field"],
+  ["/", "Find an item by a part of its id or payload"],
   ["← → ↑ ↓", "Move through items and hits"],
   ["Enter", "Find items similar to this one"],
   ["e", "Explain: why is this one similar"],
@@ -26,14 +26,14 @@ const KEYS = [
   ["Esc", "Close"],
 ];
 
-function Lazy({ name, ...more }) {
+function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
   const [view, set] = useState(null);
   const [problem, fail] = useState(null);
   useEffect(() => {
     import(`./${name}.js`).then((module) => set(() => module.default), fail);
   }, [name]);
   if (problem) return html`<${Trouble} problem=${problem} />`;
-  return view ? html`<${view} ...${more} />` : html`<${Skeleton} />`;
+  return view ? html`<${view} ...${more} />` : waiting;
 }
 
 function Guarded({ address, children }) {
@@ -94,7 +94,7 @@ function center(links) {
   if (current) links.scrollLeft += current.left - links.getBoundingClientRect().left - (links.clientWidth - current.width) / 2;
 }
 
-function Header({ address, server, onHelp }) {
+function Header({ address, server, onHelp, onFind }) {
   const { data } = useAsk((signal) => get("v1/collections", signal), [address.collection]);
   const names = (data?.collections || []).map(({ name }) => name);
   const chosen = address.collection;
@@ -108,7 +108,8 @@ function Header({ address, server, onHelp }) {
       onChange=${(event) => go(href(event.target.value, "browse"))}>
       ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}</select>
     <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a href=${href(chosen, view)}
-      aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}</nav>`}
+      aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}</nav>
+    <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`}
     <span class="space"></span>
     <span class=${`state ${state}`} title="State of the server">${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
@@ -143,15 +144,10 @@ function App() {
   const address = useAddress();
   const server = useServer();
   const [isHelped, help] = useState(false);
+  const [isFinding, find] = useState(false);
   useKeys({
     "?": () => help(true),
-    "/": () => {
-      const field = document.querySelector("[data-query]");
-      if (field) field.focus();
-      else if (address.collection) go(href(address.collection, "query"));
-      else return false;
-      return true;
-    },
+    "/": () => (address.collection ? find(true) : false),
   });
   useEffect(() => {
     document.title = [address.collection && `${address.view}: ${address.collection}`, "gcws-search"].filter(Boolean).join(" · ");
@@ -160,17 +156,21 @@ function App() {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
-    <${Header} address=${address} server=${server} onHelp=${() => help(true)} />
+    <${Header} address=${address} server=${server} onHelp=${() => help(true)}
+      onFind=${() => find(true)} />
     ${server.gone && html`<${Gone} since=${server.gone} />`}
     <main id="main" tabindex="-1"><${Guarded} address=${address}><${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
+    ${isFinding && address.collection && html`<${Lazy} name="find" waiting=${null}
+      collection=${address.collection} onClose=${() => find(false)} />`}
     ${isHelped && html`<${Dialog} title="Keys" onClose=${() => help(false)}>
       <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>
       <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`}`;
 }
 
 const ahead = window.requestIdleCallback || setTimeout;
-ahead(() => [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN)].map((view) => import(`./${view}.js`).catch(() => {})));
+const LATER = [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN), "find"];
+ahead(() => LATER.map((view) => import(`./${view}.js`).catch(() => {})));
 start();
 keepPlace();
 render(html`<${App} />`, document.getElementById("app"));
