@@ -11,7 +11,6 @@ inverses are noise. Kernel values are float64, so that what is kept is right to 
 
 from __future__ import annotations
 
-import base64
 import math
 import threading
 from collections.abc import Callable
@@ -43,7 +42,14 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of, fields_of
+from gcws_search.index.contracts.saved_index import (
+    UNKNOWN,
+    SavedIndex,
+    array_of,
+    array_text,
+    count_of,
+    fields_of,
+)
 from gcws_search.index.exact.scan import Ranked, batch_hits, refuse_proof, rerank, scan_by
 from gcws_search.index.hashing.gcws import compress_rows
 from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms
@@ -229,7 +235,7 @@ class NystroemMap:
                 "version": _NOTES_VERSION,
                 "form": batch.form,
                 "width": batch.dense.shape[1],
-                **{name: _text(getattr(batch, name)) for name in _TYPES},
+                **{name: array_text(getattr(batch, name), kind) for name, kind in _TYPES.items()},
             }
         return self._notes
 
@@ -248,7 +254,7 @@ class NystroemMap:
             raise ValueError("no notes of this version")
         if fields["form"] != form:
             raise ValueError(f"landmarks in another form than {form}")
-        arrays = {name: _array(fields.get(name, ""), kind) for name, kind in _TYPES.items()}
+        arrays = {name: array_of(fields.get(name, ""), kind) for name, kind in _TYPES.items()}
         make = _dense_landmarks if form == "dense" else _sparse_landmarks
         landmarks = make(arrays, dim)
         if not 1 <= len(landmarks) <= params.landmarks:
@@ -286,18 +292,6 @@ def _sparse_landmarks(arrays: _Arrays, dim: int | None) -> VectorBatch:
     if not rises.all() or (columns >= bound).any() or not (values > 0).all():
         raise ValueError("no rows in compressed form")
     return VectorBatch("sparse", indptr=indptr, slots=slots, values=values, norms=arrays["norms"])
-
-
-def _text(array: AnyArray) -> str:
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return base64.b64encode(little.tobytes()).decode()
-
-
-def _array(text: object, kind: str) -> AnyArray:
-    if not isinstance(text, str):
-        raise ValueError("no array")
-    little = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), kind)
-    return little.astype(little.dtype.newbyteorder("="), copy=False)
 
 
 FeatureMap = FourierMap | NystroemMap

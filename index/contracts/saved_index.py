@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
-from gcws_search.index.contracts.arrays import Int32s
+from gcws_search.index.contracts.arrays import AnyArray, Int32s
 
 NO_ROW: Final = -1
 """An entry of `SavedIndex.links` that names no row."""
@@ -96,6 +98,19 @@ def count_of(value: object, low: int, high: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"no whole number from {low} to {high} but {_shown(value)}")
     return value
+
+
+def array_text(array: AnyArray, kind: str) -> str:
+    """Return an array as base64 of its little-endian numbers of a kind, such as ``<f4``."""
+    return base64.b64encode(np.ascontiguousarray(array, kind).tobytes()).decode()
+
+
+def array_of(text: object, kind: str) -> AnyArray:
+    """Inverse of `array_text`, in the machine's order; ValueError when it is none."""
+    if not isinstance(text, str):
+        raise ValueError(f"no array but {_shown(text)}")
+    little = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), kind)
+    return little.astype(little.dtype.newbyteorder("="), copy=False)
 
 
 def _shown(value: object) -> str:

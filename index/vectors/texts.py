@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,53 +30,38 @@ _RUN_CHARACTERS: Final = 1 << 20
 """Of texts that become rows together."""
 
 
-@dataclass(slots=True, eq=False)
-class _Ngrams:
-    """N-grams of several texts, as pieces of their tokens' bytes; those of a row one by one.
-
-    data: bytes of UTF-8.
-    starts, stops, rows: (n,) where each begins and ends, and the number of its text.
-    """
-
-    data: UInt8s
-    starts: Int64s
-    stops: Int64s
-    rows: Int64s
-
-    @classmethod
-    def of(cls, texts: Sequence[str], params: TextParams) -> _Ngrams:
-        """Return the n-grams of texts."""
-        if params.lowercase:
-            texts = [text.lower() for text in texts]
-        if params.tokens == "words":
-            lists = [_WORDS.findall(text) for text in texts]
-            if params.stop_words:
-                left_out = {*params.stop_words}
-                lists = [[word for word in words if word not in left_out] for words in lists]
-            counts = [*map(len, lists)]
-            data = _encode([" ".join(words) for words in lists if words], " ")
-            ends = np.append(np.flatnonzero(data == _SPACE), len(data))[: sum(counts)]
-            starts = np.append(0, ends[:-1] + 1)[: len(ends)]
-        else:
-            texts = [_BLANKS.sub(" ", text) for text in texts]
-            counts = [*map(len, texts)]
-            data = _encode(texts, "")
-            starts = np.flatnonzero((data & _LEAD_BITS) != _CONTINUES)
-            ends = np.append(starts[1:], len(data))[: len(starts)]
-        rows = np.repeat(np.arange(len(counts)), counts)
-        low, high = params.ngrams
-        found: list[list[Int64s]] = []
-        for length in range(low, high + 1):
-            count = max(0, len(rows) - length + 1)
-            first = np.flatnonzero(rows[:count] == rows[len(rows) - count :])
-            found.append([starts[first], ends[first + length - 1], rows[first]])
-        return cls(data, *(np.concatenate(parts) for parts in zip(*found, strict=True)))
-
-    def coordinates(self) -> Int64s:
-        """Return the (n,) coordinates."""
-        found = np.empty(len(self.starts), np.int64)
-        hash_tokens(self.data, self.starts, self.stops, found)
-        return found
+def _ngrams_of(
+    texts: Sequence[str], params: TextParams
+) -> tuple[UInt8s, Int64s, Int64s, Int64s, Int64s]:
+    """Return UTF-8, and of each n-gram its start, its end, its text's number, its coordinate."""
+    if params.lowercase:
+        texts = [text.lower() for text in texts]
+    if params.tokens == "words":
+        lists = [_WORDS.findall(text) for text in texts]
+        if params.stop_words:
+            left_out = {*params.stop_words}
+            lists = [[word for word in words if word not in left_out] for words in lists]
+        counts = [*map(len, lists)]
+        data = _encode([" ".join(words) for words in lists if words], " ")
+        ends = np.append(np.flatnonzero(data == _SPACE), len(data))[: sum(counts)]
+        starts = np.append(0, ends[:-1] + 1)[: len(ends)]
+    else:
+        texts = [_BLANKS.sub(" ", text) for text in texts]
+        counts = [*map(len, texts)]
+        data = _encode(texts, "")
+        starts = np.flatnonzero((data & _LEAD_BITS) != _CONTINUES)
+        ends = np.append(starts[1:], len(data))[: len(starts)]
+    rows = np.repeat(np.arange(len(counts)), counts)
+    low, high = params.ngrams
+    found: list[list[Int64s]] = []
+    for length in range(low, high + 1):
+        count = max(0, len(rows) - length + 1)
+        first = np.flatnonzero(rows[:count] == rows[len(rows) - count :])
+        found.append([starts[first], ends[first + length - 1], rows[first]])
+    starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    coordinates = np.empty(len(starts), np.int64)
+    hash_tokens(data, starts, ends, coordinates)
+    return data, starts, ends, rows, coordinates
 
 
 def _encode(texts: Sequence[str], between: str) -> UInt8s:
@@ -109,8 +93,8 @@ def _runs(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _rows(texts: Sequence[str], params: TextParams) -> RawBatch:
-    ngrams = _Ngrams.of(texts, params)
-    keys = (ngrams.rows << _BITS) | ngrams.coordinates()
+    *_, rows, coordinates = _ngrams_of(texts, params)
+    keys = (rows << _BITS) | coordinates
     keys.sort()
     is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
     firsts = np.flatnonzero(is_first)
@@ -135,9 +119,7 @@ def _least(params: TextParams) -> str:
 
 def tokens_by_coordinate(texts: Sequence[str], params: TextParams) -> dict[int, str]:
     """Return the n-gram of each coordinate of some texts, the first one where several share it."""
-    ngrams = _Ngrams.of(texts, params)
-    data = ngrams.data.tobytes()
-    places = zip(ngrams.starts.tolist(), ngrams.stops.tolist(), strict=True)
+    bytes_, starts, ends, _, coordinates = _ngrams_of(texts, params)
+    data, places = bytes_.tobytes(), zip(starts.tolist(), ends.tolist(), strict=True)
     words = [data[start:stop].decode() for start, stop in places]
-    pairs = zip(ngrams.coordinates().tolist(), words, strict=True)
-    return dict(reversed([*pairs]))
+    return dict(reversed([*zip(coordinates.tolist(), words, strict=True)]))

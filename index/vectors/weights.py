@@ -5,7 +5,6 @@ Vectors are centred and multiplied by them before all else that a transform does
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CENTRING_KINDS, WeightKind
 from gcws_search.index.contracts.saved_index import (
+    array_of,
+    array_text,
     count_of,
     fields_of,
     number_of,
@@ -83,8 +84,7 @@ class Weights:
         }
         for name, dtype in _ARRAYS.items():
             array = getattr(self, name)
-            numbers = None if array is None else array.astype(dtype).tobytes()
-            document[name] = None if numbers is None else base64.b64encode(numbers).decode()
+            document[name] = None if array is None else array_text(array, dtype)
         return with_checksum(orjson.dumps(document))
 
     @classmethod
@@ -93,9 +93,7 @@ class Weights:
         found = fields_of(orjson.loads(without_checksum(text)))
         try:
             arrays = {
-                name: None
-                if found[name] is None
-                else np.frombuffer(base64.b64decode(found[name]), dtype).astype(dtype[1:])
+                name: None if found[name] is None else array_of(found[name], dtype)
                 for name, dtype in _ARRAYS.items()
             }
             kind, weights = found["kind"], arrays["weights"]
