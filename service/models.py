@@ -281,17 +281,36 @@ class PackedBody(Body):
 
 
 # The first form that fits is the one that is meant: no vector fits two of them.
+class TextPointBody(Body):
+    """A text in the place of a vector, of a collection of texts."""
+
+    model_config = examples({"text": "large tables of numbers"})
+
+    text: str = Field(description="The text.")
+
+
+def _array_or_text(point: Any) -> Any:  # noqa: ANN401
+    """Return a point as `_float_array` does, a text as the index takes it."""
+    return ix.Text(point.text) if isinstance(point, TextPointBody) else _float_array(point)
+
+
 if TYPE_CHECKING:
     VectorBody = AnyArray | SparseBody | NamedBody | PackedBody
+    PointBody = VectorBody | ix.Text
 else:
     VectorBody = Annotated[
         Numbers | SparseBody | NamedBody | PackedBody,
         Field(union_mode="left_to_right"),
         AfterValidator(_float_array),
     ]
+    PointBody = Annotated[
+        Numbers | SparseBody | NamedBody | PackedBody | TextPointBody,
+        Field(union_mode="left_to_right"),
+        AfterValidator(_array_or_text),
+    ]
 
 
-def point_of(body: VectorBody | ix.Text) -> ix.OneVector:
+def point_of(body: PointBody) -> ix.OneVector:
     """Return a vector, or a text, as the index takes it; see `vector_of`."""
     return body if isinstance(body, ix.Text) else vector_of(body)
 
@@ -336,7 +355,7 @@ class ItemBody(Body):
         description="As an item shows it, and not looked at: `if_version` asks for it.",
     )
 
-    def point(self) -> VectorBody | ix.Text:
+    def point(self) -> PointBody:
         """Return the vector, or the text; InvalidVector unless it has one of both."""
         if (self.vector is None) == (self.text is None):
             got = "neither" if self.vector is None else "both"
@@ -361,7 +380,7 @@ class PutItemBody(ItemBody):
     )
 
 
-def require_short_vector(vector: VectorBody | ix.Text, limits: Settings, *loc: str | int) -> None:
+def require_short_vector(vector: PointBody, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted, or a text is longer."""
     if isinstance(vector, ix.Text):
         if len(vector.text) > limits.max_payload_bytes:

@@ -244,10 +244,11 @@ _WHOLE: Final = {
     "SparseBody": _VECTOR,
     "NamedBody": _VECTOR,
     "PackedBody": _VECTOR,
+    "TextPointBody": _VECTOR,
     "str": "a string or an integer",
     "int": "a string or an integer",
 }
-_TOLD_BY: Final = {"NamedBody": "names", "PackedBody": "base64"}
+_TOLD_BY: Final = {"NamedBody": "names", "PackedBody": "base64", "TextPointBody": "text"}
 """Forms of vectors, and the field that tells them from others."""
 _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 

@@ -768,8 +768,8 @@ class Collection:
             Of the choice of both.
         where : dict or None
             Condition on payloads of the sample, as of `query`.
-        also : iterable of str, int or vector
-            Ids and vectors that are given places and neighbours too.
+        also : iterable of str, int, vector or {"text": str}
+            Ids, and vectors or texts, that are given places and neighbours too.
         key : str or None
             Payload key whose values are returned.
 
@@ -779,7 +779,7 @@ class Collection:
         """
         options = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
         return self._do(
-            lambda local: local.map(options, where, [local.id_or_vector(each) for each in also]),
+            lambda local: local.map(options, where, [local.point(each) for each in also]),
             lambda remote: remote.map(options | present(filter=filter_of(where)), also),
         )
 
@@ -821,7 +821,7 @@ class Collection:
 
         Parameters
         ----------
-        queries : vectors or None
+        queries : vectors, list of {"text": str}, or None
             None takes ``sample`` stored items.
         backends : list of str or None
             Names; None for all.

@@ -36,7 +36,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json, write_json
-from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of, rows_of_texts
+from gcws_search.formats.vectors import in_order, is_id, is_text, points_of, row_of, rows_of_texts
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap, JoinParams
 from gcws_search.index.contracts.errors import (
@@ -465,7 +465,9 @@ class EmbeddedCollection:
                 Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
             ]
             if not len(rows):
-                return hits_of([], limit, [] if with_payload else None).spread(rejected)
+                payloads: list[Any] | None = [] if with_payload else None
+                texts = payloads if self.config.text else None
+                return hits_of([], limit, payloads, texts).spread(rejected)
             results = self._search(rows, params, condition, backend)
             arrays = self._arrays_with_payloads if with_payload else _arrays
             many = arrays(results, limit)
@@ -476,8 +478,10 @@ class EmbeddedCollection:
     def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
         """Return the hits of all queries as arrays, with payloads."""
         found = [each for part in parts for each in part]
-        payloads = [[self._shown(each)[0] for each in one.payloads or ()] for one in found]
-        return hits_of([(each.ids, each.scores) for each in found], limit, payloads)
+        shown = [[self._shown(each) for each in one.payloads or ()] for one in found]
+        payloads = [[payload for payload, _ in one] for one in shown]
+        texts = [[text for _, text in one] for one in shown] if self.config.text else None
+        return hits_of([(each.ids, each.scores) for each in found], limit, payloads, texts)
 
     def _shown(self, payload: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
         """Return what callers see of a stored payload: the payload, and the text."""
@@ -613,7 +617,7 @@ class EmbeddedCollection:
         """Return what each backend finds, and what it costs."""
         params = SearchParams(**options)
         with _naming_argument("queries"):
-            parts = None if queries is None else self._parts(self.in_order(rows_of(queries)))
+            parts = None if queries is None else self._parts(self.in_order(points_of(queries)))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
         return Compared(found.backends, found.similarities.tolist())
 
@@ -637,11 +641,9 @@ class EmbeddedCollection:
         return Item(stored.id, stored.vector, *shown, version=stored.version)
 
     def point(self, what: Any) -> str | ix.OneVector:
-        """Return an id, a vector or a text as the index explains it."""
-        return rows_of_texts([what["text"]]).first() if is_text(what) else self.id_or_vector(what)
-
-    def id_or_vector(self, what: Any) -> str | ix.OneVector:
-        """Return an id or a vector as the index takes it."""
+        """Return an id, a vector or a text as the index takes it."""
+        if is_text(what):
+            return rows_of_texts([what["text"]]).first()
         if is_id(what):
             return str(what)
         self.index.space.refuse_vectors()

@@ -29,7 +29,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import in_order, is_id, is_text, row_of, rows_of
+from gcws_search.formats.vectors import in_order, is_id, is_text, points_of, row_of
 from gcws_search.index import InputVectors
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
@@ -220,14 +220,18 @@ class RemoteCollection:
 
     async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ItemMap:
         """Return places in a plane for a sample of items and others."""
-        points = [str(each) if is_id(each) else await self.vector(each) for each in also]
+        points = [
+            str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
+            for each in also
+        ]
         return await self.post("map", {**options, "also": points}, map_of)
 
     async def compare(self, options: Mapping[str, Any], queries: Any) -> Compared:
         """Return what each backend finds, and what it costs."""
         if queries is not None:
-            rows = await self.in_order(rows_of(queries))
-            options = {**options, "queries": [*rows.json()]}
+            rows, texts = await self.in_order(found := points_of(queries)), found.texts
+            points = rows.json() if texts is None else ({"text": text} for text in texts)
+            options = {**options, "queries": [*points]}
         return await self.post("compare", options, comparison_of)
 
     async def put(self, read: Callable[[], Items], mode: str) -> Added:
@@ -349,7 +353,10 @@ class RemoteCollection:
             if "error" in each
         ]
         hints = dict.fromkeys(hint for each in found for hint in each.get("hints", ()))
-        hits = replace(hits_of(lists, limit, payloads), hints=[*hints])
+        shown = None
+        if with_payload and self.config.text is not None:
+            shown = [[hit["text"] for hit in hits] for hits in answers]
+        hits = replace(hits_of(lists, limit, payloads, shown), hints=[*hints])
         many = hits.rescore("gmm", distance=distance)
         return many.spread(rejected)
 

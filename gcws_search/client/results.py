@@ -175,6 +175,8 @@ class ManyHits:
         Queries that were left out, with ``on_error="skip"``.
     payloads : (m, limit) object, or None
         With ``with_payload=True``: dicts; None where an item has none, or a query fewer hits.
+    texts : (m, limit) object, or None
+        With ``with_payload=True``, of a collection of texts: strings; None as of ``payloads``.
     hints : list of str
         Where no item passes the filter: which of its keys and values no item has.
     """
@@ -183,6 +185,7 @@ class ManyHits:
     scores: NDArray[np.float64]
     rejected: Sequence[Rejected] = ()
     payloads: NDArray[np.object_] | None = None
+    texts: NDArray[np.object_] | None = None
     hints: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
@@ -207,11 +210,14 @@ class ManyHits:
         ids = np.full((len(good) + len(bad), self.ids.shape[1]), None, object)
         scores = np.full(ids.shape, np.nan)
         ids[good], scores[good] = self.ids, self.scores
-        payloads = None
+        payloads = texts = None
         if self.payloads is not None:
             payloads = np.full(ids.shape, None, object)
             payloads[good] = self.payloads
-        return ManyHits(ids, scores, rejected, payloads, self.hints)
+        if self.texts is not None:
+            texts = np.full(ids.shape, None, object)
+            texts[good] = self.texts
+        return ManyHits(ids, scores, rejected, payloads, texts, self.hints)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -296,21 +302,26 @@ def hits_of(
     found: Sequence[tuple[list[str], list[float]]],
     limit: int,
     payloads: Sequence[Sequence[dict[str, Any] | None]] | None = None,
+    texts: Sequence[Sequence[str | None]] | None = None,
 ) -> ManyHits:
-    """Return ids, scores and payloads of each query as arrays of at most ``limit`` columns."""
+    """Return what is known of each query's hits as arrays of at most ``limit`` columns."""
     width = min(limit, max((len(ids) for ids, _ in found), default=limit))
     names = np.full((len(found), width), None, object)
     scores = np.full(names.shape, np.nan)
     for row, (ids, numbers) in enumerate(found):
         names[row, : len(ids)] = ids
         scores[row, : len(ids)] = numbers
-    if payloads is None:
-        return ManyHits(names, scores)
-    objects = np.full(names.shape, None, object)
-    for row, each in enumerate(payloads):
-        for column, payload in enumerate(each):
-            objects[row, column] = payload
-    return ManyHits(names, scores, payloads=objects)
+
+    def table(lists: Sequence[Sequence[Any]] | None) -> NDArray[np.object_] | None:
+        if lists is None:
+            return None
+        objects = np.full(names.shape, None, object)
+        for row, each in enumerate(lists):
+            for column, entry in enumerate(each):  # a slice would take lists apart
+                objects[row, column] = entry
+        return objects
+
+    return ManyHits(names, scores, payloads=table(payloads), texts=table(texts))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

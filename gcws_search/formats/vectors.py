@@ -109,6 +109,13 @@ def rows_of_texts(texts: Any) -> InputVectors:
     return InputVectors(mixed=[Text(text) for text in found])
 
 
+def points_of(data: Any) -> InputVectors:
+    """Return vectors as `rows_of` does, or a list of texts, each as ``{"text": "…"}``."""
+    if isinstance(data, list | tuple) and data and all(map(is_text, data)):
+        return rows_of_texts([each["text"] for each in data])
+    return rows_of(data)
+
+
 def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
     if isinstance(vector, Mapping | Set):

@@ -23,9 +23,11 @@ from gcws_search.service.models import (
     FilterDocument,
     FirstErrorOnly,
     Id,
+    PointBody,
     VectorBody,
     bounds,
     examples,
+    point_of,
     require_short_vector,
     vector_of,
 )
@@ -63,9 +65,9 @@ class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index take
     filter: FilterDocument | None = Field(
         default=None, description="Only items whose payloads pass are drawn; null: all."
     )
-    also: Annotated[list[Id | VectorBody], FirstErrorOnly()] = Field(
+    also: Annotated[list[Id | PointBody], FirstErrorOnly()] = Field(
         default=[],
-        description="Ids and vectors that are given places and neighbours too.",
+        description="Ids, and vectors or texts, that are given places and neighbours too.",
         json_schema_extra={"maxItems": ix.MAX_ALSO},
     )
 
@@ -120,8 +122,8 @@ class SketchBody(Body):
         {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},
     )
 
-    vectors: Annotated[list[VectorBody], FirstErrorOnly()] = Field(
-        description="The vectors; a collection whose backend is `exact` does not hash."
+    vectors: Annotated[list[PointBody], FirstErrorOnly()] = Field(
+        description="The vectors, or texts; a collection whose backend is `exact` does not hash."
     )
     encoding: ix.Encoding = Field(
         default="full",
@@ -480,10 +482,12 @@ def _point_to_explain(
 
 
 def _one_vector(
-    raw: VectorBody, collection: CollectionProtocol, limits: Settings, *loc: str | int
+    raw: PointBody, collection: CollectionProtocol, limits: Settings, *loc: str | int
 ) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
-    vector = vector_of(raw)
+    vector = point_of(raw)
+    if isinstance(vector, ix.Text):
+        return vector
     with requests.place_errors(*loc):
         collection.space.refuse_vectors()
         ix.require_different_names(vector)

@@ -21,7 +21,7 @@ from gcws_search.service.http import (
     may_write,
 )
 from gcws_search.service.limits import require_at_least, require_at_most
-from gcws_search.service.models import Body, FirstErrorOnly, VectorBody, bounds, examples
+from gcws_search.service.models import Body, FirstErrorOnly, PointBody, bounds, examples
 from gcws_search.service.problems import invalid_request
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, shows
 from gcws_search.service.settings import Settings
@@ -66,8 +66,8 @@ class CompareBody(Body):
         },
     )
 
-    queries: Annotated[list[VectorBody], FirstErrorOnly()] | None = Field(
-        default=None, description="Vectors to search for; instead of `sample`."
+    queries: Annotated[list[PointBody], FirstErrorOnly()] | None = Field(
+        default=None, description="Vectors, or texts, to search for; instead of `sample`."
     )
     sample: int | None = Field(
         default=None,

@@ -32,8 +32,8 @@ from gcws_search.service.models import (
     FilterDocument,
     FirstErrorOnly,
     Id,
+    PointBody,
     PutItemBody,
-    VectorBody,
     examples,
 )
 from gcws_search.service.responses import (
@@ -394,13 +394,13 @@ def read_items(
     """Return items as the index stores them."""
     ids: list[str | None] = []
     payloads: list[bytes | None] = []
-    given: list[VectorBody | ix.Text] = []
+    given: list[PointBody] = []
     wanted: list[int | None] = []
     for row, item in enumerate(raw):
         item_id = None if item.id is None else str(item.id)
         if item_id is not None and len(item_id) > limits.max_id_length:
             require_short_id(item_id, limits, "items", row, "id")
-        point: VectorBody | ix.Text = item.vector
+        point: PointBody = item.vector
         payload = item.payload
         if point is None or item.text is not None:
             try:

@@ -15,7 +15,7 @@ from gcws_search.service.limits import require_count
 from gcws_search.service.models import (
     NamedBody,
     PackedBody,
-    VectorBody,
+    PointBody,
     point_of,
     require_short_vector,
 )
@@ -48,11 +48,7 @@ def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bo
 
 
 def vector(
-    body: VectorBody | ix.Text,
-    collection: CollectionProtocol,
-    find: Find,
-    limits: Settings,
-    *loc: str | int,
+    body: PointBody, collection: CollectionProtocol, find: Find, limits: Settings, *loc: str | int
 ) -> ix.RawBatch:
     """Return one vector or text as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):
@@ -79,7 +75,7 @@ def dense_vector(
 
 
 def vectors(
-    raw: Sequence[VectorBody | ix.Text],
+    raw: Sequence[PointBody],
     collection: CollectionProtocol,
     find: Find,
     limits: Settings,
@@ -158,7 +154,7 @@ def with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[VectorBody], collection: CollectionProtocol, limits: Settings, name: str
+    raw: Sequence[PointBody], collection: CollectionProtocol, limits: Settings, name: str
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 

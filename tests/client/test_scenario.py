@@ -85,6 +85,19 @@ def test_payloads_change_without_vectors(opened: Open) -> None:
     assert items.get("kenya").payload == {"x": 1}
 
 
+def test_texts_are_shown_compared_and_mapped(opened: Open) -> None:
+    items = opened(None, text={"tokens": "words", "weights": "counts"})
+    items.add(texts=["nuts and tea", "earth"], ids=["brazil", "java"])
+    many = items.query_many(texts=["…", "earth"], limit=1, on_error="skip", with_payload=True)
+    assert many.texts.tolist() == [[None], ["earth"]]
+    assert many.payloads.tolist() == [[None], [None]]
+    assert items.query_many(texts=["earth"]).texts is None
+    shown = items.map(also=["java", {"text": "tea"}])
+    assert max(shown.also.scores[1]) == pytest.approx(1 / 3)
+    compared = items.compare([{"text": "earth"}, {"text": "tea earth"}], limit=1)
+    assert compared.mean_similarity == pytest.approx([1, 1 / 2])
+
+
 def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> None:
     items = opened(None, text={"tokens": "words", "weights": "counts", "ngrams": [1, 2]})
     notes = {"kenya": "Black tea, black currant", "brazil": "Nuts and black tea", "java": "Earth"}

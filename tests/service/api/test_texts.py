@@ -193,6 +193,39 @@ def test_changes_of_payloads_keep_texts(texts: Client) -> None:
     assert texts.get(f"{ITEMS}/b").json()["text"] == TEXTS["b"]
 
 
+def test_texts_stand_in_lists_of_vectors(texts: Client) -> None:
+    asked: Json = {"queries": [{"text": "Tabellen a library"}, {"text": TEXTS["c"]}], "limit": 1}
+    best = [max(score(each["text"], text) for text in TEXTS.values()) for each in asked["queries"]]
+    answer = texts.post(f"{URL}/compare", json=asked)
+    assert answer.json()["mean_similarity"] == pytest.approx(best), answer.text
+    also = [{"text": TEXTS["d"]}, "d"]
+    shown = texts.post(f"{URL}/map", json={"also": also}).json()
+    neighbours, scores = (shown["also"][word] for word in ("neighbours", "scores"))
+    found = {shown["ids"][row]: each for row, each in zip(neighbours[0], scores[0], strict=True)}
+    assert found == pytest.approx({key: score(TEXTS["d"], each) for key, each in TEXTS.items()})
+    assert "d" not in {shown["ids"][row] for row in neighbours[1]}
+    sketches = [{"text": TEXTS["a"]}, {"text": "d"}, {"text": TEXTS["a"].swapcase()}]
+    slots = texts.post(f"{URL}/sketch", json={"vectors": sketches}).json()["slots"]
+    assert slots[0] == slots[2] != slots[1]
+    padded = [{"text": each["text"] + " " * 2**19} for each in sketches]
+    assert texts.post(f"{URL}/sketch", json={"vectors": padded}).json()["slots"] == slots
+    assert texts.put("/v1/collections/plain", json={"dim": 2}).status_code == 201
+    for path, word, number in (
+        ("map", "also", 1),
+        ("sketch", "vectors", 0),
+        ("compare", "queries", 0),
+    ):
+        for url, bad in (
+            ("/v1/collections/plain", {"text": "a"}),
+            (URL, {"text": 5}),
+            (URL, {"text": "…"}),
+            (URL, {"text": "a", "values": [1]}),
+        ):
+            body = {word: [bad] if number == 0 else [[1, 2] if url != URL else {"text": "a"}, bad]}
+            answer = texts.post(f"{url}/{path}", json=body)
+            assert_problem(answer, 422, "invalid_vector", str(number))
+
+
 def test_vectors_of_texts_and_texts_of_vectors_are_refused(texts: Client) -> None:
     before = texts.get(ITEMS).text
     sparse = {"indices": [1, 2], "values": [1, 1]}
