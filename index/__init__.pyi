@@ -60,6 +60,7 @@ from .collection.ranking import (
     page_searches as page_searches,
 )
 from .collection.reclaim import Vacuumed as Vacuumed, vacuum_directory as vacuum_directory
+from .collection.similar import Near as Near, find_similar as find_similar
 from .collection.stored_collection import StoredCollection as StoredCollection
 from .collection.writer import (
     COMMIT_BOUNDS as COMMIT_BOUNDS,
@@ -95,6 +96,7 @@ from .contracts.batches import (
     RawBatch as RawBatch,
     SparseVector as SparseVector,
     Text as Text,
+    VectorBatch as VectorBatch,
     concatenate as concatenate,
     named_vector as named_vector,
     names_of as names_of,

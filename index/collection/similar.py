@@ -12,7 +12,7 @@ import numpy as np
 
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch, concatenate
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams, UnlessSimilar
@@ -29,14 +29,10 @@ class Near(NamedTuple):
     score: float
 
 
-def nearest_planned(
-    collection: MemoryCollection,
-    vectors: VectorBatch,
-    unless: UnlessSimilar,
-    puts: Sequence[EncodedBatch],
-    planned: Mapping[str, int | None],
-) -> list[Near | None]:
-    """Return of each vector the most similar item of puts that are planned before it.
+def planned_rows(
+    puts: Sequence[EncodedBatch], planned: Mapping[str, int | None]
+) -> tuple[list[str], VectorBatch, UInt8s] | None:
+    """Return ids and vectors of puts, and which of them are planned; None where none is.
 
     planned: the sequence number of each item once all that is planned is done.
     """
@@ -45,10 +41,34 @@ def nearest_planned(
     pairs = zip(ids, sequences, strict=True)
     live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
     if not live.any():
-        return [None] * len(vectors)
+        return None
     rows = concatenate([items.vectors for items in puts])
-    view = RowView(rows, live, int(np.count_nonzero(live)))
-    return _best(collection, view, vectors, unless, ids)
+    return ids, rows, live
+
+
+def find_similar(
+    collection: MemoryCollection,
+    vectors: VectorBatch,
+    unless: UnlessSimilar,
+    stored: Sequence[Near | None],
+    planned: tuple[Sequence[str], VectorBatch, UInt8s] | None,
+) -> list[Near | None]:
+    """Return of each vector what keeps it from being stored: what is near, or an earlier vector.
+
+    stored: the most similar item of those that are stored.
+    planned: ids and vectors of n rows, and (n,) 1 for those that are about to be stored before;
+        None where there are none.
+    """
+    near = [*stored]
+    if planned is not None:
+        ids, rows, live = planned
+        view = RowView(rows, live, int(np.count_nonzero(live)))
+        new = _best(collection, view, vectors, unless, ids)
+        near = [
+            max(filter(None, both), key=lambda each: each.score, default=None)
+            for both in zip(stored, new, strict=True)
+        ]
+    return _choose(collection, vectors, near, unless)
 
 
 def _best(
@@ -95,7 +115,7 @@ def nearest_stored(
     return near
 
 
-def choose(
+def _choose(
     collection: MemoryCollection,
     vectors: VectorBatch,
     near: Sequence[Near | None],
@@ -124,16 +144,20 @@ def choose(
         workers=collection.backend.workers,
         max_pairs=len(free) ** 2,
     )
-    earlier: dict[int, list[tuple[float, int]]] = {}
+    partners: dict[int, list[tuple[float, int]]] = {}
     for first, second, score in zip(
         free[a].tolist(), free[b].tolist(), scores.tolist(), strict=True
     ):
-        earlier.setdefault(second, []).append((-score, first))
+        partners.setdefault(second, []).append((-score, first))
+        partners.setdefault(first, []).append((-score, second))
     for row, first in enumerate(copy_of.tolist()):
-        if first != row:
-            found[row] = Near(first, 1.0) if found[first] is None else found[first]
-        elif found[row] is None:
-            kept = [pair for pair in earlier.get(row, ()) if found[pair[1]] is None]
+        if near[first] is not None:
+            found[row] = near[first]
+        elif first != row and found[first] is None:
+            found[row] = Near(first, 1.0)
+        else:
+            pairs = partners.get(first, ())
+            kept = [pair for pair in pairs if pair[1] < row and found[pair[1]] is None]
             if kept:
                 least, nearest = min(kept)
                 found[row] = Near(nearest, -least)

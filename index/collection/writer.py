@@ -32,7 +32,7 @@ from gcws_search.index.collection.items import (
     number_items,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.similar import Near, choose, nearest_planned, nearest_stored
+from gcws_search.index.collection.similar import Near, find_similar, nearest_stored, planned_rows
 from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import (
@@ -261,13 +261,8 @@ class Put(Change):
         """Leave out items like others; return their places and ids, and what they are like."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
-        planned = [put.items for put in numbers.puts]
-        new = nearest_planned(collection, vectors, unless, planned, numbers.planned)
-        best = [
-            max(filter(None, both), key=lambda near: near.score, default=None)
-            for both in zip(stored, new, strict=True)
-        ]
-        near = choose(collection, vectors, best, unless)
+        planned = planned_rows([put.items for put in numbers.puts], numbers.planned)
+        near = find_similar(collection, vectors, unless, stored, planned)
         kept = [row for row, found in enumerate(near) if found is None]
         place_of = {row: place for place, row in enumerate(kept)}
         given = self.given or self.items.ids

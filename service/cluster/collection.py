@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster import operations
 from gcws_search.service.cluster.committer import (
     Committer,
+    GroupPlan,
     PreparedChange,
     PreparedDelete,
     PreparedPut,
@@ -241,17 +242,23 @@ class ClusterCollection:
         elif asked.with_unknown is not None:
             more["unknown"] = encode_sparse(asked.with_unknown)
         elif vectors is not None:
-            if len(vectors) > PART_ROWS:
-                return await self._find_in_parts(asked, vectors, more)
-            shown = asked.with_payload, asked.with_vector, asked.explain
-            group = asked.group, shown, more.get("since"), more.get("at")
-
-            async def find(waiting: Sequence[ix.RawBatch]) -> list[list[ix.QueryResult]]:
-                found = iter(await self._ask(asked, ix.concatenate(waiting), more))
-                return [[*islice(found, len(each))] for each in waiting]
-
-            return await self._batcher.search(group, vectors, find, rows=len(vectors))
+            return await self._find_vectors(asked, vectors, more)
         return await self._ask(asked, vectors, more)
+
+    async def _find_vectors(
+        self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
+    ) -> list[ix.QueryResult]:
+        """Search for vectors, together with those of others who ask for the same."""
+        if len(vectors) > PART_ROWS:
+            return await self._find_in_parts(asked, vectors, more)
+        shown = asked.with_payload, asked.with_vector, asked.explain
+        group = asked.group, shown, more.get("since"), more.get("at")
+
+        async def find(waiting: Sequence[ix.RawBatch]) -> list[list[ix.QueryResult]]:
+            found = iter(await self._ask(asked, ix.concatenate(waiting), more))
+            return [[*islice(found, len(each))] for each in waiting]
+
+        return await self._batcher.search(group, vectors, find, rows=len(vectors))
 
     async def _find_in_parts(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
@@ -337,21 +344,18 @@ class ClusterCollection:
         ``versions`` are those of a copy, whose ids come once.
         """
         ix.check_ids(items.ids)
-        if isinstance(mode, ix.UnlessSimilar):
-            raise ix.InvalidParameter(
-                expected="'upsert' or 'insert': a cluster does not look for similar items first",
-                got="'unless_similar'",
-                loc=("mode",),
-            )
         places = ix.last_places(items.ids, mode)
         ix.require_distinct(items, places)
         if len(places) < len(items):
             items = items.take(places)
         rows = self.space.prepare(items.vectors)
-        coordinates, new = 0, list[ix.NamedCoordinate]()
+        coordinates, names, leave_out = 0, list[int](), None
         if self.names.is_open and len(rows.slots):
-            new = self.names.use(rows, set())
             coordinates = (int(rows.slots.max()) >> 1) + 1
+        if isinstance(mode, ix.UnlessSimilar):
+            leave_out = partial(self._ask_for_similar, items.vectors, rows, mode, names)
+        elif coordinates:
+            names += [each.coordinate for each in self.names.use(rows, set())]
         return PreparedPut(
             ids=items.ids,
             vectors=self.space.to_blobs(items.vectors),
@@ -361,10 +365,75 @@ class ClusterCollection:
             keeps_payloads=keeps_payloads,
             progress=progress,
             coordinates=coordinates,
-            names=[each.coordinate for each in new],
+            names=names,
             if_versions=items.if_versions,
             versions=versions,
+            leave_out=leave_out,
         )
+
+    def _ask_for_similar(
+        self,
+        vectors: ix.RawBatch,
+        rows: ix.VectorBatch,  # the same, transformed
+        unless: ix.UnlessSimilar,
+        out_names: list[int],  # coordinates with reserved names that the items left use
+        head: int,
+    ) -> Callable[[PreparedPut, GroupPlan], PreparedPut]:
+        """Ask shards for items like others, as of a change; return what leaves these out."""
+        moment = {"at": head, "since": self.database.connections.memory.number}
+
+        def ask(some: ix.RawBatch, limit: int) -> Future[list[ix.QueryResult]]:
+            params = ix.SearchParams(limit=limit, recall=unless.recall, min_score=unless.min_score)
+            asked = QueryRequest(some, None, params, None, b"", None, False, False, False)
+            return self.shards.begin(self._find_vectors(asked, some, moment))
+
+        asked = ask(vectors, 1)
+
+        def leave_out(put: PreparedPut, plan: GroupPlan) -> PreparedPut:
+            plan.check_versions(put.ids, put.if_versions)
+            found, changed = asked.result(), {*plan.ids_to_remove}
+            again = [row for row, hits in enumerate(found) if not changed.isdisjoint(hits.ids)]
+            if again:
+                more = ask(vectors[np.array(again)], 1 + len(changed)).result()
+                for row, hits in zip(again, more, strict=True):
+                    found[row] = hits
+            near: list[ix.Near | None] = []
+            for hits in found:
+                pairs = zip(hits.ids, hits.scores, strict=True)
+                near.append(
+                    next((ix.Near(*pair) for pair in pairs if pair[0] not in changed), None)
+                )
+            planned = None
+            if plan.rows:
+                blobs = [row.vector for row in plan.rows.values()]
+                own = self.space.prepare(self.space.from_blobs(blobs))
+                planned = [*plan.rows], own, np.ones(len(blobs), np.uint8)
+            near = ix.find_similar(self.empty.memory, rows, unless, near, planned)
+            kept = [row for row, each in enumerate(near) if each is None]
+            place_of = {row: place for place, row in enumerate(kept)}
+            out_names[:] = []
+            if self.names.is_open and kept:
+                used = self.names.use(rows[np.array(kept)], set())
+                out_names[:] = [each.coordinate for each in used]
+            return replace(
+                put,
+                ids=[put.ids[row] for row in kept],
+                vectors=[put.vectors[row] for row in kept],
+                payloads=[put.payloads[row] for row in kept],
+                places=[put.places[row] for row in kept],
+                if_versions=(),
+                left_out=[
+                    (
+                        put.places[row],
+                        put.ids[row],
+                        each._replace(to=place_of[each.to]) if isinstance(each.to, int) else each,
+                    )
+                    for row, each in enumerate(near)
+                    if each is not None
+                ],
+            )
+
+        return leave_out
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
         """Put items; wait until shards have the write before this one: a load overlaps them."""

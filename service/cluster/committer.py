@@ -97,6 +97,12 @@ class PreparedPut:
     if_versions: Sequence[int | None] = ()  # as of `ItemBatch`; all ids come once then
     versions: Sequence[int] = ()  # of items that are copied; else each has the next
     numbers: range = range(0)  # what items without ids were given
+    # With a mode that leaves out items like others: called with the key of the last change, under
+    # the lock, it begins to ask for these. What it returns takes this put and what is planned
+    # before it, and returns the put of the others.
+    leave_out: Callable[[int], Callable[[PreparedPut, GroupPlan], PreparedPut]] | None = None
+    # of each item left out its place, its id and what it is like, an item or a place in this put
+    left_out: Sequence[tuple[int, str | None, ix.Near]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,15 +160,16 @@ class GroupPlan:
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
         """Apply a write and return its result; an error leaves the plan as it was."""
         if isinstance(write, PreparedPut):
-            self._check_versions(write.ids, write.if_versions)
+            self.check_versions(write.ids, write.if_versions)
             return self._put(write)
         if write.if_version is not None:
-            self._check_versions(write.ids, [write.if_version] * len(write.ids))
+            self.check_versions(write.ids, [write.if_version] * len(write.ids))
         if isinstance(write, PreparedChange):
             return self._change(write)
         return self._delete(write.ids)
 
-    def _check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
+    def check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
+        """Raise VersionConflict unless each item has a version, None for any."""
         for row, (item_id, wanted) in enumerate(zip(ids, expected, strict=bool(expected))):
             if item_id is not None and wanted is not None:
                 got = self._version(item_id)
@@ -177,10 +184,16 @@ class GroupPlan:
                     raise ix.ItemExists(item_id, put.places[row] if put.places else row)
         updated = sum(map(self._has, last))
         given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
-        result = ix.WriteResult(len(last) - updated, updated, given)
+        similar = tuple(
+            ix.SimilarItem(row, own, str(put.ids[to] if isinstance(to, int) else to), score)
+            for row, own, (to, score) in put.left_out
+        )
+        result = ix.WriteResult(len(last) - updated, updated, given, similar)
         load = None if put.progress is None else put.progress(result)
         if load is not None:
             self.loads[load.key] = load
+            self.key += not last  # each commit has a key
+        self.free_id = max(self.free_id, ix.number_beyond(put.ids))
         for item_id, row in last.items():
             payload = put.payloads[row]
             if payload is None and put.keeps_payloads:
@@ -348,6 +361,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         self, connection: Connection, writes: Sequence[PreparedWrite]
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
         """Lock the collection; return its position (None if unknown), plan and outcomes."""
+        begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
             head, before, free_id = self._head(connection.run(_LOCK, self._number))
@@ -357,7 +371,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 else replace(each, ids=[*each.ids, *each.choose(head)], choose=None)
                 for each in writes
             ]
-            writes, free_id = self._number_items(connection, writes, free_id)
+            for place, each in enumerate(writes):
+                if isinstance(each, PreparedPut) and each.leave_out is not None:
+                    begun[place] = each.leave_out(head)
             found = self._look_up(connection, writes)
         else:
             with connection.pipeline():
@@ -369,23 +385,25 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         existing = {item_id.decode(): payload for item_id, payload, *_ in rows}
         vectors = {item_id.decode(): row[0] for item_id, _, *row in rows if row[0] is not None}
         versions = {item_id.decode(): version for item_id, *_, version in rows}
-        given = (item_id for write in writes for item_id in write.ids)
-        free_id = max(free_id, ix.number_beyond(given))
         plan = GroupPlan(head, existing, vectors, versions, free_id)
         outcomes: list[_Outcome] = []
-        for write in writes:
+        for place, write in enumerate(writes):
             try:
+                if isinstance(write, PreparedPut):
+                    if place in begun:
+                        write = begun[place](write, plan)  # noqa: PLW2901
+                    write = self._number_items(connection, write, plan.free_id)  # noqa: PLW2901
                 outcomes.append(plan.add(write))
+            except psycopg.Error:
+                raise
             except Exception as error:
                 outcomes.append(error)
         return before, plan, outcomes
 
-    def _number_items(
-        self, connection: Connection, writes: Sequence[PreparedWrite], free_id: int
-    ) -> tuple[list[PreparedWrite], int]:
-        """Give items without ids a number; return the writes and the next free number."""
-        given = (item_id for write in writes for item_id in write.ids)
-        free_id = max(free_id, ix.number_beyond(given))
+    def _number_items(self, connection: Connection, put: PreparedPut, free_id: int) -> PreparedPut:
+        """Give items without ids a number."""
+        if None not in put.ids:
+            return put
 
         def find_taken(ids: Sequence[str]) -> list[str]:
             asked = self._look_up(connection, [PreparedDelete(ids=ids)]).fetchall()
@@ -395,14 +413,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             [highest] = connection.column(_HIGHEST.format(number=self._number))
             return [item_id.decode() for item_id, *_ in asked] + [str(highest or 0)]
 
-        found: list[PreparedWrite] = []
-        for write in writes:
-            if isinstance(write, PreparedPut) and None in write.ids:
-                ids, numbers = ix.number_items(write.ids, free_id, find_taken)
-                write = replace(write, ids=ids, numbers=numbers)  # noqa: PLW2901
-                free_id = numbers.stop
-            found.append(write)
-        return found, free_id
+        first = max(free_id, ix.number_beyond(put.ids))
+        ids, numbers = ix.number_items(put.ids, first, find_taken)
+        return replace(put, ids=ids, numbers=numbers)
 
     def _head(self, lock: _Cursor) -> tuple[int, Position | None, int]:
         row = lock.fetchone()
@@ -540,4 +553,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
 
 def _needs_lock(write: PreparedWrite) -> bool:
     """Return whether a write depends on rows that only the lock protects."""
-    return None in write.ids if isinstance(write, PreparedPut) else write.choose is not None
+    if isinstance(write, PreparedPut):
+        return None in write.ids or write.leave_out is not None
+    return write.choose is not None

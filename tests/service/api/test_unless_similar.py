@@ -8,6 +8,8 @@ import pytest
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, assert_problem
 
+pytestmark = pytest.mark.served(cluster="all")
+
 URL = "/v1/collections/copies"
 MIN = 0.8
 MODE = {"mode": "unless_similar", "min_score": MIN, "recall": 1}

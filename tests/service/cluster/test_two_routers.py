@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,3 +151,83 @@ def test_two_processes_in_the_place_of_one_replica_are_told_of(
             wait_until(lambda: "that it is replica 0 of shard 0 as well" in caplog.text)
         finally:
             second.stop()
+
+
+# Items that are stored unless one is like them
+
+
+def unlike(item_id: str, vector: list[float]) -> dict[str, object]:
+    """Return the body of a write of an item that is stored unless one is like it."""
+    items = [{"id": item_id, "vector": vector}]
+    return {"items": items, "mode": "unless_similar", "min_score": 0.9, "recall": 1}
+
+
+def test_copies_sent_through_two_routers_at_once_are_stored_once(
+    client: Client, other: Client
+) -> None:
+    """Eight at once, beside a write that takes away what they are like."""
+    assert client.put(PLANTS, json={"dim": 3}).status_code == 201
+    with ThreadPoolExecutor(2) as pool:
+        for turn in range(16):
+            vector = [1, -2, 4.0**turn]
+            if turn % 2:
+                items = [{"id": "like", "vector": vector}]
+                assert client.put(f"{PLANTS}/items", json={"items": items}).status_code == 200
+            bodies = [unlike(f"{turn}-{sender}", vector) for sender in range(8)]
+            moved: dict[str, Any] = {"items": [{"id": "like", "vector": [0, 1, -turn]}]}
+
+            def send(half: int, bodies: list[Any] = bodies, moved: Any = moved) -> list[Any]:  # noqa: ANN401
+                own = [*bodies[half::2], moved][: 5 - half]
+                asked = [(f"{PLANTS}/items", body) for body in own]
+                return (client, other)[half].at_once("PUT", asked)[:4]
+
+            told = [answer.json() for half in pool.map(send, range(2)) for answer in half]
+            winners = [body for body in told if body["inserted"]]
+            assert len(winners) == 1 or (turn % 2 and not winners), told
+            query = {"vector": vector, "min_score": 1, "recall": 1}
+            hits = other.post(f"{PLANTS}/query", json=query | {"consistency": "strict"}).json()[
+                "hits"
+            ]
+            stored = [hit["id"] for hit in hits]
+            assert len(stored) == len(winners)
+            for body in told:
+                if not body["inserted"]:
+                    [left_out] = body["similar"]
+                    assert left_out["to"] in {*stored, "like"}
+                    assert left_out["score"] == 1
+
+
+def test_an_item_is_not_stored_unasked_while_a_shard_is_missing(
+    client: Client, other: Client, shards: Shards
+) -> None:
+    put_plants(client, 3)
+    shards[1][0].app.fault = Fault.BROKEN
+    items = [{"id": "x", "vector": [5, 1]}]
+    asked = other.put(f"{PLANTS}/items", json=unlike("new", [-5, 1]))
+    assert_problem(asked, 503, "shard_unavailable")
+    assert client.put(f"{PLANTS}/items", json={"items": items}).status_code == 200
+    shards[1][0].app.fault = None
+    wait_until(lambda: client.put(f"{PLANTS}/items", json=unlike("y", [-5, 1])).status_code == 200)
+    told = other.put(f"{PLANTS}/items", json=unlike("z", [-5, 1.01])).json()
+    assert [told["inserted"], told["similar"][0]["to"]] == [0, "y"]
+    assert [other.get(f"{PLANTS}/items/{each}").status_code for each in ("new", "x")] == [404, 200]
+
+
+def test_names_of_items_that_are_left_out_are_not_stored(client: Client, other: Client) -> None:
+    assert client.put(PLANTS, json={"dim": None}).status_code == 201
+
+    def put(by: Client, item_id: str, *names: str) -> Any:  # noqa: ANN401
+        item = {"id": item_id, "vector": {"names": names}}
+        body = {"items": [item], "mode": "unless_similar", "min_score": 0.6}
+        return by.put(f"{PLANTS}/items", json=body).json()["inserted"]
+
+    assert [put(client, "a", "u", "v"), put(client, "b", "u", "v", "w")] == [1, 0]
+    assert [
+        client.get(PLANTS).json()["names"],
+        len(client.get(f"{PLANTS}/names").json()["names"]),
+    ] == [2, 2]
+    assert put(client, "c", "w", "x") == 1
+    shown = other.get(f"{PLANTS}/names").json()["names"]
+    assert {each["name"] for each in shown} == {"u", "v", "w", "x"}
+    hits = other.post(f"{PLANTS}/query", json=by_names("w", "x", strict=True)).json()["hits"]
+    assert [hits[0]["id"], hits[0]["score"]] == ["c", 1]
