@@ -548,6 +548,10 @@ VIEWS: Final = {
     "query-names": ("#/texts/query?names=recall curve:2 zebra", ".hit", "zebra"),
     "why-pictures": ("#/pictures/why?a=0&b=3", ".five canvas", "Only right"),
     "why-texts": ("#/texts/why?a=t1&b=t2", ".fraction", "Σ max"),
+    "duplicates-pictures": (
+        "#/pictures/duplicates?low=0.2&min_score=0.3", ".members canvas", "Pairs by score",
+    ),
+    "duplicates-texts": ("#/notes/duplicates?min_score=0.5", "mark.differs", "weakest pair"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 2,200 items"),
     "understand": ("#/points/understand", "section:nth-child(2) .chart canvas", "the law says 95"),
     "backends": ("#/pictures/backends?sample=10", "tbody tr", "10 items as queries"),
@@ -570,12 +574,12 @@ def test_all_views_show_a_collection_of_one_item_and_of_none_the_next_step(
     url: str, tab: OpenTab
 ) -> None:
     here = tab(url)
-    for view in ("browse", "query", "map", "understand", "item?id=x"):
+    for view in ("browse", "query", "duplicates", "map", "understand", "item?id=x"):
         page = here.open(f"#/empty/{view}")
         page.get_by_text(f"gcws-search load items.csv --into empty --url {url}/").wait_for()
     for name in ("scanned", "empty"):
         page = here.open(f"#/{name}/browse")
-        for view in ("Query", "Map", "Understand", "Backends", "Load", "Browse"):
+        for view in ("Query", "Duplicates", "Map", "Understand", "Backends", "Load", "Browse"):
             page.get_by_role("link", name=view, exact=True).click()
             page.locator("main h1, main h2").first.wait_for()
             page.wait_for_load_state("networkidle")

@@ -28,7 +28,7 @@ export function paint(canvas, vector, image, range) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
-  const isSigned = low < 0;
+  const isSigned = low < 0 || range?.[0] < 0;
   const said = range || image.range;
   if (said) [low, high] = said;
   else if (!isSigned) low = 0;

@@ -46,8 +46,10 @@ function Found({ item, part, view, number, isChosen, target, onPoint }) {
       class=${isChosen ? "found-item on" : "found-item"} onMouseMove=${() => onPoint(number)}
       onClick=${() => go(target)}>
     <strong><${Marked} text=${name} part=${part} /></strong>
-    ${name !== item.id && html`<span class="small"><${Marked} text=${item.id} part=${part} /></span>`}
-    ${shown && html`<span class="small what">${key}: <${Marked} text=${value} part=${part} /></span>`}
+    ${name !== item.id && html`<span class="small">
+      <${Marked} text=${item.id} part=${part} /></span>`}
+    ${shown && html`<span class="small what">${key}:${" "}
+      <${Marked} text=${value} part=${part} /></span>`}
   </li>`;
 }
 

@@ -9,13 +9,16 @@ import { keepPlace } from "./place.js";
 const VIEWS = [
   ["browse", "Browse"],
   ["query", "Query"],
+  ["duplicates", "Duplicates"],
   ["map", "Map"],
   ["understand", "Understand"],
   ["backends", "Backends"],
   ["load", "Load"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
-const NEED_ITEMS = new Set(["browse", "query", "map", "understand", "item", "why"]);
+const NEED_ITEMS = new Set([
+  "browse", "query", "duplicates", "map", "understand", "item", "why",
+]);
 const KEYS = [
   ["/", "Find an item by a part of its id or payload"],
   ["← → ↑ ↓", "Move through items and hits"],

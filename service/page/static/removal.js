@@ -1,0 +1,37 @@
+import { ask, at, get, post } from "./api.js";
+
+const CHUNK = 100;
+
+const chunksOf = (all) => Array.from({ length: Math.ceil(all.length / CHUNK) },
+  (_, chunk) => all.slice(chunk * CHUNK, (chunk + 1) * CHUNK));
+
+export async function itemsOf(name, ids, signal) {
+  const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
+  const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
+  const { items } = await get(
+    at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`), signal);
+  return items;
+}
+
+// An item as it is written: never over one that has come in its place.
+function written({ id, vector, text, payload, expires }) {
+  const what = text === undefined ? { vector } : { text };
+  return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
+}
+
+// Deletes chunk by chunk; `onDeleted` gets the items of each chunk once they are gone.
+export async function remove(name, ids, onDeleted) {
+  for (const chunk of chunksOf(ids)) {
+    const items = await itemsOf(name, chunk);
+    await post(at(name, "/items/delete"), { ids: chunk });
+    onDeleted(items);
+  }
+}
+
+// Stores items again; `onStored` gets the items of each chunk once they are there.
+export async function restore(name, items, onStored) {
+  for (const chunk of chunksOf(items)) {
+    await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
+    onStored(chunk);
+  }
+}

@@ -1,0 +1,140 @@
+"""Duplicates in the page: groups by a least score, what is deleted, and what undo stores again."""
+
+import csv
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.conftest import put
+from tests.support.service.browser import OpenTab
+from tests.support.service.client import Json
+
+VECTORS: Final = {
+    "a": [1.0, 2.0, 3.0, 0.1],
+    "a,copy": [1.0, 2.0, 3.0, 0.1],
+    "a near": [1.0, 2.0, 2.5, 0.1],
+    "b": [-4.0, 0.0, 1.0, 0.3],
+    "b near": [-4.0, 0.0, 1.2, 0.3],
+    "alone": [0.0, -7.0, -1.0, 0.7],
+}
+
+
+def gmm(a: list[float], b: list[float]) -> float:
+    """Return the similarity, by its definition."""
+    pairs = list(zip(a, b, strict=True))
+    shared = sum(min(abs(x), abs(y)) for x, y in pairs if x * y > 0)
+    return shared / (sum(abs(x) + abs(y) for x, y in pairs) - shared)
+
+
+def groups_at(threshold: float) -> list[set[str]]:
+    """Return the groups that pairs of at least a score join, the largest first."""
+    groups = [{name} for name in VECTORS]
+    for a, b in combinations(VECTORS, 2):
+        if gmm(VECTORS[a], VECTORS[b]) >= threshold:
+            one = next(group for group in groups if a in group)
+            other = next(group for group in groups if b in group)
+            if one is not other:
+                one |= other
+                groups.remove(other)
+    return sorted((group for group in groups if len(group) > 1), key=len, reverse=True)
+
+
+def stored(url: str, name: str) -> dict[str, Json]:
+    """Return all items by id, without versions."""
+    path = f"{url}/v1/collections/{name}/items?with_vector=true&limit=100"
+    items = httpx.get(path).json()["items"]
+    return {item["id"]: (item["vector"], item.get("payload"), item.get("text")) for item in items}
+
+
+def shown_groups(page: Page) -> list[set[str]]:
+    """Return the ids of each group that is shown."""
+    return [
+        set(group.locator(".members .foot bdi").all_inner_texts())
+        for group in page.locator("section.group").all()
+    ]
+
+
+@pytest.fixture(params=["vectors", "names"])
+def copies(url: str, request: pytest.FixtureRequest) -> str:
+    """Return the name of a collection with near-duplicates."""
+    name = f"copies-{request.param}-{request.node.originalname}"[:60]
+    dense = request.param == "vectors"
+    words = ["one", "two", "three", "four"]
+    items: list[Json] = [
+        {
+            "id": name,
+            "vector": vector if dense else {"names": words, "values": vector},
+            "payload": {"n": place, "says": f"{name} 'quoted', \"twice\""},
+        }
+        for place, (name, vector) in enumerate(VECTORS.items())
+    ]
+    with httpx.Client(base_url=url, timeout=60) as client:
+        client.delete(f"/v1/collections/{name}")
+        put(client, name, {"dim": 4 if dense else None}, items)
+    return name
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.9, 0.95, 1.0])
+def test_groups_at_a_threshold_are_those_of_the_pairs(
+    url: str, tab: OpenTab, copies: str, threshold: float
+) -> None:
+    page = tab(url).open(f"#/{copies}/duplicates?min_score=0.7")
+    page.locator("section.group").first.wait_for()
+    page.get_by_role("slider").fill(str(threshold))
+    expect(page.locator("section.group")).to_have_count(len(groups_at(threshold)))
+    assert shown_groups(page) == groups_at(threshold)
+
+
+def test_what_is_deleted_is_stored_again_as_it_was(url: str, tab: OpenTab, copies: str) -> None:
+    before = stored(url, copies)
+    page = tab(url).open(f"#/{copies}/duplicates?min_score=0.8")
+    group = page.locator("section.group").first
+    group.get_by_role("radio").nth(1).check()
+    kept = page.locator(".keep .foot bdi").first.inner_text()
+    group.get_by_role("button", name=re.compile("^Keep one, delete 2 others")).click()
+    page.get_by_text("2 items deleted.").wait_for()
+    expect(page.locator("section.group")).to_have_count(1)
+    assert set(stored(url, copies)) == {"alone", "b", "b near", kept}
+    page.get_by_role("button", name="Keep one of each, delete 1").click()
+    page.get_by_text("3 items deleted.").wait_for()
+    assert set(stored(url, copies)) == {"alone", "b", kept}
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("section.group")).to_have_count(2)
+    assert stored(url, copies) == before
+
+
+def test_undo_stores_nothing_over_what_came_since(url: str, tab: OpenTab, copies: str) -> None:
+    here = tab(url)
+    here.expected = ["409"]
+    page = here.open(f"#/{copies}/duplicates?min_score=1")
+    page.get_by_role("button", name="Keep one of each, delete 1").click()
+    page.get_by_text("1 item deleted.").wait_for()
+    [gone] = set(VECTORS) - set(stored(url, copies))
+    vector = {"indices": [1], "values": [9]}
+    items = [{"id": gone, "vector": vector, "payload": {"new": True}}]
+    httpx.put(f"{url}/v1/collections/{copies}/items", json={"items": items}).raise_for_status()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("alert").wait_for()
+    assert stored(url, copies)[gone][1] == {"new": True}
+
+
+def test_groups_are_exported(url: str, tab: OpenTab, copies: str, tmp_path: Path) -> None:
+    page = tab(url).open(f"#/{copies}/duplicates?min_score=0.8")
+    page.locator("section.group").first.wait_for()
+    for form in ("CSV", "NDJSON"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=form, exact=True).click()
+        download.value.save_as(tmp_path / form)
+    with (tmp_path / "CSV").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    groups = groups_at(0.8)
+    assert [{row["id"] for row in rows if row["group"] == number} for number in "12"] == groups
+    assert [row["keep"] for row in rows].count("true") == 2
+    lines = (tmp_path / "NDJSON").read_text().splitlines()
+    assert [set(json.loads(line)["members"]) for line in lines] == groups
