@@ -1,9 +1,11 @@
 """The page used: every view at its address, by mouse, by keys alone; what it says and sends."""
 
+import csv
 import json
 import re
 import shlex
 import socket
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -121,7 +123,6 @@ def test_an_item_is_found_from_any_view(url: str, tab: OpenTab, view: str) -> No
 
 def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/pictures/browse")
-    page.locator(".facet summary", has_text="family").click()
     page.get_by_role("button", name="round 20").click()
     page.get_by_text("20 items of 60").wait_for()
     asked_for = page.evaluate("new URLSearchParams(location.hash.split('?')[1]).get('filter')")
@@ -130,13 +131,59 @@ def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page.get_by_text("60 items", exact=True).wait_for()
 
 
+def test_a_range_of_numbers_becomes_a_filter(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/browse")
+    page.get_by_label("group from").fill("2")
+    page.get_by_label("group to").fill("3")
+    page.get_by_role("button", name="Apply", exact=True).click()
+    passing = sum(number % 7 in (2, 3) for number in range(2200))
+    page.get_by_text(f"{passing} items of 2,200").wait_for()
+    page.get_by_label("group to").fill("2")
+    page.get_by_role("button", name="Apply", exact=True).click()
+    passing = sum(number % 7 == 2 for number in range(2200))
+    page.get_by_text(f"{passing} items of 2,200").wait_for()
+    expect(page.locator(".chip")).to_have_count(1)
+
+
+def test_items_in_a_table_are_sorted_by_a_column_and_back(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/notes/browse?as=table")
+    cells = page.locator("tbody td:last-child")
+    expect(cells).to_have_count(30)
+    for ends in (["29", "0"], ["0", "29"], ["0", "29"]):
+        page.locator("th:last-child button").click()
+        expect(cells.first).to_have_text(ends[0])
+        expect(cells.last).to_have_text(ends[1])
+
+
+def test_hits_in_a_table_are_sorted_and_exported(url: str, tab: OpenTab, tmp_path: Path) -> None:
+    page = tab(url).open("#/notes/query?text=hash table graph&as=table&limit=10")
+    hits = asked(url, "notes", text="hash table graph", limit=10)
+    ids = page.locator("tbody td:nth-child(3) a")
+    expect(ids).to_have_text([hit["id"] for hit in hits])
+    page.get_by_role("button", name="n", exact=True).click()
+    by_n = sorted(hits, key=lambda hit: -hit["payload"]["n"])
+    expect(ids).to_have_text([hit["id"] for hit in by_n])
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("n ↓")
+    for form in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=form, exact=True).click()
+        download.value.save_as(tmp_path / form)
+    assert json.loads((tmp_path / "JSON").read_text()) == hits
+    with (tmp_path / "CSV").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["id"], float(row["score"]), row["text"], int(row["n"])) for row in rows] == [
+        (hit["id"], hit["score"], hit["text"], hit["payload"]["n"]) for hit in hits
+    ]
+    page.get_by_role("link", name=f"Why is {by_n[0]['id']} similar").click()
+    expect(page.locator(".fraction .number strong")).to_have_text(f"{by_n[0]['score']:.4f}")
+
+
 def test_a_page_reads_on_as_one_scrolls(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/browse")
     page.locator('[data-tile="47"]').wait_for()
     expect(page.locator("[data-tile]")).to_have_count(48)
     page.locator('[data-tile="47"]').scroll_into_view_if_needed()
     page.locator('[data-tile="95"]').wait_for()
-    page.locator(".facet summary", has_text="group").click()
     page.get_by_role("button", name=re.compile("^3 ")).click()
     expect(page.locator('[data-tile="0"]')).to_have_count(0)
     ids = page.locator("[data-tile]").evaluate_all("(all) => all.map((tile) => tile.dataset.tile)")
@@ -544,6 +591,7 @@ VIEWS: Final = {
     "item": ("#/texts/item?id=t3", ".bars .row", "t3"),
     "query-start": ("#/points/query", ".hit", "begin with one of these"),
     "query": ("#/points/query?id=7&recall=0.8", ".found strong", "of 20"),
+    "query-table": ("#/pictures/query?id=7&as=table", "tbody tr", "of 20"),
     "query-row": ("#/points/query?row=" + ",".join(["1"] * 16), ".found strong", "Similar to"),
     "query-names": ("#/texts/query?names=recall curve:2 zebra", ".hit", "zebra"),
     "why-pictures": ("#/pictures/why?a=0&b=3", ".five canvas", "Only right"),

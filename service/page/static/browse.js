@@ -4,9 +4,10 @@ import { go, href } from "./address.js";
 import { useAsk, useServer } from "./hooks.js";
 import { Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Facets, Filter, parseFilter } from "./filters.js";
+import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
 import { guess, viewOf } from "./view.js";
+import { sorted, turned } from "./sorting.js";
 import * as figures from "./figures.js";
 
 const PAGE = 48;
@@ -83,6 +84,7 @@ export default function Browse({ collection, params, writes, refresh }) {
   const [isEditing, edit] = useState(false);
   const end = useRef();
   const change = (part) => go(href(name, "browse", { ...params, ...part }));
+  const onFilter = (filter) => change({ filter });
   useTileKeys(collection);
   useEffect(() => {
     const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), { rootMargin: "600px" });
@@ -94,8 +96,11 @@ export default function Browse({ collection, params, writes, refresh }) {
   const isGuess = !(collection.metadata && collection.metadata.view);
   return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
-      <${Filter} text=${params.filter} problem=${params.filter ? problem : null} onChange=${(filter) => change({ filter })} />
-      <${Facets} key=${name} collection=${collection} items=${items} filter=${params.filter} onChange=${(filter) => change({ filter })} />
+      <${Chips} text=${params.filter} onChange=${onFilter} />
+      <${Facets} key=${`${name} ${items.length > 0}`} isEager=${true}
+        ...${{ collection, items }} filter=${params.filter} onChange=${onFilter} />
+      <${Filter} text=${params.filter} problem=${params.filter ? problem : null}
+        onChange=${onFilter} />
     </aside>
     <section>
       <div class="head"><h1><bdi>${name}</bdi></h1>
@@ -111,7 +116,14 @@ export default function Browse({ collection, params, writes, refresh }) {
         { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Text} value=${id} limit=${60} /></a>` },
         { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${guessed.image ? guessed : {}} names=${names} limit=${3} /></div>` },
         ...keys.map((key) => ({ key, name: key, show: (_, item) => Object.hasOwn(item.payload || {}, key) && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
-      ]} rows=${items} />` : html`<${Tiles} collection=${collection} items=${items} view=${guessed} names=${names} label=${`Items of ${name}`} />`}
+      ]} rows=${sorted(items, params.sort, (item, key) => (key === "id" ? item.id
+        : item.payload?.[key]))} sort=${params.sort} onSort=${(key) => key !== "drawn"
+        && go(href(name, "browse", { ...params, sort: turned(params.sort, key) }),
+          { replace: true })} />
+        ${params.sort && !isWhole && html`<p class="small" role="status">Sorted among the
+          ${" "}${figures.plural(items.length, "item")} that are read so far.</p>`}`
+        : html`<${Tiles} ...${{ collection, items, names }} view=${guessed}
+          label=${`Items of ${name}`} />`}
       <div ref=${end} class="end">${!isWhole && !problem && items.length > 0 && html`<button type="button" onClick=${more}>More items</button>`}</div>
     </section></div>`;
 }

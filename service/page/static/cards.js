@@ -2,7 +2,7 @@ import { html } from "./vendor/preact.js";
 import { go, href } from "./address.js";
 import { useKeys } from "./hooks.js";
 import { Drawn, Link } from "./draw.js";
-import { Text } from "./parts.js";
+import { Cut } from "./parts.js";
 import { colors, payloadAt, title } from "./view.js";
 import * as figures from "./figures.js";
 
@@ -48,22 +48,40 @@ export function useTileKeys(collection) {
   });
 }
 
+const SHOWN = 3;
+
+function Values({ item, view, palette }) {
+  const drawn = new Set([view.title, view.text, view.smiles, view.url, view.color]);
+  const rows = Object.entries(item.payload || {}).filter(([key, value]) => !drawn.has(key)
+    && ["string", "number", "boolean"].includes(typeof value)).slice(0, SHOWN);
+  const color = payloadAt(item.payload, view.color);
+  const hasColor = color !== undefined && color !== null;
+  if (hasColor) rows.unshift([view.color, String(color)]);
+  if (!rows.length) return null;
+  return html`<dl class="payload">${rows.map(([key, value], place) => html`<div>
+    <dt><bdi>${key}</bdi></dt><dd class="class">${hasColor && !place
+      && html`<i style=${{ background: palette.of(color) }}></i>`}
+      <${Cut} value=${value} limit=${40} /></dd>
+    </div>`)}</dl>`;
+}
+
 export function Tiles({ collection, items, view, names, label, why }) {
   const palette = view.color ? colors(items.map((item) => payloadAt(item.payload, view.color))) : null;
   return html`<ol class=${`tiles ${view.image ? "pictures" : ""}`} aria-label=${label}>
     ${items.map((item) => {
-      const color = view.color ? payloadAt(item.payload, view.color) : undefined;
       const reason = why?.(item);
+      const name = title(view, item).slice(0, 120);
+      const score = item.score === undefined ? "" : figures.score(item.score);
       return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`} data-tile=${item.id} data-why=${reason}>
-        <a class="main" href=${href(collection.name, "query", { id: item.id })} aria-label=${`Find items similar to ${title(view, item).slice(0, 80)}`}>
-          <span class="drawn"><${Drawn} item=${item} view=${view} names=${names} /></span>
-          <span class="title"><bdi>${title(view, item).slice(0, 120)}</bdi></span></a>
-        <span class="foot">
-          ${item.rank !== undefined && html`<span class="figure small">${item.rank}.</span>`}
-          ${item.score !== undefined && html`<strong class="figure">${figures.score(item.score)}</strong>`}
-          ${item.missed && html`<span class="tag">missed</span>`}
-          ${color !== undefined && color !== null && html`<span class="class"><i style=${{ background: palette.of(color) }}></i><${Text} value=${String(color)} limit=${24} /></span>`}
-        </span>
+        <a class="main" href=${href(collection.name, "query", { id: item.id })}
+          aria-label=${`Find items similar to ${name}${score && `, score ${score}`}`}>
+          <span class="title"><bdi>${name}</bdi></span>
+          ${score && html`<span class="foot">
+            ${item.rank !== undefined && html`<span class="figure small">${item.rank}.</span>`}
+            <strong class="figure">${score}</strong>
+            ${item.missed && html`<span class="tag">missed</span>`}</span>`}
+          <span class="drawn"><${Drawn} item=${item} view=${view} names=${names} /></span></a>
+        <${Values} ...${{ item, view, palette }} />
         <span class="links">
           ${reason && html`<a class="quiet" href=${reason} aria-label=${`Why is ${item.id} similar`}>why</a>`}
           <a class="quiet" href=${href(collection.name, "item", { id: item.id })} aria-label=${`Details of ${item.id}`}>details</a>

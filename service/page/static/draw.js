@@ -126,6 +126,16 @@ export function Bars({ vector, names, limit = BARS }) {
   </div>`;
 }
 
+// A dense vector as one strip of colours, a coordinate a cell.
+function Heat({ vector, label }) {
+  const image = { width: vector.length, height: 1 };
+  const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+  const all = `${label}: ${figures.plural(vector.length, "number")}`;
+  return html`<span class="heat" title=${`${figures.plural(vector.length, "number")} up to ±${
+    figures.value(most)}; blue above zero, orange below`}>
+    <${Picture} vector=${vector} image=${image} range=${[-most, most]} label=${all} /></span>`;
+}
+
 export function Drawn({ item, view, names, limit }) {
   const label = `Item ${title(view, item).slice(0, 80)}`;
   if (view.image && item.vector) return html`<${Picture} vector=${item.vector} image=${view.image} label=${label} />`;
@@ -136,6 +146,8 @@ export function Drawn({ item, view, names, limit }) {
   if (picture) return html`<img src=${picture} alt=${label} />`;
   const text = textOf(view, item);
   if (text !== undefined && text !== null) return html`<p class="text"><${Cut} value=${text} limit=${160} /></p>`;
+  const isBare = Array.isArray(item.vector) && item.vector.length > BARS && !names?.size;
+  if (isBare) return html`<${Heat} vector=${item.vector} label=${label} />`;
   return html`<${Bars} vector=${item.vector} names=${names} limit=${limit} />`;
 }
 

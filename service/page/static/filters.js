@@ -59,6 +59,15 @@ function said(condition) {
   return `${condition.key} ${Object.entries(condition.range || {}).map(([sign, value]) => `${signs[sign] || sign} ${value}`).join(", ")}`;
 }
 
+export function Chips({ text, onChange }) {
+  const all = conditions(text);
+  if (!all.length) return null;
+  return html`<ul class="chips" aria-label="Conditions">${all.map((condition) => html`<li>
+    <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
+      aria-label=${`Remove ${said(condition)}`}><${Text} value=${said(condition)}
+      limit=${60} /> ×</button></li>`)}</ul>`;
+}
+
 export function Filter({ text, problem, onChange }) {
   const [typed, set] = useState(text || "");
   const field = useRef();
@@ -75,9 +84,6 @@ export function Filter({ text, problem, onChange }) {
   };
   const shown = wrong || problem;
   return html`<div class="filter">
-    ${conditions(text).length > 0 && html`<ul class="chips" aria-label="Conditions">${conditions(text).map((condition) => html`<li>
-      <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
-        aria-label=${`Remove ${said(condition)}`}><${Text} value=${said(condition)} limit=${60} /> ×</button></li>`)}</ul>`}
     <details open=${Boolean(shown)}><summary>Filter as JSON</summary>
       <label>Only items whose payload passes
         <textarea ref=${field} rows="3" spellcheck="false" value=${typed} aria-invalid=${shown ? "true" : undefined}
@@ -98,17 +104,47 @@ function keysOf(payload, prefix = "") {
     ? keysOf(value, `${prefix}${key}.`) : [`${prefix}${key}`]);
 }
 
-export function Facets({ collection, items, filter, onChange }) {
-  const keys = [...new Set(items.slice(0, 300).flatMap(({ payload }) => keysOf(payload)))].slice(0, 40);
-  if (!keys.length) return html`<p class="small">Items here have no payloads.</p>`;
-  return html`${keys.map((key) => html`<${Facet} key=${key} name=${key} ...${{ collection, items, filter, onChange }} />`)}`;
+const EAGER = 3;
+
+// Whether values of a key come again among the items: those are worth a look at first sight.
+function comesAgain(items, key) {
+  const values = items.flatMap(({ payload }) => scalars(payloadAt(payload, key)));
+  const kinds = new Set(values).size;
+  return kinds > 1 && kinds <= VALUES && kinds < values.length;
 }
 
-function Facet({ name, collection, items, filter, onChange }) {
-  const [isOpen, open] = useState(false);
+export function Facets({ collection, items, filter, onChange, isEager = false }) {
+  const keys = [...new Set(items.slice(0, 300).flatMap(({ payload }) => keysOf(payload)))].slice(0, 40);
+  if (!keys.length) return html`<p class="small">Items here have no payloads.</p>`;
+  const open = isEager ? keys.filter((key) => comesAgain(items, key)).slice(0, EAGER) : [];
+  return html`${keys.map((key) => html`<${Facet} key=${key} name=${key}
+    isFirst=${open.includes(key)} ...${{ collection, items, filter, onChange }} />`)}`;
+}
+
+// Numbers from one to another, both among them.
+function Range({ name, numbers, filter, onChange }) {
+  const before = conditions(filter).find((one) => one.key === name && one.range);
+  const submit = (event) => {
+    event.preventDefault();
+    const { gte, lte } = Object.fromEntries(new FormData(event.target));
+    const range = { ...(gte && { gte: Number(gte) }), ...(lte && { lte: Number(lte) }) };
+    const rest = before ? added(filter, before) : filter;
+    onChange(gte || lte ? added(rest, { key: name, range }) : rest);
+  };
+  const field = (sign, word, number) => html`<input name=${sign} type="number" step="any"
+    aria-label=${`${name} ${word}`} placeholder=${figures.value(number)}
+    value=${before?.range[sign] ?? ""} />`;
+  return html`<form class="range" onSubmit=${submit}>
+    ${field("gte", "from", Math.min(...numbers))} to ${field("lte", "to", Math.max(...numbers))}
+    <button>Apply</button></form>`;
+}
+
+function Facet({ name, collection, items, filter, onChange, isFirst }) {
+  const [isOpen, open] = useState(isFirst);
   const [counts, set] = useState(null);
   const [problem, fail] = useState(null);
   const values = useRef(null);
+  const numbers = useRef(null);
   useEffect(() => {
     if (!isOpen) return undefined;
     if (!values.current) {
@@ -116,6 +152,8 @@ function Facet({ name, collection, items, filter, onChange }) {
       for (const { payload } of items) {
         for (const value of scalars(payloadAt(payload, name))) found.set(value, (found.get(value) || 0) + 1);
       }
+      const isNumber = [...found.keys()].every((value) => typeof value === "number");
+      numbers.current = isNumber && found.size > 2 ? [...found.keys()] : null;
       values.current = [...found].sort(([, a], [, b]) => b - a).slice(0, VALUES).map(([value]) => value);
     }
     set(new Map(values.current.map((value) => [value, null])));
@@ -131,12 +169,17 @@ function Facet({ name, collection, items, filter, onChange }) {
   }, [isOpen, filter, collection.name]);
   const chosen = new Set(conditions(filter).filter((one) => one.key === name && one.match).map((one) => one.match.value));
   const shown = counts ? [...counts].sort(([, a], [, b]) => b - a) : [];
-  return html`<details class="facet" onToggle=${(event) => open(event.target.open)}>
+  const most = Math.max(1, ...shown.map(([, count]) => count || 0));
+  return html`<details class="facet" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary><bdi>${name}</bdi></summary>
     <${Trouble} problem=${problem} />
     ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(([value, count]) => html`<li><button type="button" class=${chosen.has(value) ? "value on" : "value"}
       aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, { key: name, match: { value } }))}>
-      <bdi>${String(value).slice(0, 60)}</bdi><span class="figure">${count === null ? "…" : figures.count(count)}</span></button></li>`)}</ul>
+      <bdi>${String(value).slice(0, 60)}</bdi>${" "}
+      <span class="figure">${count === null ? "…" : figures.count(count)}</span>
+      <i style=${{ width: `${(100 * (count || 0)) / most}%` }}></i></button></li>`)}</ul>
+    ${counts && numbers.current && html`<${Range} ...${{ name, filter, onChange }}
+      numbers=${numbers.current} />`}
   </details>`;
 }

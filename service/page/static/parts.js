@@ -2,12 +2,15 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as figures from "./figures.js";
 
 const SHOWN = 240;
+const SORTED = [undefined, "descending", "ascending"];
 const PASSING = { loading: "The service is still starting.", unreachable: "The server does not answer." };
 
 export function Text({ value, limit = SHOWN }) {
   const [shown, set] = useState(limit);
   const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
-  if (text.length <= shown) return html`<bdi>${text}</bdi>`;
+  if (text.length <= shown) {
+    return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
+  }
   return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
     onClick=${() => set(shown * 10)}>more (${figures.count(text.length)} characters)</button>`;
 }
@@ -75,8 +78,11 @@ export function Table({ caption, columns, rows, sort, onSort }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>
       <thead><tr>${columns.map(({ key, name, figure }) => html`<th scope="col"
-        class=${figure ? "figure" : ""} aria-sort=${sort === key ? "descending" : undefined}>
-        ${onSort ? html`<button type="button" class="link" onClick=${() => onSort(key)}>${name}${sort === key ? " ↓" : ""}</button>` : name}</th>`)}</tr></thead>
+        class=${figure ? "figure" : ""}
+        aria-sort=${SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0]}>
+        ${onSort && name ? html`<button type="button" class="link" onClick=${() => onSort(key)}>
+          ${name}${sort === key ? " ↓" : sort === `-${key}` ? " ↑" : ""}</button>`
+          : name}</th>`)}</tr></thead>
       <tbody>${rows.map((row) => html`<tr>${columns.map(({ key, figure, show }) => html`<td
         class=${figure ? "figure" : ""}>${show ? show(row[key], row) : row[key]}</td>`)}</tr>`)}</tbody>
     </table></div>`;

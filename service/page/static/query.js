@@ -4,8 +4,9 @@ import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Facets, Filter, parseFilter } from "./filters.js";
+import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
+import { HitExport, HitTable } from "./hits.js";
 import { Recall } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
@@ -161,25 +162,35 @@ export default function Query({ collection, params }) {
   };
   const ofFilter = (one) => Boolean(one) && (one.code === "filter" || (one.errors || []).some(({ loc }) => loc[0] === "filter") || one.code.includes("filter"));
   const trouble = wrong || problem;
+  const asTable = params.as === "table";
   const why = (hit) => href(name, "why", params.id !== undefined ? { a: params.id, b: hit.id } : params.row !== undefined ? { row: params.row, b: hit.id } : params.text !== undefined ? { text: params.text, b: hit.id } : { names: params.names, b: hit.id });
   return html`<div class="two wide">
     <aside class="panel">
       <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
-      <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
+      <${Chips} text=${params.filter} onChange=${(filter) => change({ filter })} />
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
         <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
+      <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
+        onChange=${(filter) => change({ filter })} />
       <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : wanted === 0 ? "There is nothing to find." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
     <section>${!isAsked ? html`<${Start} collection=${collection} />` : html`
-      <div class="head"><h1>${trouble ? "No hits" : html`Hits in <bdi>${name}</bdi>`}</h1></div>
+      <div class="head"><h1>${trouble ? "No hits" : html`Hits in <bdi>${name}</bdi>`}</h1>
+        <span class="space"></span>
+        ${data?.hits.length > 0 && !trouble && html`<${HitExport} name=${name} hits=${data.hits} />
+          <${Tabs} label="Shown as" chosen=${asTable ? "table" : "cards"}
+            options=${[["cards", "Cards"], ["table", "Table"]]}
+            onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />`}</div>
       <${Asked} ...${{ collection, params, view, names, item }} />
       ${data?.explain && !trouble && html`<p class="words">${inWords(data.explain, collection)}</p>`}
       ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${data && !data.hits.length && html`<p>${nothing(params)}</p>`}
-      ${!trouble && html`<${Tiles} collection=${collection} items=${shown} view=${view} names=${names} label="Hits" why=${why} />`}
+      ${!trouble && (asTable && shown.length ? html`<${HitTable} hits=${shown} sort=${params.sort}
+        ...${{ collection, why }} onSort=${(sort) => change({ sort }, { replace: true })} />`
+        : html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)}
       ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary><${Requests} name=${name} body=${body} /></details>`}`}
     </section></div>`;
 }
