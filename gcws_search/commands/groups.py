@@ -99,9 +99,12 @@ def groups(
             where=condition,
             score=score,  # type: ignore[arg-type]
         )
-        if condition is not None and not found:
-            for each in collection.count(where=condition).hints:
-                report(each)
+        asked = [condition] if condition is not None and not found else []
+        if keep not in ("first", "longest"):
+            asked.append({"key": keep, "exists": True})
+        for each in asked:
+            for hint in collection.count(where=each).hints:
+                report(hint)
         _write(output, _MEMBER, _rows(found))
         others = [member for group in found for member, _ in group.members[1:]]
         deleted = 0

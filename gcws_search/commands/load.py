@@ -35,6 +35,7 @@ from gcws_search.commands.options import (
     fail,
     failures,
     family,
+    fingerprint_of,
     server,
     space_words,
     tell,
@@ -109,12 +110,12 @@ def load(
         ),
     ] = "error",
     zero_based: Annotated[
-        bool | None,
-        typer.Option(
-            "--zero-based/--one-based",
-            help="Where coordinates of svmlight count from; guessed unless given.",
-        ),
-    ] = None,
+        bool,
+        typer.Option("--zero-based", help="Coordinates of svmlight count from 0; else guessed."),
+    ] = False,
+    one_based: Annotated[
+        bool, typer.Option("--one-based", help="Coordinates of svmlight count from 1.")
+    ] = False,
     transpose: Annotated[
         bool, typer.Option("--transpose", help="Rows of CSV are features, and its columns items.")
     ] = False,
@@ -199,6 +200,8 @@ def load(
         usage("--min-score and --mode unless_similar: expected both, or neither")
     if text is not None and (vector is not None or dim is not None):
         usage("--text: expected neither --vector nor --dim beside it")
+    if zero_based and one_based:
+        usage("expected one of --zero-based and --one-based, got both")
     if files.count("-") > 1:
         usage("expected standard input once, got - twice")
     choices = Choices(
@@ -211,7 +214,7 @@ def load(
         id_start=id_start,
         lenient=on_error == "skip",
         missing=missing,
-        zero_based=zero_based,
+        zero_based=zero_based if zero_based or one_based else None,
         transpose=transpose or None,
         fingerprint=fingerprint,
         ksize=ksize,
@@ -287,6 +290,8 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
         if source.is_text:
             fail(f"{into}: expected vectors, got texts; another --into takes them")
         fail(f"{into}: expected texts, whose column --text names, got vectors")
+    if "fingerprint" in source.settled:
+        fingerprint_of(collection, source.settled["fingerprint"])
     arrange(source, collection)
     expected = collection.config.dim
     is_told = source.choices.dim is not None
@@ -330,7 +335,10 @@ def _create(
     typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm("Create it?", default=True, abort=True, err=True)
-    return found.collection(into, size, text=text, **options)
+    collection = found.collection(into, size, text=text, **options)
+    if "fingerprint" in source.settled:  # queries by SMILES are of the same
+        collection.set_metadata({"fingerprint": source.settled["fingerprint"]})
+    return collection
 
 
 @contextmanager

@@ -152,6 +152,20 @@ def transform_of(
     return {word: value for word, value in chosen.items() if value is not None}
 
 
+def fingerprint_of(collection: Collection, wanted: str | None) -> str | None:
+    """Return the fingerprint that a collection was loaded with, which ``wanted`` must be.
+
+    Its metadata have it; where they have none, what is wanted.
+    """
+    known = (collection.describe()["metadata"] or {}).get("fingerprint")
+    if wanted is not None and isinstance(known, str) and known != wanted:
+        fail(
+            f"--fingerprint: expected {known!r}, which {collection.name!r} was loaded with, "
+            f"got {wanted!r}"
+        )
+    return known if isinstance(known, str) else wanted
+
+
 def arrange(source: Source, collection: Collection) -> None:
     """Take a file's columns in the order of a collection's coordinates, by name."""
     from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
@@ -170,6 +184,8 @@ def items_of_file(
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
 
     with closing(InputFile(path)) as file:
+        if file.format == "smiles":
+            fingerprint = fingerprint_of(collection, fingerprint)
         source = source_of(file, Choices(fingerprint=fingerprint))
         arrange(source, collection)
         yield from source.items()

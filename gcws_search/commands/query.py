@@ -17,8 +17,8 @@ from gcws_search.commands.options import (
     Recall,
     Url,
     fail,
-    failures,
     family,
+    fingerprint_of,
     in_words,
     items_of_file,
     object_from,
@@ -79,18 +79,13 @@ def vector_of(row: str | None, names: str | None) -> Any:
         usage(f"--row: expected numbers separated by commas, or JSON, got {row!r:.60}")
 
 
-def molecule_of(smiles: str | None, fingerprint: str | None) -> Any:
-    """Return the counts of a SMILES, None for none; see `gcws_search.rdkit.counts`."""
-    if smiles is None:
-        if fingerprint is not None:
-            usage("expected --smiles with --fingerprint")
-        return None
+def molecule_of(smiles: str, fingerprint: str | None) -> Any:
+    """Return the counts of a SMILES; see `gcws_search.rdkit.counts`."""
     try:
         from gcws_search.rdkit import counts  # noqa: PLC0415  # of the extra `rdkit`
     except ImportError:
         fail("--smiles: expected RDKit, which reads SMILES; install gcws-search[rdkit]")
-    with failures():
-        return counts(smiles, fingerprint or "morgan:2")
+    return counts(smiles, fingerprint or "morgan:2")
 
 
 @cli.command("query", epilog="Example: gcws-search query mnist --id 7 --where '{\"label\": 3}'")
@@ -150,10 +145,14 @@ def query(
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
             print_table(rows, ["query", "id", "score", "payload"])
         return
-    molecule = molecule_of(smiles, fingerprint)
-    vector = vector_of(row, names) if molecule is None else molecule
+    if smiles is None and fingerprint is not None:
+        usage("expected --smiles with --fingerprint")
+    vector = vector_of(row, names)
     with server(url, key) as found:
-        hits = found.collection(name).query(
+        collection = found.collection(name)
+        if smiles is not None:
+            vector = molecule_of(smiles, fingerprint_of(collection, fingerprint))
+        hits = collection.query(
             vector,
             id=id_,
             text=text,

@@ -52,11 +52,11 @@ def _read_json(file: InputFile) -> _Table:
         observations = [str(row["id"]) for row in found["rows"]]
         columns = found["columns"]
         if found["matrix_type"] == "dense":
-            matrix = np.array(found["data"], np.float64).reshape(len(observations), len(columns))
+            matrix = _matrix(found["data"], len(columns)).reshape(len(observations), len(columns))
             rows, samples = matrix.nonzero()
             values = matrix[rows, samples]
         else:
-            data = np.array(found["data"], np.float64).reshape(-1, 3)
+            data = _matrix(found["data"], 3)
             rows, samples, values = data[:, 0].astype(int), data[:, 1].astype(int), data[:, 2]
         order = np.argsort(samples, kind="stable")
         indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
@@ -79,6 +79,15 @@ def _read_json(file: InputFile) -> _Table:
 
     fields = dict.fromkeys(name for column in columns for name in column.get("metadata") or {})
     return observations, len(columns), fields, read_samples
+
+
+def _matrix(rows: Any, width: int) -> Any:
+    """Return rows of ``width`` numbers as a matrix."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != width:
+            got = f"{len(row)} of them" if isinstance(row, list) else repr(row)
+            raise ValueError(f"expected a list of {width} numbers in row {number}, got {got}")
+    return np.array(rows, np.float64).reshape(-1, width)
 
 
 def _require_places(places: Any, count: int) -> None:

@@ -169,7 +169,8 @@ class _Table:
 def _open_table(source: Source, file: InputFile) -> _Table:
     """Parse the head of a CSV file."""
     head = file.head if file.is_whole_head else _whole_rows(file.head)
-    lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
+    end = _line_end(head)
+    lines = [line.rstrip(b"\r") for line in head.split(end, _LINES)[:_LINES] if line.strip()]
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
     delimiter = b"\t" if file.format in ("tsv", WORKBOOK) else _delimiter(lines)
@@ -211,12 +212,18 @@ def _open_table(source: Source, file: InputFile) -> _Table:
 
 def _whole_rows(head: bytes) -> bytes:
     """Return the beginning of a file up to the end of a row: a line that ends in no quoted cell."""
-    last = end = head.rfind(b"\n")
+    line_end = _line_end(head)
+    last = end = head.rfind(line_end)
     for _ in range(_CELL_LINES):
         if head.count(b'"', 0, end) % 2 == 0:
             return head[: end + 1]
-        end = max(0, head.rfind(b"\n", 0, end))
+        end = max(0, head.rfind(line_end, 0, end))
     return head[: last + 1]  # a quote stands for itself somewhere
+
+
+def _line_end(head: bytes) -> bytes:
+    """Return what ends lines: a carriage return alone where there is no line feed."""
+    return b"\n" if b"\n" in head else b"\r"
 
 
 def _delimiter(lines: list[bytes]) -> bytes:

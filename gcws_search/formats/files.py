@@ -68,7 +68,7 @@ FORMATS: Final = {
             choices=("zero_based",),
         ),
         Format(
-            "signatures", "signatures.read_signatures", (".sig",), b"", _SIGNATURES,
+            "signatures", "signatures.read_signatures", (".sig", ".sig.zip"), b"", _SIGNATURES,
             choices=("ksize", "moltype"),
         ),
         Format(
@@ -411,7 +411,8 @@ def _format_of_name(path: Path) -> str | None:
     """Return the format that a file's name says it has, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
     plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz")]
-    found = (each.name for each in FORMATS.values() if plain and plain[-1] in each.suffixes)
+    ends = plain[-1:] if plain[-1:] != [".zip"] else ["".join(plain[-2:])]
+    found = (each.name for each in FORMATS.values() if plain and ends[0] in each.suffixes)
     return next(found, None)
 
 

@@ -88,7 +88,9 @@ class Within(NamedTuple):
 
     def __str__(self) -> str:
         """Return the range in words."""
-        high = "2^63 - 1" if self.high == _MAX_SEED else f"{self.high:g}"
+        high = f"{self.high:g}"
+        if float(high) != self.high:  # six digits do not say it
+            high = "2^63 - 1" if self.high == _MAX_SEED else str(self.high)
         if self.is_open:
             return f"a number above {self.low:g}, at most {high}"
         return f"{self.low:g} to {high}"
@@ -440,7 +442,8 @@ class TextParams:
     lowercase : bool
         Whether texts are lowercased first.
     stop_words : tuple of str
-        Words that are left out before n-grams are made, lowercased where texts are.
+        Words that are left out before n-grams are made, written as their tokens are: lowercased
+        where texts are. What is no token, such as ``"a b"``, leaves nothing out.
     """
 
     tokens: TokenKind = "words"

@@ -47,11 +47,11 @@ def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (wha
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in kinds:
-        raise InvalidVector(
-            expected="numbers" if "f" in kinds else "integers",
-            got=f"{array.dtype.name} among them",
-            loc=loc,
-        )
+        got = f"{array.dtype.name} among them"
+        if array.dtype == object and all(isinstance(each, int) for each in array.flat):
+            got = "one beyond 64 bits"
+        expected = "numbers" if "f" in kinds else "integers"
+        raise InvalidVector(expected=expected, got=got, loc=loc)
     return array
 
 

@@ -326,7 +326,9 @@ async def groups(
 
     def work() -> tuple[list[ix.Group], dict[str, list[str]]]:
         found = collection.groups(params, where, stop)
-        return found, {} if found else hints_json(where, collection.hints)
+        has_key = ix.parse_filter({"must": [{"key": params.keep, "exists": True}]})
+        hints = [] if params.keep in ("first", "longest") else collection.hints(has_key)
+        return found, hints_json(None if found else where, collection.hints, hints)
 
     run = service.workers.joins.run_while_awaited
     found, hints = await run(work, stop, request.is_disconnected)

@@ -284,6 +284,7 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
         ("load a.csv --into b --missing some", "'some'"),
         ("query coffees", "--id"),
         ("load - - --into b", "standard input"),
+        ("load a.svm --into b --zero-based --one-based", "--one-based"),
         ("serve --port x", "port"),
     ],
 )
@@ -390,6 +391,17 @@ def test_a_query_by_smiles_has_the_fingerprint_of_the_load(
     assert len(server.collection("morga")) == 3
     done = call("query", "morga", "--smiles", "C1C", code=1)
     assert "expected a SMILES that RDKit reads, got 'C1C'" in done.stderr
+    for asked in (
+        ["query", "morga", "--smiles", "CCO", "--fingerprint", "atompair"],
+        ["query", "morga", "--file", str(path), "--fingerprint", "atompair"],
+        ["load", str(path), "--into", "morga", "--fingerprint", "atompair"],
+        ["load", str(path), "--into", "atomp"],
+    ):
+        refused = call(*asked, code=1).stderr
+        assert "'morgan:2'" in refused
+        assert "'atompair'" in refused
+    for asked in (["--smiles", "OCC"], ["--file", str(path)]):
+        assert "1.0" in call("query", "atomp", *asked, "--limit", "1", "--json").stdout
     call("query", "morga", "--row", "1", "--fingerprint", "atompair", code=2)
     call("query", "morga", "--smiles", "C", "--row", "1", code=2)
 

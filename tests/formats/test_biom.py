@@ -182,6 +182,11 @@ def test_a_sample_of_zeros_is_left_out(tmp_path: Path) -> None:
 BAD_JSON: dict[str, tuple[Json, str]] = {
     "place": ({"data": [[3, 0, 1]]}, "places from 0 to 2, got 3"),
     "negative": ({"data": [[-1, 0, 1]]}, "places from 0 to 2, got -1"),
+    "ragged-entry": ({"data": [[0, 1, 2], [0, 1]]}, "list of 3 numbers in row 1, got 2 of them"),
+    "ragged-row": (
+        {"matrix_type": "dense", "data": [[1, 2, 3], [3, 1], [1, 1, 1]]},
+        "list of 3 numbers in row 1, got 2 of them",
+    ),
     "no-data": ({"data": None}, "a table of BIOM, got what cannot be read"),
     "twice": ({"rows": [{"id": "a"}, {"id": "a"}, {"id": "b"}]}, "of different names"),
     "other-shape": ({"shape": [4, 3]}, r"'shape' \[4, 3\], got \[3, 3\]"),

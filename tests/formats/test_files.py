@@ -316,6 +316,15 @@ def test_cells_of_several_lines_are_read_in_files_of_any_size(
     assert [item for item, _, _ in found] == [*map(str, range(len(notes)))]
 
 
+@pytest.mark.parametrize("count", [3, 200_000])
+def test_lines_may_end_in_carriage_returns_alone(tmp_path: Path, count: int) -> None:
+    lines = ["id,x,note", *(f"i{n},{n % 7 + 1},y" for n in range(count))]
+    (tmp_path / "a.csv").write_text("".join(f"{line}\r" for line in lines), newline="")
+    found = items(tmp_path / "a.csv")
+    assert [item for item, _, _ in found] == [f"i{n}" for n in range(count)]
+    assert found[-1][2] == {"note": "y"}
+
+
 CASES: list[Json] = json.loads(
     (REPOSITORY / "tests" / "support" / "data" / "csv_guesses.json").read_text()
 )
@@ -555,6 +564,12 @@ def test_shares_of_columns_are_told_and_units_far_apart(tmp_path: Path, kind: st
     many = {f"c{column}": [1.0, 2.0] for column in range(9)}
     assert len(shares(told(many))) == 4
     assert "5 more" in told(many)["shares"]
+
+
+def test_what_is_called_an_archive_of_signatures_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "a.sig.zip").write_text("x,y\n1,2\n")
+    with pytest.raises(BadFile, match="sketches"):
+        source(tmp_path / "a.sig.zip")
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])

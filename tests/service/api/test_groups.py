@@ -141,6 +141,18 @@ def test_a_collection_without_near_copies_has_no_groups(client: Client) -> None:
         assert (last["groups"], last["items"]) == (0, 0)
 
 
+@pytest.mark.served
+def test_a_key_that_no_item_has_is_hinted_at(client: Client) -> None:
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    items = [{"vector": [1, 2], "payload": {"length": n}} for n in range(2)]
+    client.put(f"{URL}/items", json={"items": items})
+    groups, last = grouped(client, keep="lenght")
+    assert len(groups) == 1
+    assert "'length'" in last["hints"][0]
+    for keep in ("length", "first", "longest"):
+        assert "hints" not in grouped(client, keep=keep)[1]
+
+
 def test_what_is_no_way_to_group_is_refused(client: Client) -> None:
     assert client.put(URL, json={"dim": 2}).status_code == 201
     wrong: list[tuple[Json, str]] = [
