@@ -28,6 +28,15 @@ from gcws_search.client.collection import (
 )
 from gcws_search.client.errors import NoServer, ServerError, error_of
 from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
+from gcws_search.client.wire import (
+    CONNECT_SECONDS,
+    Answer,
+    AsyncWire,
+    Unreachable,
+    Wire,
+    is_plain,
+    through_httpx,
+)
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -42,7 +51,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _COLLECTIONS = "/v1/collections"
 _READY: Final = "/readyz"
-_CONNECT_SECONDS = 10.0
 _TOLD_SECONDS: Final = 1.0
 """Waits shorter than this are not reported."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -96,7 +104,6 @@ class Requester(ABC):
     of the other. So a client notes the process that opened it, and no other uses or closes it.
     """
 
-    _opened: tuple[int, Any] | None = None
     call = staticmethod(call_in_place)
     """Calls a function that computes for a while."""
     has_answered = False
@@ -116,35 +123,30 @@ class Requester(ABC):
         if api_key is not None:
             self._headers["X-API-Key"] = api_key
         self._timeout_seconds = timeout_seconds
+        self._is_plain = is_plain(self.url)
+        self._process, self._clients = 0, dict[Callable[..., Any], Any]()
 
     def __repr__(self) -> str:
         """Return the address in one line."""
         return f"{type(self).__name__}({self.url!r})"
 
-    def _client(self, kind: Callable[..., R]) -> R:
-        """Return the client of this process."""
-        import httpx  # noqa: PLC0415  # takes a third of the time to import this package
-
-        opened, process = self._opened, os.getpid()
-        if opened is None or opened[0] != process:
-            client = kind(
-                base_url=self.url,
-                headers=self._headers,
-                timeout=httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS),
-                # To read all root certificates takes 30 ms.
-                verify=not self.url.lower().startswith("http://"),
-            )
-            self._opened = opened = process, client
+    def _client(self, kind: Callable[[str, Mapping[str, str], float | None], R]) -> R:
+        """Return the client of this kind and process."""
+        process = os.getpid()
+        if self._process != process:
+            self._process, self._clients = process, {}
+        found: R | None = self._clients.get(kind)
+        if found is None:
+            found = self._clients[kind] = kind(self.url, self._headers, self._timeout_seconds)
             # Who forgets to close leaves no socket.
-            weakref.finalize(self, _close, process, client)
-        found: R = opened[1]
+            weakref.finalize(self, _close, process, found)
         return found
 
     @abstractmethod
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
-    ) -> httpx.Response:
-        """Send a request once; a callable ``content`` returns its pieces."""
+    ) -> Answer:
+        """Send a request once, else Unreachable; a callable ``content`` returns its pieces."""
 
     @abstractmethod
     async def pause(self, seconds: float) -> None:
@@ -160,15 +162,13 @@ class Requester(ABC):
         *,
         repeatable: bool = True,
         collection: str | None = None,
-    ) -> httpx.Response:
+    ) -> Answer:
         """Return the answer to a request; wait for a starting server while it makes progress.
 
         ``collection`` is the name of the one that is asked, for errors. A problem that the server
         answers is raised as the class of its code. A callable ``content`` is called again for each
         attempt. ``repeatable``: it may be sent again where it may have been served.
         """
-        import httpx  # noqa: PLC0415
-
         policy = self.policy
         waited, is_told = 0.0, policy.report is None
         attempt, progress = -1, None
@@ -179,13 +179,12 @@ class Requester(ABC):
                 reply = await self.exchange(
                     method, path, content=content, headers=headers, params=params
                 )
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                why = str(error) or type(error).__name__
+            except Unreachable as error:
                 is_last = attempt + 1 >= policy.attempts
                 if is_last or not repeatable or not self.has_answered:
-                    raise NoServer(self.url, why) from error
+                    raise NoServer(self.url, str(error)) from error
                 wait = policy.wait_seconds(attempt)
-                cause = f"{self.url} does not answer ({why})"
+                cause = f"{self.url} does not answer ({error})"
             else:
                 self.has_answered = True
                 if reply.status_code < HTTPStatus.BAD_REQUEST:
@@ -216,11 +215,9 @@ class Requester(ABC):
 
     async def _progress(self) -> list[Any] | None:
         """Return how far the start of a server has come; None where it does not say."""
-        import httpx  # noqa: PLC0415
-
         try:
             reply = await self.exchange("GET", _READY)
-        except httpx.TransportError:
+        except Unreachable:
             return None
         document = _problem_of(reply.content)
         return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
@@ -255,14 +252,15 @@ class Server(Requester):
 
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request, and return the answer; nothing suspends here."""
-        import httpx  # noqa: PLC0415
-
         pieces = content() if callable(content) else content
         try:
-            client = self._client(httpx.Client)
-            return client.request(method, path, content=pieces, **options)
+            if self._is_plain:
+                return self._client(Wire).request(method, path, content=pieces, **options)
+            with through_httpx():
+                client = self._client(_httpx_client)
+                return _answer_of(client.request(method, path, content=pieces, **options))
         finally:
             if isinstance(pieces, Generator):  # what it reads is closed now, not some time
                 pieces.close()
@@ -316,22 +314,20 @@ class Server(Requester):
     @contextmanager
     def stream(self, path: str, collection: str) -> Iterator[httpx.Response]:
         """Yield an answer that is read piece by piece; see `ask` for errors."""
-        import httpx  # noqa: PLC0415
-
         try:
-            with self._client(httpx.Client).stream("GET", path) as answer:
+            with through_httpx(), self._client(_httpx_client).stream("GET", path) as answer:
                 if answer.is_error:
                     problem = _problem_of(answer.read())
                     raise error_of(answer.status_code, problem, collection=collection)
                 yield answer
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise NoServer(self.url, str(error) or type(error).__name__) from error
+        except Unreachable as error:
+            raise NoServer(self.url, str(error)) from error
 
     def close(self) -> None:
         """Close connections; they open again when something is asked."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            _close(*opened)
+        clients, self._clients = self._clients, {}
+        for each in clients.values():
+            _close(self._process, each)
 
     def __enter__(self) -> Self:
         """Return the server."""
@@ -452,13 +448,15 @@ class AsyncServer(Requester):
 
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request, and return the answer."""
-        import httpx  # noqa: PLC0415
-
+        if self._is_plain:
+            plain = content() if callable(content) else content
+            return await self._client(AsyncWire).request(method, path, content=plain, **options)
         pieces: Any = _pieces(content) if callable(content) else content
-        client = self._client(httpx.AsyncClient)
-        return await client.request(method, path, content=pieces, **options)
+        with through_httpx():
+            client = self._client(_async_httpx_client)
+            return _answer_of(await client.request(method, path, content=pieces, **options))
 
     async def pause(self, seconds: float) -> None:
         """Wait on the event loop."""
@@ -505,9 +503,9 @@ class AsyncServer(Requester):
         """Close connections; they open again when something is asked."""
         if self._blocking is not None:
             self._blocking.close()
-        opened, self._opened = self._opened, None
-        if opened is not None and opened[0] == os.getpid():
-            await opened[1].aclose()
+        clients, self._clients = self._clients, {}
+        for each in clients.values() if self._process == os.getpid() else ():
+            await each.aclose()
 
     async def __aenter__(self) -> Self:
         """Return the server."""
@@ -522,6 +520,36 @@ def _close(process: int, client: Any) -> None:
     """Close a client of this process; the locks of another process's may never be released."""
     if process == os.getpid() and hasattr(client, "close"):  # one that is awaited has none
         client.close()
+
+
+def _httpx_options(url: str, headers: Mapping[str, str], seconds: float | None) -> dict[str, Any]:
+    import httpx  # noqa: PLC0415  # takes a third of the time to import this package
+
+    return {
+        "base_url": url,
+        "headers": headers,
+        "timeout": httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+        # To read all root certificates takes 30 ms.
+        "verify": not url.lower().startswith("http://"),
+    }
+
+
+def _httpx_client(url: str, headers: Mapping[str, str], seconds: float | None) -> httpx.Client:
+    import httpx  # noqa: PLC0415
+
+    return httpx.Client(**_httpx_options(url, headers, seconds))
+
+
+def _async_httpx_client(
+    url: str, headers: Mapping[str, str], seconds: float | None
+) -> httpx.AsyncClient:
+    import httpx  # noqa: PLC0415
+
+    return httpx.AsyncClient(**_httpx_options(url, headers, seconds))
+
+
+def _answer_of(reply: httpx.Response) -> Answer:
+    return Answer(reply.status_code, reply.headers, reply.content)
 
 
 async def _pieces(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
@@ -45,9 +46,8 @@ from gcws_search.index.contracts.analysis import (
 from gcws_search.index.contracts.parameters import CollectionConfig, WeightKind
 
 if TYPE_CHECKING:
-    import httpx
-
     from gcws_search.client.connection import Requester
+    from gcws_search.client.wire import Answer
 
 R = TypeVar("R")
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
@@ -108,7 +108,7 @@ class RemoteCollection:
         params: Mapping[str, str] | None = None,
         *,
         repeatable: bool = True,
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request about the collection, or about ``word`` in it."""
         path = f"{self._path}/{word}" if word else self._path
         return await self.server.ask(
@@ -193,10 +193,10 @@ class RemoteCollection:
         return {each["index"]: each["name"] for each in found["names"]}
 
     async def vector(self, vector: Any) -> Any:
-        """Return one vector as orjson writes it; an array of float32 goes as it is."""
+        """Return one vector as JSON has it; a dense one as the base64 of its float32 numbers."""
         if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
             with np.errstate(over="ignore"):
-                return np.ascontiguousarray(vector, np.float32)
+                return {"base64": b64encode(vector.astype("<f4").tobytes()).decode()}
         rows = await self.in_order(row_of(vector))
         return rows.matrix()[0] if rows.dense is not None else next(rows.json())
 

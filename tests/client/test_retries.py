@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import httpx
+import orjson
 import pytest
 
 from gcws_search import (
@@ -18,36 +18,36 @@ from gcws_search import (
 from gcws_search.client.connection import Requester
 from gcws_search.client.errors import error_of
 from gcws_search.client.remote import run
+from gcws_search.client.wire import Answer, Unreachable
 from gcws_search.index.contracts import errors as ix
 from gcws_search.service import problems
 from gcws_search.service.errors import Refused
 from gcws_search.service.problems import document
 
-Answer = httpx.Response | httpx.TransportError
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
-DONE = httpx.Response(200, content=b"{}")
-RESET = httpx.ReadError("reset")
+DONE = Answer(200, {}, b"{}")
+RESET = Unreachable("reset")
 GET = "GET /v1"
 
 
-def problem(status: int, code: str, **headers: str) -> httpx.Response:
+def problem(status: int, code: str, **headers: str) -> Answer:
     body = {"status": status, "code": code, "detail": "no room; try again", "errors": []}
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.Response(status, headers=sent, json=body)
+    return Answer(status, sent, orjson.dumps(body))
 
 
 class Scripted(Requester):
     """A server whose answers are given; notes requests, and seconds between them."""
 
-    def __init__(self, answers: list[Answer], policy: RetryPolicy) -> None:
+    def __init__(self, answers: list[Answer | Unreachable], policy: RetryPolicy) -> None:
         super().__init__("http://there", policy=policy)
         self._answers = iter(answers)
         self.done: list[str | float] = []
 
-    async def exchange(self, method: str, path: str, **options: object) -> httpx.Response:
+    async def exchange(self, method: str, path: str, **options: object) -> Answer:
         self.done.append(f"{method} {path}")
         answer = next(self._answers)
-        if isinstance(answer, httpx.TransportError):
+        if isinstance(answer, Unreachable):
             raise answer
         return answer
 
@@ -56,12 +56,12 @@ class Scripted(Requester):
 
 
 def carried_out(
-    answers: list[Answer],
+    answers: list[Answer | Unreachable],
     policy: RetryPolicy = POLICY,
     *,
     repeatable: bool = True,
     has_answered: bool = True,
-) -> tuple[httpx.Response | Exception, list[str | float]]:
+) -> tuple[Answer | Exception, list[str | float]]:
     """Return the end of a request that is answered so, and what was done for it."""
     server = Scripted(answers, policy)
     server.has_answered = has_answered
@@ -74,7 +74,7 @@ def carried_out(
 def test_a_request_that_waits_for_long_says_so_once() -> None:
     told: list[str] = []
     policy = RetryPolicy(attempts=5, first_seconds=0.6, max_seconds=4, report=told.append)
-    answers: list[Answer] = [
+    answers: list[Answer | Unreachable] = [
         problem(503, "overloaded"), RESET, RESET, problem(429, "queue_full"), DONE,
     ]  # fmt: skip
     assert carried_out(answers, policy)[0] == DONE
@@ -91,7 +91,7 @@ def pauses(done: list[str | float]) -> list[float]:
 
 
 BUSY = problem(503, "overloaded")
-ENDS: dict[str, tuple[list[Answer], str, object, int]] = {
+ENDS: dict[str, tuple[list[Answer | Unreachable], str, object, int]] = {
     "a good answer": ([DONE], "", DONE, 1),
     "no room for too long": ([BUSY] * 3, "", ServerBusy, 3),
     "a time that is too long": (
@@ -142,8 +142,8 @@ def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
     refused = document(Refused("loading", "compiling"))
     starting = problem(refused["status"], refused["code"], retry_after="1")
 
-    def progress(loaded: int) -> httpx.Response:
-        return httpx.Response(503, json={"phase": "compiling", "loaded": loaded})
+    def progress(loaded: int) -> Answer:
+        return Answer(503, {}, orjson.dumps({"phase": "compiling", "loaded": loaded}))
 
     steps = [each for loaded in range(40) for each in (starting, progress(loaded))]
     end, done = carried_out([*steps, DONE])
@@ -159,7 +159,7 @@ def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
 
 
 def test_an_answer_that_is_no_problem_is_told_by_its_status() -> None:
-    end, _ = carried_out([httpx.Response(502, content=b"<html>")])
+    end, _ = carried_out([Answer(502, {}, b"<html>")])
     assert "502" in str(end)
 
 
@@ -170,7 +170,7 @@ def test_a_finding_has_its_place_and_its_parts() -> None:
         "errors": [{"loc": ["rows", 3, "vector"], "msg": "expected 4 values, got 3 values"}],
         "committed": 8192,
     }
-    end, _ = carried_out([httpx.Response(422, json=body)])
+    end, _ = carried_out([Answer(422, {}, orjson.dumps(body))])
     assert isinstance(end, InvalidVector)
     assert (end.loc, end.expected, end.got) == (("rows", 3, "vector"), "4 values", "3 values")
     assert "earlier writes of this load stored 8192 rows" in end.__notes__

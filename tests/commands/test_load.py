@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -24,6 +23,7 @@ from typer.testing import CliRunner
 
 import gcws_search
 from gcws_search.client.connection import RetryPolicy
+from gcws_search.client.wire import Answer, Unreachable, Wire
 from gcws_search.commands.app import app
 from tests.commands.conftest import Bench
 from tests.support.paths import REPOSITORY
@@ -632,18 +632,18 @@ def test_a_load_goes_on_after_its_server_went_away(
     server: gcws_search.Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It breaks off amid a body of which much is stored, and is not there after that."""
-    request, path = httpx.Client.request, tmp_path / "all.ndjson"
+    request, path = Wire.request, tmp_path / "all.ndjson"
 
     def broken(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(pieces)[: 3 * path.stat().st_size // 4]
-        raise httpx.WriteError("reset")
+        raise Unreachable("reset")
 
-    def break_off(client: httpx.Client, method: str, where: str, **more: Json) -> httpx.Response:
+    def break_off(client: Wire, method: str, where: str, **more: Json) -> Answer:
         if not where.endswith("/load"):
             return request(client, method, where, **more)
         content, more["content"] = more["content"], None
         if loads:
-            raise httpx.ConnectError("refused")
+            raise Unreachable("refused")
         loads.append(where)
         return request(client, method, where, **(more | {"content": broken(content)}))
 
@@ -652,7 +652,7 @@ def test_a_load_goes_on_after_its_server_went_away(
     words = ["load", str(path), "--into", "plants", "--url", url]
     with monkeypatch.context() as patched:
         patched.setattr(RetryPolicy, "wait_seconds", lambda *_: 0.0)
-        patched.setattr(httpx.Client, "request", break_off)
+        patched.setattr(Wire, "request", break_off)
         gone = CliRunner().invoke(app, words)
     assert gone.exit_code == 1, gone.output
     told = gone.stderr.splitlines()[-1]
