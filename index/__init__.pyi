@@ -14,7 +14,11 @@ from .collection.describe import (
     WeightsDescription as WeightsDescription,
     describe_weights as describe_weights,
 )
-from .collection.fit import config_with as config_with
+from .collection.fit import (
+    config_with as config_with,
+    sample_size as sample_size,
+    weights_of as weights_of,
+)
 from .collection.groups import group_rows as group_rows
 from .collection.hints import (
     KnownWords as KnownWords,
@@ -233,6 +237,7 @@ from .vectors.names import (
     check_names as check_names,
 )
 from .vectors.space import VectorSpace as VectorSpace
+from .vectors.weights import Weights as Weights
 from .warmup.compile import (
     compile_kernels as compile_kernels,
     kernels_are_cached as kernels_are_cached,

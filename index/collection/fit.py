@@ -60,34 +60,44 @@ def config_with(
     return replace(config, transform=replace(config.transform, weights=weights))
 
 
-def weights_of(
-    config: CollectionConfig, view: View, store: Store, stop: threading.Event
-) -> Weights:
-    """Return the weights that a configuration asks for, learned from the items of a view.
+def sample_size(config: CollectionConfig, items: int) -> int | None:
+    """Return of how many items weights are learned; None: of all."""
+    dim = config.dim or 1
+    if config.transform.weights != "robust" or items * dim <= MAX_SAMPLED_NUMBERS:
+        return None
+    return MAX_SAMPLED_NUMBERS // min(dim, MAX_DENSE_DIM)
 
-    Raises InvalidParameter (there is no item to learn from), StoppedError (``stop`` is set).
+
+def weights_of(
+    config: CollectionConfig, before: Weights | None, batches: Iterator[RawBatch]
+) -> Weights:
+    """Return the weights that a configuration asks for, learned from vectors as they were sent.
+
+    Raises InvalidParameter (there is no item to learn from).
     """
-    asked, before = config.transform.weights, view.space.weights
+    asked = config.transform.weights
     version, now = 1 + (0 if before is None else before.version), int(time.time())
     if isinstance(asked, tuple):
         return fixed(asked, version, now)
     assert asked is not None
-    rows = np.flatnonzero(view.alive)
-    if asked == "robust" and len(rows) * (config.dim or 1) > MAX_SAMPLED_NUMBERS:
-        count = MAX_SAMPLED_NUMBERS // min(config.dim or 1, MAX_DENSE_DIM)
-        rows = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
-
-    def batches() -> Iterator[RawBatch]:
-        for first in range(0, len(rows), _ROWS_AT_ONCE):
-            end_if(stop)
-            _, raw = as_sent(view, store, rows[first : first + _ROWS_AT_ONCE])
-            if len(raw):
-                yield raw
-
-    weights = learn(asked, batches(), config.dim, version=version, learned=now)
+    weights = learn(asked, batches, config.dim, version=version, learned=now)
     if weights is None:
         raise InvalidParameter(expected="items to learn from", got="none", loc=("weights",))
     return weights
+
+
+def batches_of(
+    config: CollectionConfig, view: View, store: Store, stop: threading.Event
+) -> Iterator[RawBatch]:
+    """Yield the items of a view that weights are learned from; StoppedError once it is set."""
+    rows = np.flatnonzero(view.alive)
+    if (size := sample_size(config, len(rows))) is not None:
+        rows = rows[np.linspace(0, len(rows) - 1, size).astype(np.int64)]
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        end_if(stop)
+        _, raw = as_sent(view, store, rows[first : first + _ROWS_AT_ONCE])
+        if len(raw):
+            yield raw
 
 
 def as_sent(view: View, store: Store, rows: Int64s) -> tuple[Int64s, RawBatch]:

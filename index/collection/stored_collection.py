@@ -29,7 +29,13 @@ from gcws_search.index.collection.describe import (
     versions,
 )
 from gcws_search.index.collection.explain import Explainable, explain
-from gcws_search.index.collection.fit import Reencoding, codes_of, config_with, weights_of
+from gcws_search.index.collection.fit import (
+    Reencoding,
+    batches_of,
+    codes_of,
+    config_with,
+    weights_of,
+)
 from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
@@ -360,9 +366,19 @@ class StoredCollection:
         self.checkpoints.start_if_due()
         return WeightsDescription.of(found)
 
+    def use_weights(self, weights: Weights) -> None:
+        """Give a collection of no items weights that were learned elsewhere."""
+
+        def change() -> None:
+            self.store.replace_weights(self.config.to_dict(), weights.to_text())
+            self.memory.use_weights(weights)
+
+        self.writer.run_as_change(change)
+
     def _fit(self, asked: tuple[float, ...] | WeightKind | None, stop: threading.Event) -> Weights:
         config = config_with(self.config, asked)
-        weights = weights_of(config, self.memory.view, self.store, stop)
+        view = self.memory.view
+        weights = weights_of(config, view.space.weights, batches_of(config, view, self.store, stop))
         with storage_errors(self.name):  # of mapped vectors
             fresh = Reencoding(
                 self.memory, self.store, config, weights, self.attached_backends.make_empty, stop

@@ -106,8 +106,10 @@ class ClusterCatalog:
             found = {row.name: self._collection_of(row) for row in rows}
             dropped = {*self._by_name.values()} - {*found.values()}
             self._by_name = found
+        numbers = {row.number for row in rows}
         for each in dropped:
-            each.close()
+            if each.number not in numbers:  # requests go on with a former generation
+                each.close()
         for row in rows:
             each = found[row.name]
             if each.names_read < max(1, row.head):
@@ -116,9 +118,12 @@ class ClusterCatalog:
 
     def _collection_of(self, row: CollectionRow) -> ClusterCollection:
         known = self._by_name.get(row.name)
-        if known is not None and known.number == row.number:
+        if known is None or known.number != row.number:
+            return ClusterCollection(row, self)
+        # Another router's list may be older than what is known here.
+        if known.row.generation >= row.generation:
             return known
-        return ClusterCollection(row, self)
+        return ClusterCollection(row, self, known)
 
     search = staticmethod(ClusterCollection.search)
     search_batch = staticmethod(ClusterCollection.search_batch)
@@ -159,12 +164,8 @@ class ClusterCatalog:
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
     ) -> tuple[ClusterCollection, bool]:
-        """Return the collection of this name, and whether it was made just now.
-
-        Raises InvalidParameter (its weights are to be learned).
-        """
+        """Return the collection of this name, and whether it was made just now."""
         ix.check_name(name)
-        _require_given_weights(config)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
@@ -172,7 +173,7 @@ class ClusterCatalog:
         found = self._add(row)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
-        shards.wait(shards.follow(row.number, Moment(0, 0)))
+        shards.wait(shards.follow(row.served, Moment(0, 0)))
         return found, is_new
 
     def _add(self, row: CollectionRow) -> ClusterCollection:
@@ -180,6 +181,13 @@ class ClusterCatalog:
             found = self._collection_of(row)
             self._by_name = self._by_name | {row.name: found}
         return found
+
+    def renew(self, collection: ClusterCollection) -> ClusterCollection:
+        """Return a collection under the weights of now, which shards are asked for from now on."""
+        row = self.database.find(collection.name)
+        if row is None or row.number != collection.number:
+            raise ix.CollectionNotFound(collection.name)
+        return self._add(row)
 
     def drop(self, name: str) -> None:
         """Remove a collection; CollectionNotFound where there is none."""
@@ -225,6 +233,8 @@ class ClusterCatalog:
         """Copy a collection of the cluster into this machine's folder."""
         number, database = collection.number, self.database
         copy, _ = self.local.create(collection.name, collection.config)
+        if (weights := collection.learned_weights()) is not None:
+            copy.use_weights(weights)
         named = database.names(number)
         copy.store.replace_names(named)
         copy.names.load(named)
@@ -250,7 +260,6 @@ class ClusterCatalog:
             raise ix.CollectionExists(name, "already, and is not to be replaced")
         with self._alone(name):
             read = self.local.restore(name, snapshot, admit=admit)
-            _require_given_weights(read.config)
             return self._fill(name, read, before, admit)
 
     def _fill(
@@ -268,6 +277,10 @@ class ClusterCatalog:
         row, _ = database.create(
             hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit if before is None else None
         )
+        weights = read.space.weights
+        if weights is not None and weights.version:
+            row = database.add_generation(row, read.config.to_dict(), weights.to_text())
+            database.use_generation(row, lambda _: None, 0)
         filled = ClusterCollection(row, self)
         try:
             _copy_to_cluster(read, filled)
@@ -282,20 +295,10 @@ class ClusterCatalog:
         found = self.get(name)
         found.load_names()
         moment = database.last_moment(row.number)
-        self.shards.wait(self.shards.follow(row.number, moment))
+        self.shards.wait(self.shards.follow(row.served, moment))
         for backend in database.backends(row.number):
             found.wait_for_backend(backend.name)
         return found
-
-
-def _require_given_weights(config: ix.CollectionConfig) -> None:
-    """Raise InvalidParameter where a collection learns its weights: no shard has all items."""
-    weights = config.transform.weights
-    if isinstance(weights, str):
-        expected = "null or numbers: a cluster learns no weights"
-        raise ix.InvalidParameter(
-            expected=expected, got=repr(weights), loc=("transform", "weights")
-        )
 
 
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:

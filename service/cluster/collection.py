@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
@@ -49,6 +49,7 @@ _BUILD_SECONDS: Final = 0.1  # how often shards are asked whether a backend is r
 _MAX_CALLS: Final = 2
 PART_ROWS: Final = 256  # queries of one request that are sent together
 _LEARNING: Final = "learning"
+_LEARNED_AT_ONCE: Final = 2048  # items that weights are learned from together
 _LENT_AT_ONCE: Final = 10_000  # ids of items asked for together
 _SMALL_WRITE: Final = 16  # writes of more concern all shards
 
@@ -59,7 +60,13 @@ class ClusterCollection:
     Messages ask shards for its state after the last write.
     """
 
-    def __init__(self, row: CollectionRow, router: ClusterCatalog) -> None:
+    def __init__(
+        self,
+        row: CollectionRow,
+        router: ClusterCatalog,
+        former: ClusterCollection | None = None,  # of another generation
+    ) -> None:
+        self.row = row
         self.number = row.number
         self.name = row.name
         self.config = ix.CollectionConfig.from_dict(row.config)
@@ -75,14 +82,15 @@ class ClusterCollection:
                 for name, coordinate in self.database.reserve_names(self.number, names).items()
             ]
         self.names_read = 0  # key of the last change whose names are known here
-        # of the collection's writes; each change goes to the shards
+        # Of the collection's writes. Who has waited for one goes on to see it.
+        if former is None:
+            self.committer = Committer(self.database, row.number, row.name)
+        else:
+            self.committer = former.committer
+            self.names.load(former.names.listed())
+            self.names_read = former.names_read
         buckets = self.database.buckets
-        self.committer = Committer(
-            self.database,
-            row.number,
-            row.name,
-            lambda change: self.shards.publish(self.number, change, buckets),
-        )
+        self.committer.publish = lambda change: self.shards.publish(row.served, change, buckets)
         # An error may be of one query alone, or of the size of all answers together.
         self._batcher = Batcher(
             _MAX_CALLS, lambda error: isinstance(error, ix.InvalidVector | AnswerTooLarge)
@@ -93,13 +101,20 @@ class ClusterCollection:
     def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
         """Return a collection of no items, in memory wherever the shards have their vectors."""
         config = replace(self.config, storage="memory")
-        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
+        found = ix.StoredCollection.in_memory(self.name, config, threads=threads)
+        if (weights := self.learned_weights()) is not None:
+            found.use_weights(weights)
+        return found
+
+    def learned_weights(self) -> ix.Weights | None:
+        """Return the weights of this generation; None of one that has those of its creation."""
+        return None if self.row.weights is None else ix.Weights.from_text(self.row.weights)
 
     def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the head of a message about this collection."""
         return {
             "method": method,
-            "collection": self.number,
+            "collection": self.row.served,
             "at": self.committer.last.key,
             "since": self.committer.last.epoch,
             "epoch": self.shards.epoch,
@@ -368,8 +383,19 @@ class ClusterCollection:
             names=names,
             if_versions=items.if_versions,
             versions=versions,
+            check=partial(self._check_under, items.vectors, mode),
             leave_out=leave_out,
         )
+
+    def _check_under(self, vectors: ix.RawBatch, mode: ix.Mode, generation: int) -> None:
+        """Raise InvalidVector where weights learned since leave nothing of a vector.
+
+        CollectionLoading where it is to be compared with others: they have other scores now.
+        """
+        if generation != self.row.generation:
+            self.router.renew(self).space.prepare(vectors)
+            if isinstance(mode, ix.UnlessSimilar):
+                raise ix.CollectionLoading(self.name)
 
     def _ask_for_similar(
         self,
@@ -440,8 +466,8 @@ class ClusterCollection:
         before = self.committer.last
         result = self._store(write)
         shards, last = self.shards, self.committer.last
-        shards.begin(shards.follow(self.number, last))
-        shards.wait(shards.follow(self.number, before))
+        shards.begin(shards.follow(self.row.served, last))
+        shards.wait(shards.follow(self.row.served, before))
         self._require_current_primary(last)
         return result
 
@@ -453,7 +479,7 @@ class ClusterCollection:
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
         last = self.committer.last
-        self.shards.wait(self.shards.follow(self.number, last))
+        self.shards.wait(self.shards.follow(self.row.served, last))
         if last.epoch:  # something was stored
             self._require_current_primary(last)
 
@@ -486,7 +512,7 @@ class ClusterCollection:
                 if len(known) == len(ids) <= _SMALL_WRITE:
                     buckets, shards = self.database.buckets, len(self.shards)
                     concerned = {bucket_of(item_id, buckets) % shards for item_id in known}
-                await self.shards.follow(self.number, last, concerned)
+                await self.shards.follow(self.row.served, last, concerned)
                 self._require_current_primary(last)
             except StoreUnavailable as error:
                 outcome = error
@@ -595,13 +621,69 @@ class ClusterCollection:
         self.database.save_load(self.number, record, forgotten)
 
     def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
-        """Raise InvalidParameter: each shard would learn other weights."""
-        ix.config_with(self.config, weights)
-        raise ix.InvalidParameter(
-            expected="a collection of one node: a cluster learns no weights, and keeps those of "
-            "its creation",
-            got="one of a cluster",
+        """Learn weights from the items, or take others; return when all shards answer by them.
+
+        Shards prepare all items under these beside the present ones. Then queries ask for the new
+        ones, and each is answered under the same weights by all shards. InvalidParameter, as on a
+        node; ShardUnavailable where a shard is not ready in time.
+        """
+        config, database = ix.config_with(self.config, weights), self.database
+        found = ix.weights_of(config, self.space.weights, self._batches(config))
+        text, space = found.to_text(), ix.VectorSpace.of(config, found)
+        checked = self._check_items(space, 0)
+        fresh = ClusterCollection(
+            database.add_generation(self.row, config.to_dict(), text), self.router
         )
+        try:
+            end = time.monotonic() + operations.LONG_SECONDS
+            while not fresh.is_prepared():
+                if time.monotonic() > end:
+                    raise ShardUnavailable([*range(len(self.shards))], len(self.shards))
+                checked = self._check_items(space, checked)
+                time.sleep(_BUILD_SECONDS)
+            database.use_generation(fresh.row, partial(_check_rows, space), checked)
+        finally:
+            fresh.close()
+        self.router.renew(self)
+        return ix.WeightsDescription.of(found)
+
+    def _check_items(self, space: ix.VectorSpace, after: int) -> int:
+        """Check the items beyond a key; return the key of the last."""
+        page = partial(self.database.page, self.number, limit=_LEARNED_AT_ONCE, with_vector=True)
+        while rows := page(after=after):
+            _check_rows(space, rows)
+            after = rows[-1].key
+        return after
+
+    def _batches(self, config: ix.CollectionConfig) -> Iterator[ix.RawBatch]:
+        """Yield the vectors of all items, or of some where weights are learned from a sample."""
+        count = self.database.count(self.number)
+        chosen = None if (size := ix.sample_size(config, count)) is None else size / count
+        first = 0
+        with closing(self.database.read_all(self.number, _LEARNED_AT_ONCE)) as reading:
+            for rows in reading:
+                places = range(first, first + len(rows))
+                first += len(rows)
+                blobs = [
+                    row.vector
+                    for place, row in zip(places, rows, strict=True)
+                    if chosen is None or int((place + 1) * chosen) > int(place * chosen)
+                ]
+                if blobs:
+                    yield self.space.from_blobs(blobs)
+
+    def is_prepared(self) -> bool:
+        """Return whether all shards have the items of a generation, and their backends."""
+        moment = self.database.last_moment(self.number)
+        self.database.await_generation(self.row)
+        wanted = {each.name for each in self.database.backends(self.number)}
+        asked = self.head("describe", at=moment.key, since=moment.epoch)
+        try:
+            answers = self.shards.wait(self.shards.tell(Message(asked)))
+        except (ShardUnavailable, ix.CollectionNotFound):  # an older program knows no generations
+            return False
+        parts = [answer.head["backends"] for answer in answers]
+        return all(wanted < {e["name"] for e in part if e["status"] == "ready"} for part in parts)
 
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend on all shards; return when it is ready on each.
@@ -838,3 +920,15 @@ class ClusterCollection:
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
+
+
+def _check_rows(space: ix.VectorSpace, rows: Sequence[Row]) -> None:
+    """Raise InvalidParameter where weights leave nothing of an item, or too much."""
+    if not rows:
+        return
+    try:
+        space.prepare(space.from_blobs([row.vector for row in rows]))
+    except ix.InvalidVector as error:
+        got = f"{error.got} of the item {rows[int(error.loc[0])].id!r}"
+        expected = f"weights that leave {error.expected}"
+        raise ix.InvalidParameter(expected=expected, got=got, loc=("weights",)) from None

@@ -46,11 +46,11 @@ _COPY_ROWS: Final = 256
 _RETRY_SECONDS: Final = 0.005, 0.5
 
 _LOCK: Final = """
-SELECT h.head, c.stamp, h.free_id
+SELECT h.head, c.stamp, h.free_id, h.generation
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
 WHERE h.collection = %b FOR NO KEY UPDATE OF h
 """
-"""The last key and the stamp of its commit; NULL where that one was made while this one waited."""
+"""The last key, and the stamp of its commit, NULL where that was made while this one waited."""
 _HEAD: Final = """
 UPDATE heads SET head = %b, items = items + %b, free_id = greatest(free_id, %b)
 WHERE collection = %b
@@ -97,6 +97,9 @@ class PreparedPut:
     if_versions: Sequence[int | None] = ()  # as of `ItemBatch`; all ids come once then
     versions: Sequence[int] = ()  # of items that are copied; else each has the next
     numbers: range = range(0)  # what items without ids were given
+    # called under the lock with the number of the collection's generation, whose weights are others
+    # than those of the preparation perhaps; raises where these leave nothing of a vector
+    check: Callable[[int], None] | None = None
     # With a mode that leaves out items like others: called with the key of the last change, under
     # the lock, it begins to ask for these. What it returns takes this put and what is planned
     # before it, and returns the put of the others.
@@ -260,7 +263,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
     ) -> None:
         super().__init__(ix.POLICIES.max_groups)
         self.name = name
-        self._publish = publish
+        self.publish = publish
         self._database = database
         self._number = number
         self.last = Moment(0, 0)  # of the last change that was acknowledged
@@ -306,7 +309,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         self.count_commit(time.perf_counter() - start)
         self.last = max(self.last, last)
         if change is not None:
-            self._publish(change)
+            self.publish(change)
         for waiting, outcome in zip(group, outcomes, strict=True):
             waiting.end(outcome)
 
@@ -364,7 +367,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
-            head, before, free_id = self._head(connection.run(_LOCK, self._number))
+            head, before, free_id, generation = self._head(connection.run(_LOCK, self._number))
             writes = [
                 each
                 if isinstance(each, PreparedPut) or each.choose is None
@@ -380,7 +383,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 connection.run("BEGIN")
                 lock = connection.run(_LOCK, self._number)
                 found = self._look_up(connection, writes)
-            head, before, free_id = self._head(lock)
+            head, before, free_id, generation = self._head(lock)
         rows = found.fetchall()
         existing = {item_id.decode(): payload for item_id, payload, *_ in rows}
         vectors = {item_id.decode(): row[0] for item_id, _, *row in rows if row[0] is not None}
@@ -390,6 +393,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         for place, write in enumerate(writes):
             try:
                 if isinstance(write, PreparedPut):
+                    if write.check is not None:
+                        write.check(generation)
                     if place in begun:
                         write = begun[place](write, plan)  # noqa: PLW2901
                     write = self._number_items(connection, write, plan.free_id)  # noqa: PLW2901
@@ -417,14 +422,14 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         ids, numbers = ix.number_items(put.ids, first, find_taken)
         return replace(put, ids=ids, numbers=numbers)
 
-    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int]:
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int, int]:
         row = lock.fetchone()
         if row is None:
             raise ix.CollectionNotFound(self.name)
-        head, stamp, free_id = row
+        head, stamp, free_id, generation = row
         if stamp is not None:
-            return head, Position(head, head, stamp), free_id
-        return head, None if head else START, free_id
+            return head, Position(head, head, stamp), free_id, generation
+        return head, None if head else START, free_id, generation
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
         """Find the writes' ids that are there, with payloads and vectors where they are needed."""

@@ -35,6 +35,7 @@ EPOCH_FILE: Final = "epoch.json"  # of a shard's folder
 
 # Of a filter; routers have smaller limits, and say so.
 _MAX_DEPTH: Final = 64
+_GENERATION_BITS: Final = 40  # from which on a number says the generation
 _MAX_CONDITIONS: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -123,6 +124,13 @@ class CollectionRow(NamedTuple):
     config: dict[str, Any]  # JSON-able, of `CollectionConfig.to_dict`
     algorithm_version: int  # of the hash
     head: int  # the key of the last change
+    generation: int = 0  # rises with its weights; shards have the items of each on their own
+    weights: str | None = None  # of `Weights.to_text`, where they were learned
+
+    @property
+    def served(self) -> int:
+        """The number under which shards have the items of this generation."""
+        return self.number + (self.generation << _GENERATION_BITS)
 
 
 class Row(NamedTuple):

@@ -33,8 +33,22 @@ SCHEMA: Final = "gcws"  # of the tables
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
-SELECT number, name, config, algorithm_version, head
-FROM collections JOIN heads ON collection = number
+SELECT number, name, coalesce(g.config, c.config), algorithm_version, head,
+    h.generation, weights
+FROM collections AS c JOIN heads AS h ON h.collection = number
+    LEFT JOIN generations AS g ON g.collection = number AND g.generation = h.generation
+"""
+_NEXT: Final = """
+SELECT number, name, g.config, algorithm_version, head, g.generation, weights
+FROM collections JOIN heads AS h ON h.collection = number
+    JOIN generations AS g ON g.collection = number
+WHERE g.generation > h.generation AND seen > now() - make_interval(secs => %b)
+"""
+_OVERTAKEN: Final = "it was given other weights meanwhile"
+_ADD_GENERATION: Final = """
+INSERT INTO generations (collection, generation, config, weights)
+SELECT %b, coalesce(max(generation), 0) + 1, %b, %b FROM generations WHERE collection = %b
+RETURNING generation
 """
 _WRITE_LOAD: Final = """
 INSERT INTO loads (collection, key, changed, progress, checksum) VALUES (%b, %b, %b, %b, %b)
@@ -42,7 +56,8 @@ ON CONFLICT (collection, key) DO UPDATE
 SET changed = excluded.changed, progress = excluded.progress, checksum = excluded.checksum
 """
 
-_TABLES: Final = "commits", "gone", "names", "loads", "backends"  # what else is of one collection
+# What else is of one collection.
+_TABLES: Final = "commits", "gone", "names", "loads", "backends", "generations"
 _ADD_BACKEND: Final = """
 INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b, %b, %b)
 ON CONFLICT DO NOTHING RETURNING true
@@ -270,6 +285,52 @@ class Database:
                 connection.run(f"DROP TABLE IF EXISTS items_{number}")
                 for table in _TABLES:
                     connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
+
+    # Weights: shards prepare a generation, whose items are the same, until it becomes the current
+
+    def add_generation(
+        self, row: CollectionRow, config: dict[str, Any], weights: str
+    ) -> CollectionRow:
+        """Have shards prepare the items under other weights; return the row of these."""
+        with self.connections.transaction() as connection:
+            lock = "SELECT 1 FROM collections WHERE number = %b FOR UPDATE"
+            if not connection.column(lock, row.number):
+                raise ix.CollectionNotFound(row.name)
+            values = row.number, orjson.dumps(config).decode(), weights, row.number
+            [generation] = connection.column(_ADD_GENERATION, *values)
+        return row._replace(config=config, generation=generation, weights=weights)
+
+    def next_generations(self, seconds: float) -> list[CollectionRow]:
+        """Return the generations that somebody waits for, or did within so many seconds."""
+        return [_collection(row) for row in self._rows(_NEXT, seconds)]
+
+    def await_generation(self, row: CollectionRow) -> None:
+        """Note that a generation is still waited for; CollectionBusy: a later one is used."""
+        note = "UPDATE generations SET seen = now() WHERE collection = %b AND generation = %b"
+        with self.connections.transaction() as connection:
+            if not connection.column(f"{note} RETURNING true", row.number, row.generation):
+                raise ix.CollectionBusy(row.name, _OVERTAKEN)
+
+    def use_generation(
+        self, row: CollectionRow, check: Callable[[Sequence[Row]], None], after: int
+    ) -> None:
+        """Make a generation the current one, unless the items put after a key fail a check.
+
+        No write is between the check and the change: later ones see what is current. CollectionBusy
+        where a later generation is.
+        """
+        lock = "SELECT generation FROM heads WHERE collection = %b FOR UPDATE"
+        new = f"SELECT {_COLUMNS} FROM items_{row.number} WHERE key > %b ORDER BY key"
+        with self.connections.transaction() as connection:
+            if not (found := connection.column(lock, row.number)):
+                raise ix.CollectionNotFound(row.name)
+            if found[0] >= row.generation:
+                raise ix.CollectionBusy(row.name, _OVERTAKEN)
+            check(_check_rows(row.number, connection.run(new, after).fetchall()))
+            use = "UPDATE heads SET generation = %b WHERE collection = %b"
+            connection.run(use, row.generation, row.number)
+            forget = "DELETE FROM generations WHERE collection = %b AND generation < %b"
+            connection.run(forget, row.number, row.generation)
 
     def last_moment(self, number: int) -> Moment:
         """Return the moment of the last change."""

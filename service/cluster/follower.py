@@ -130,10 +130,11 @@ class Follower:
         has_sister: Callable[[], bool],
     ) -> None:
         self.number = row.number
-        self.name = name_of(row.number)
+        self.name = name_of(row.served)
         self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
         self.head = row.head  # the last key that the database was seen to have
         self._config = ix.CollectionConfig.from_dict(row.config)
+        self._weights = None if row.weights is None else ix.Weights.from_text(row.weights)
         self._place = place
         self._database = database
         self._catalog = catalog
@@ -353,7 +354,7 @@ class Follower:
         try:
             found = self._catalog.get(self.name)
         except ix.CollectionNotFound:
-            found = self._catalog.create(self.name, self._config)[0]
+            found = self._create()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._empty(str(error))
         try:
@@ -362,6 +363,7 @@ class Follower:
             return self._empty(error.reason)
         if known is None and not len(found):  # such as one made just before a kill
             known = _NOTHING
+            self._use_weights(found)
         if known is None or found.config != self._config:
             return self._empty("it is of another cluster or shard")
         self._take(found, known)
@@ -372,9 +374,19 @@ class Follower:
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
         self._discard()
-        found = self._catalog.create(self.name, self._config)[0]
+        found = self._create()
         self._take(found, _NOTHING)
         return found
+
+    def _create(self) -> ix.StoredCollection:
+        found = self._catalog.create(self.name, self._config)[0]
+        self._use_weights(found)
+        return found
+
+    def _use_weights(self, collection: ix.StoredCollection) -> None:
+        """Give a collection of no items the weights of its generation."""
+        if self._weights is not None:
+            collection.use_weights(self._weights)
 
     def _take(self, collection: ix.StoredCollection, known: FilePosition) -> None:
         self._is_discarded = False

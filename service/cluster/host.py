@@ -30,6 +30,8 @@ from gcws_search.service.limits import memory_bytes, unmapped_bytes
 from gcws_search.service.messages import Malformed, Message, encode
 from gcws_search.service.startup import Startup
 
+AWAITED_SECONDS: Final = 30.0  # how long a generation is prepared that nobody waits for
+_FORMER_SECONDS: Final = 10.0  # how long a former one is kept
 _FOLLOWERS: Final = 8  # collections that are followed at once
 # What may be wrong with a message, and is nothing to be logged.
 _EXPECTED: Final = (
@@ -75,7 +77,9 @@ class ShardHost:
         self._memory.watch(self._enter_epoch)
         self._database = database
         self._options = options
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, Follower] = {}  # by the number that routers ask for
+        self._served: set[int] = set()  # numbers of current generations
+        self._left: dict[int, float] = {}  # when one was seen last of those that are dropped soon
         self._changed = threading.Condition()
         self._polling = threading.Event()
         self._is_stopping = False
@@ -131,7 +135,8 @@ class ShardHost:
     @property
     def positions(self) -> dict[int, int]:
         """The key that each collection has reached, by number; -1 while one is being filled."""
-        return {each.number: each.reached for each in self.followers}
+        served, followers = self._served, self._followers
+        return {each.number: each.reached for n, each in followers.items() if n in served}
 
     @property
     def nbytes(self) -> int:
@@ -332,22 +337,31 @@ class ShardHost:
 
     def _poll(self) -> None:
         self._poll_number += 1
-        number = self._poll_number
+        poll_number = self._poll_number
         self._database.connections.look_for_successor()
-        rows = {row.number: row for row in self._database.collections()}
-        dropped = [each for each in self.followers if each.number not in rows]
-        self._followers = {n: each for n, each in self._followers.items() if n in rows}
+        rows = {row.served: row for row in self._database.collections()}
+        served, numbers, now = {*rows}, {row.number for row in rows.values()}, time.monotonic()
+        rows |= {row.served: row for row in self._database.next_generations(AWAITED_SECONDS)}
+        # Routers may ask for a former generation until they have read which is the current one.
+        left = {
+            n for n, each in self._followers.items() if n not in rows and each.number in numbers
+        }
+        self._left = {n: self._left.get(n, now) for n in left}
+        stay = {*rows} | {n for n in left if now - self._left[n] < _FORMER_SECONDS}
+        dropped = [each for n, each in self._followers.items() if n not in stay]
+        self._followers = {n: each for n, each in self._followers.items() if n in stay}
+        self._served = served
         for follower in dropped:
             self._threads.submit(self._drop, follower)
         if not self._is_loaded:
             self._drop_files({name_of(number) for number in rows})
-        for row in rows.values():
-            follower = self._followers.get(row.number) or self._add(row)
+        for number, row in rows.items():
+            follower = self._followers.get(number) or self._add(row)
             follower.head = row.head
             if follower.is_due(row.head):
                 follower.wake()
         with self._changed:
-            self._last_poll = number
+            self._last_poll = poll_number
             self._changed.notify_all()
         if self._options.address:
             self._announce()
@@ -363,7 +377,7 @@ class ShardHost:
             has_sister=self._has_sister,
         )
         with self._changed:
-            self._followers = self._followers | {row.number: follower}
+            self._followers = self._followers | {row.served: follower}
             self._changed.notify_all()
         return follower
 

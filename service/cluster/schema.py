@@ -114,6 +114,18 @@ CREATE TABLE keys (
     hash bytea NOT NULL
 );
 """,
+    # Of collections whose weights were learned: that of the head, and later ones being prepared.
+    "generations": """
+ALTER TABLE heads ADD COLUMN IF NOT EXISTS generation bigint NOT NULL DEFAULT 0;
+CREATE TABLE generations (
+    collection bigint,
+    generation bigint,
+    config text NOT NULL,
+    weights text NOT NULL,
+    seen timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (collection, generation)
+);
+""",
 }
 """What came later, by name; older programs do not know it, and go on."""
 _RECORD: Final = """

@@ -269,10 +269,11 @@ class ShardService(Collector):
             messages.add_metric([name], number)
             seconds.add_metric([name], self._seconds[name])
         host, followers = self.host, self.host.followers
+        heads = {each.number: each.head for each in followers}
         text = "Changes that are not here yet."
         behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
-        for each in followers:
-            behind.add_metric([str(each.number)], each.head - each.reached)
+        for number, reached in host.positions.items():
+            behind.add_metric([str(number)], heads.get(number, reached) - reached)
         yield from (messages, seconds, behind)
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
         refill = "Files that were of no use, and were filled again."

@@ -300,7 +300,6 @@ def test_bad_configurations_are_refused(client: Client) -> None:
     assert client.get(URL).status_code == 404
 
 
-@pytest.mark.one_process
 def test_idf_weighs_words_by_the_items_that_have_them(client: Client) -> None:
     assert client.put(URL, json={"text": {"weights": "idf"}}).status_code == 201
     items = [{"id": key, "text": text} for key, text in TEXTS.items()]

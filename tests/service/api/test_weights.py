@@ -59,6 +59,7 @@ def test_given_weights_are_applied_and_shown(client: Client, rng: np.random.Gene
     assert_problem(other, 409, "collection_exists", "weights")
 
 
+@pytest.mark.served(cluster="few")
 def test_weights_are_learned_when_asked(client: Client, rng: np.random.Generator) -> None:
     rows = rows_of(rng)
     made(client, rows, weights="standard")
