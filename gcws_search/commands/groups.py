@@ -101,7 +101,7 @@ def groups(
         )
         asked = [condition] if condition is not None and not found else []
         if keep not in ("first", "longest"):
-            asked.append({"key": keep, "exists": True})
+            asked.append({keep: {"exists": True}})
         for each in asked:
             for hint in collection.count(where=each).hints:
                 report(hint)

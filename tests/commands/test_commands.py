@@ -65,6 +65,7 @@ def test_groups_are_listed_written_and_thinned_out(
     words = ("groups", "plants", "--min-score", "0.8", "--keep", "mass")
     shown = json.loads(call(*words, "--json").stdout)
     assert [each["representative"] for each in shown["groups"]] == ["b", "d"]
+    assert "'mass'" in call("groups", "plants", "--min-score", "0.8", "--keep", "mas").stderr
     assert (shown["items"], shown["others"], shown["deleted"]) == (5, 3, 0)
     assert "2 groups of 5 items" in call(*words).stdout
     expected = [(each, 0, "b", 1.0) for each in "baf"] + [("d", 1, "d", 1.0)]
