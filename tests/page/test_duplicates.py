@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -61,7 +62,7 @@ def shown_groups(page: Page) -> list[set[str]]:
 
 
 @pytest.fixture(params=["vectors", "names"])
-def copies(url: str, request: pytest.FixtureRequest) -> str:
+def copies(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """Return the name of a collection with near-duplicates."""
     name = f"copies-{request.param}-{request.node.originalname}"[:60]
     dense = request.param == "vectors"
@@ -75,9 +76,9 @@ def copies(url: str, request: pytest.FixtureRequest) -> str:
         for place, (name, vector) in enumerate(VECTORS.items())
     ]
     with httpx.Client(base_url=url, timeout=60) as client:
-        client.delete(f"/v1/collections/{name}")
         put(client, name, {"dim": 4 if dense else None}, items)
-    return name
+        yield name
+        client.delete(f"/v1/collections/{name}")
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.9, 0.95, 1.0])

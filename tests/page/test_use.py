@@ -451,7 +451,7 @@ def test_a_load_under_way_is_a_bar_of_what_is_read(url: str, tab: OpenTab) -> No
         page = here.open("#/slow/load")
         expect(page.locator(".bar")).to_have_attribute("aria-label", told)
         here.look("load-running")
-        page = here.open()
+        page = here.open("#/?as=cards")
         page.locator(".card", has_text="slow").scroll_into_view_if_needed()
         expect(page.locator(".card .bar")).to_have_attribute("aria-label", told)
         sender.sendall(body[60_000:])
@@ -485,7 +485,7 @@ def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(
 def test_what_is_live_is_a_table_too_and_no_item_of_a_strip_is_out_of_sight(
     url: str, tab: OpenTab
 ) -> None:
-    page = tab(url).open()
+    page = tab(url).open("#/?as=cards")
     page.locator(".live-table summary").press("Enter")
     expect(page.locator(".live-table tbody tr")).to_have_count(2)
     before, now = page.locator(".live-table tbody tr").all_inner_texts()[::-1]
@@ -505,6 +505,24 @@ def test_what_is_live_is_a_table_too_and_no_item_of_a_strip_is_out_of_sight(
         assert max(heights) == heights[0]
 
 
+def test_many_collections_are_searched_and_sorted_in_a_list(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/?as=list&sort=items")
+    rows = page.locator("tbody tr").filter(has=page.get_by_role("link", name="query"))
+    sizes = rows.locator("td:nth-child(2)")
+    collections = httpx.get(f"{url}/v1/collections").json()["collections"]
+    items = sorted(
+        (f"{each['items']:,}" for each in collections), key=lambda text: (len(text), text)
+    )
+    expect(sizes).to_have_text(items[::-1])
+    page.get_by_role("button", name="items").click()
+    expect(sizes).to_have_text(items)
+    page.keyboard.press("/")
+    page.keyboard.type("OIN")
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="points", exact=True).click()
+    page.get_by_text("2,200 items").wait_for()
+
+
 # By keys alone
 
 
@@ -515,7 +533,7 @@ def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
         page.keyboard.press("Tab")
         active = "document.activeElement.innerText || document.activeElement.tagName"
         reached.add(page.evaluate(active))
-    assert {"Browse", "Query", "Map", "Backends", "Load"} <= reached
+    assert {"Browse", "Query", "Map", "Backends", "Data"} <= reached
     page.reload()
     page.locator("[data-tile]").first.wait_for()
     keys = page.keyboard
@@ -580,7 +598,8 @@ def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) 
 
 
 VIEWS: Final = {
-    "overview": ("", ".card .stat", "Collections"),
+    "overview": ("#/?as=cards", ".card .stat", "Collections"),
+    "overview-list": ("#/?as=list&sort=items", "td .quiet", "2,200"),
     "browse-pictures": ("#/pictures/browse", ".tiles canvas", "60 items"),
     "browse-filtered": (
         '#/pictures/browse?filter={"must":[{"key":"family","match":{"value":"flat"}}]}',
@@ -627,7 +646,7 @@ def test_all_views_show_a_collection_of_one_item_and_of_none_the_next_step(
         page.get_by_text(f"gcws-search load items.csv --into empty --url {url}/").wait_for()
     for name in ("scanned", "empty"):
         page = here.open(f"#/{name}/browse")
-        for view in ("Query", "Duplicates", "Map", "Understand", "Backends", "Load", "Browse"):
+        for view in ("Query", "Duplicates", "Map", "Understand", "Backends", "Data", "Browse"):
             page.get_by_role("link", name=view, exact=True).click()
             page.locator("main h1, main h2").first.wait_for()
             page.wait_for_load_state("networkidle")

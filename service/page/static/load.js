@@ -199,7 +199,7 @@ function Snapshots({ collection, writes, refresh }) {
 
 export default function Load({ collection, writes, refresh }) {
   const [turn, next] = useState(0);
-  return html`<div class="head"><h1>Load and keep <bdi>${collection.name}</bdi></h1><span class="small figure">${figures.plural(collection.items, "item")}</span></div>
+  return html`<div class="head"><h1>Data of <bdi>${collection.name}</bdi></h1><span class="small figure">${figures.plural(collection.items, "item")}</span></div>
     <div class="halves"><div class="stack">${writes ? html`<${Loader} collection=${collection} refresh=${refresh} onLoaded=${() => next((count) => count + 1)} />` : html`<section class="panel"><h2>Load a file</h2><p class="small">Needs a key that writes.</p></section>`}
       <${Loads} name=${collection.name} turn=${turn} /></div>
     <${Snapshots} collection=${collection} writes=${writes} refresh=${refresh} /></div>`;

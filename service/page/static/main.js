@@ -13,7 +13,7 @@ const VIEWS = [
   ["map", "Map"],
   ["understand", "Understand"],
   ["backends", "Backends"],
-  ["load", "Load"],
+  ["load", "Data"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
 const NEED_ITEMS = new Set([
@@ -126,7 +126,10 @@ function Header({ address, server, onHelp, onFind }) {
 function View({ address, server }) {
   const { collection: name, view, params } = address;
   const found = useAsk((signal) => name && get(at(name), signal), [name]);
-  if (!name) return html`<${Overview} server=${server} writes=${server.service?.permits === "write"} />`;
+  if (!name) {
+    return html`<${Overview} server=${server} params=${params}
+      writes=${server.service?.permits === "write"} />`;
+  }
   const collection = found.data?.name === name ? found.data : null;
   if (found.problem && !collection) {
     return html`<section><h1><bdi>${name}</bdi></h1><${Trouble} problem=${found.problem} />
@@ -150,7 +153,12 @@ function App() {
   const [isFinding, find] = useState(false);
   useKeys({
     "?": () => help(true),
-    "/": () => (address.collection ? find(true) : false),
+    "/": () => {
+      if (address.collection) return find(true);
+      const field = document.querySelector("[data-find]");
+      field?.focus();
+      return Boolean(field);
+    },
   });
   useEffect(() => {
     document.title = [address.collection && `${address.view}: ${address.collection}`, "gcws-search"].filter(Boolean).join(" · ");

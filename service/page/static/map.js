@@ -90,7 +90,7 @@ function Chosen({ collection, ids, view, color, values, filter, onClear }) {
 function Lit({ collection, id, hits, view, onClear }) {
   const { name } = collection;
   return html`<section class="panel"><div class="head"><h2>Similar to <a href=${href(name, "query", { id })}><bdi>${id.slice(0, 80)}</bdi></a></h2><span class="space"></span>
-      <button type="button" onClick=${onClear}>Put out</button></div>
+      <button type="button" onClick=${onClear}>Clear</button></div>
     <${Listed} collection=${collection} ids=${hits.map((hit) => hit.id)} hits=${hits} view=${view} label="Hits"
       why=${(hit) => href(name, "why", { a: id, b: hit.id })} /></section>`;
 }

@@ -2,7 +2,8 @@ import { html, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useSeen, useTimer } from "./hooks.js";
-import { Bar, Command, Empty, LoadBar, Skeleton, Stat, Table, Trouble } from "./parts.js";
+import { Bar, Command, Empty, LoadBar, Skeleton, Stat, Table, Tabs, Trouble } from "./parts.js";
+import { sorted, turned } from "./sorting.js";
 import { Drawn, useNames } from "./draw.js";
 import { title, viewOf } from "./view.js";
 import { Spark } from "./spark.js";
@@ -34,7 +35,7 @@ function Strip({ collection, items }) {
 function graphState(backend, curve) {
   if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
   if (backend.kind !== "gcws") return backend.kind;
-  return backend.stats.graph ? "neighbour lists ready" : `no neighbour lists: ${curve.reason || "they are waited for"}`;
+  return backend.stats.graph ? "graph ready" : `no graph: ${curve.reason || "it is waited for"}`;
 }
 
 async function detailed(name, signal) {
@@ -127,7 +128,44 @@ function Create() {
     <${Trouble} problem=${problem} /><p class="actions"><button class="primary">Create, and load a file</button></p></form></details>`;
 }
 
-export function Overview({ server, writes }) {
+const MANY = 12;
+
+function List({ collections, sort, onSort }) {
+  const link = (name) => html`<a href=${href(name, "browse")}><bdi>${name}</bdi></a>`;
+  const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
+  return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
+    rows=${sorted(collections, sort, (row, key) => row[key])} columns=${[
+      { key: "name", name: "name", show: link },
+      { key: "items", name: "items", figure: true, show: figures.count },
+      { key: "dim", name: "dimension", figure: true, show: dimension },
+      { key: "bytes", name: "disk", figure: true, show: figures.bytes },
+      { key: "go", name: "", show: (_, { name }) => html`<a class="quiet"
+        href=${href(name, "query")} aria-label=${`Query ${name}`}>query</a>` },
+    ]} />`;
+}
+
+// Few collections are cards, many a list; both can be chosen, and searched by name.
+function Collections({ collections, params, epoch }) {
+  const [part, type] = useState("");
+  const isMany = collections.length >= MANY;
+  const as = ["cards", "list"].includes(params.as) ? params.as : isMany ? "list" : "cards";
+  const change = (more) => go(href("", "", { ...params, ...more }), { replace: true });
+  const wanted = part.trim().toLowerCase();
+  const found = collections.filter(({ name }) => name.toLowerCase().includes(wanted));
+  return html`${(isMany || params.as) && html`<div class="head">
+      <label class="inline">Search <input type="search" data-find value=${part}
+        onInput=${(event) => type(event.target.value)} /></label>
+      <span class="small" role="status">${figures.count(found.length)} of
+        ${" "}${figures.plural(collections.length, "collection")}</span><span class="space"></span>
+      <${Tabs} label="Shown as" chosen=${as} options=${[["cards", "Cards"], ["list", "List"]]}
+        onChoose=${(chosen) => change({ as: chosen })} /></div>`}
+    ${as === "list" ? html`<${List} collections=${found} sort=${params.sort}
+      onSort=${(key) => key !== "go" && change({ sort: turned(params.sort, key) })} />`
+      : html`<div class="cards">${found.map((summary) => html`<${Card} key=${summary.name}
+        summary=${summary} epoch=${epoch} />`)}</div>`}`;
+}
+
+export function Overview({ server, params, writes }) {
   const [turn, next] = useState(0);
   const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
   const collections = data?.collections;
@@ -140,7 +178,7 @@ export function Overview({ server, writes }) {
     ${!isStarting && html`<${Live} />`}
     ${problem && problem.code !== "loading" && problem.code !== "unreachable" && html`<${Trouble} problem=${problem} />`}
     ${collections === undefined ? !problem && html`<${Skeleton} rows=${3} kind="block" />` : collections.length
-      ? html`<div class="cards">${collections.map((summary) => html`<${Card} key=${summary.name} summary=${summary} epoch=${server.phase} />`)}</div>`
+      ? html`<${Collections} ...${{ collections, params }} epoch=${server.phase} />`
       : html`<${Empty} title="There is no collection yet">
         <p>Load a file, from a terminal:</p><${Command} text="gcws-search load items.csv --into things" />
         <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`}
