@@ -355,6 +355,13 @@ class ItemBody(Body):
         description="As an item shows it, and not looked at: `if_version` asks for it.",
     )
 
+    expires: str | float | None = Field(
+        default=None,
+        description="A time such as `2027-01-01T00:00:00Z`, or seconds after the write: from then "
+        "on nothing finds the item, and it is deleted. Left out or null: after the `ttl` of the "
+        "collection, or never.",
+    )
+
     def point(self) -> PointBody:
         """Return the vector, or the text; InvalidVector unless it has one of both."""
         if (self.vector is None) == (self.text is None):

@@ -51,11 +51,13 @@ from gcws_search.client.results import (
     Pair,
 )
 from gcws_search.formats.items import (
+    Expires,
     Items,
     items_of,
     items_of_texts,
     require_ids,
     texts_of,
+    with_expiries,
     with_versions,
 )
 from gcws_search.formats.payloads import filter_of, new_payload
@@ -110,6 +112,8 @@ def config_of(
     backend: BackendParams | dict[str, Any] | None = None,
     storage: Storage = "memory",
     text: TextParams | dict[str, Any] | None = None,
+    *,
+    ttl: float | None = None,
 ) -> CollectionConfig:
     """Return a configuration, its parts given as objects or as the API has them.
 
@@ -150,6 +154,7 @@ def config_of(
         backend=backend or GcwsParams(),
         storage=storage,
         text=text,
+        ttl=ttl,
     )
 
 
@@ -159,11 +164,13 @@ def config_if_any(
     backend: BackendParams | dict[str, Any] | None,
     storage: Storage,
     text: TextParams | dict[str, Any] | None,
+    *,
+    ttl: float | None,
 ) -> CollectionConfig | None:
     """Return a configuration where ``dim`` or ``text`` is given, to create a collection."""
     if dim is UNSET and text is None:
         return None
-    return config_of(None if dim is UNSET else dim, transform, backend, storage, text)
+    return config_of(None if dim is UNSET else dim, transform, backend, storage, text, ttl=ttl)
 
 
 def _whole(dim: SupportsIndex) -> int:
@@ -224,6 +231,7 @@ class Collection:
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
         text: TextParams | dict[str, Any] | None = None,
+        ttl: float | None = None,
         durability: Literal["full", "normal"] = "full",
         threads: int | None = None,
     ) -> Collection:
@@ -243,6 +251,8 @@ class Collection:
         text : TextParams or dict, or None
             Make it a collection of texts: ``{"tokens": "words"}``; see `TextParams`. It has no
             ``dim``.
+        ttl : float or None
+            Seconds after its write at which an item expires that has no time of its own.
         durability : {"full", "normal"}
             Whether a write survives a power cut, or the end of the process only.
         threads : int or None
@@ -255,7 +265,7 @@ class Collection:
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        config = config_if_any(dim, transform, backend, storage, text)
+        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
         return Collection(open_file(path, config, durability=durability, threads=threads))
 
     @property
@@ -298,6 +308,7 @@ class Collection:
         min_score: float | None = None,
         recall: float | None = None,
         if_version: int | Iterable[int | None] | None = None,
+        expires: Expires | Iterable[Expires | None] | None = None,
         progress: Progress | None = None,
     ) -> Added:
         """Store items, a batch at a time; what was stored before an error stays.
@@ -332,6 +343,9 @@ class Collection:
             The version that each item must have in the collection, 0 where there must be none: one
             for all, or one an item, None for any. Then all items are stored, or none; they are one
             request, which takes "upsert" or "insert", and none of the options of a load.
+        expires : datetime, str, float, a sequence of these and None, or None
+            When the items expire: a time with its zone, or seconds after the write; one for all, or
+            one an item. None leaves it to the items themselves and the ``ttl`` of the collection.
         progress : callable or None
             Called with the number of rows handed over since the last call.
 
@@ -354,6 +368,8 @@ class Collection:
                 items = items_of_texts(texts, ids, payloads, id_start)
             if keep_payloads and len(items):
                 require_ids(items)
+            if expires is not None:
+                items = with_expiries(items, expires)
             return items if if_version is None else with_versions(items, if_version)
 
         params: dict[str, str] = {"mode": mode, "on_error": on_error}

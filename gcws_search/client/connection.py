@@ -278,6 +278,7 @@ class Server(Requester):
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
         text: TextParams | dict[str, Any] | None = None,
+        ttl: float | None = None,
     ) -> Collection:
         """Return a collection; created where ``dim`` or ``text`` is given and there is none.
 
@@ -291,7 +292,7 @@ class Server(Requester):
             It exists with another configuration.
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
-        config = config_if_any(dim, transform, backend, storage, text)
+        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
         return Collection(run(self._collection(name, config)))
 
     def collections(self) -> list[dict[str, Any]]:
@@ -473,9 +474,10 @@ class AsyncServer(Requester):
         backend: BackendParams | dict[str, Any] | None = None,
         storage: Storage = "memory",
         text: TextParams | dict[str, Any] | None = None,
+        ttl: float | None = None,
     ) -> AsyncCollection:
         """Return a collection; see `Server.collection`."""
-        config = config_if_any(dim, transform, backend, storage, text)
+        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
         return AsyncCollection(await self._collection(name, config))
 
     async def collections(self) -> list[dict[str, Any]]:

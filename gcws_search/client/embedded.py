@@ -314,7 +314,7 @@ class EmbeddedCollection:
         return done + Added(0, 0, rejected, len(rejected))
 
     def _item_batch(self, batch: Items) -> ix.ItemBatch:
-        from gcws_search.index import ItemBatch, with_text  # noqa: PLC0415
+        from gcws_search.index import ItemBatch, expiry_ms, with_text  # noqa: PLC0415
 
         index = self.index
         ids: Sequence[str | None] = batch.texts() or [None] * len(batch)
@@ -325,7 +325,9 @@ class EmbeddedCollection:
                 payloads[row] = with_text(payloads[row], text)
             except InvalidInput as error:
                 raise error.at(row) from None
-        return ItemBatch(ids, vectors, payloads, batch.if_versions or ())
+        given = enumerate(batch.expires or ())
+        expires = [None if at is None else expiry_ms(at, row) for row, at in given]
+        return ItemBatch(ids, vectors, payloads, batch.if_versions or (), expires)
 
     def put(self, items: Items, mode: ix.Mode) -> Added:
         """Store items, all or none."""
@@ -638,7 +640,12 @@ class EmbeddedCollection:
     def item_of(self, stored: ix.StoredItem) -> Item:
         """Return an item of the index as callers get it."""
         shown = self._shown(stored.payload)
-        return Item(stored.id, stored.vector, *shown, version=stored.version)
+        expires = None
+        if stored.expires is not None:
+            from gcws_search.index import expiry_text  # noqa: PLC0415
+
+            expires = expiry_text(stored.expires)
+        return Item(stored.id, stored.vector, *shown, version=stored.version, expires=expires)
 
     def point(self, what: Any) -> str | ix.OneVector:
         """Return an id, a vector or a text as the index takes it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -95,7 +96,7 @@ def _by_name(item: Item, known: dict[int, str | None]) -> Item:
     names = [known[index] for index in item.vector["indices"]]
     if None in names:
         return item
-    return Item(item.id, {"names": names, "values": item.vector["values"]}, item.payload)
+    return replace(item, vector={"names": names, "values": item.vector["values"]})
 
 
 async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
@@ -130,6 +131,8 @@ def _open_ndjson(path: Path, description: dict[str, Any] | None) -> Iterator[_Wr
                     document["text"] = item.text
                 if item.payload is not None:
                     document["payload"] = item.payload
+                if item.expires is not None:
+                    document["expires"] = item.expires
                 file.write(write_json(document) + b"\n")
 
         yield write
@@ -157,6 +160,13 @@ def _open_parquet(
     with pq.ParquetWriter(path, schema) as writer:
 
         def write(items: Sequence[Item]) -> None:
+            for item in items:
+                if item.expires is not None:
+                    raise InvalidParameter(
+                        expected="items that never expire, for Parquet; export .ndjson instead",
+                        got=f"item {item.id!r}, which expires",
+                        loc=("path",),
+                    )
             texts = [None if e.payload is None else write_json(e.payload).decode() for e in items]
             columns: dict[str, Any] = {"id": [each.id for each in items], "payload": texts}
             for word, _ in vector:

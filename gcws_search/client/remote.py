@@ -242,16 +242,18 @@ class RemoteCollection:
         texts = items.rows.texts
         word = "vector" if texts is None else "text"
         points = items.rows.json() if texts is None else texts
-        columns = items.texts() or (), points, items.if_versions or ()
-        payloads = items.payloads or [None] * len(items)
+        none = [None] * len(items)
+        columns = items.texts() or none, points, items.if_versions or none, items.expires or none
+        payloads = items.payloads or none
         documents = [
             {
                 "id": item_id,
                 word: point,
                 "if_version": version,
+                "expires": expires,
                 "payload": None if payload is None else orjson.Fragment(payload),
             }
-            for item_id, point, version, payload in zip(*columns, payloads, strict=True)
+            for item_id, point, version, expires, payload in zip(*columns, payloads, strict=True)
         ]
         body = {"items": documents, "mode": mode}
 

@@ -337,6 +337,8 @@ class Item:
     version : int
         1 once it was inserted, and one more by each write of it. Items of two collections may be
         equal whatever it is.
+    expires : str or None
+        From when on nothing finds it, as in "2027-01-01T00:00:00.000Z"; None for never.
     """
 
     id: str
@@ -344,10 +346,12 @@ class Item:
     payload: dict[str, Any] | None = None
     text: str | None = None
     version: int = field(default=1, compare=False)
+    expires: str | None = None
 
     def __repr__(self) -> str:
-        """Return the item in one line; a text where it has one."""
+        """Return the item in one line; a text and when it expires where it has these."""
         text = "" if self.text is None else f", text={self.text!r}"
+        text += "" if self.expires is None else f", expires={self.expires!r}"
         return (
             f"Item(id={self.id!r}, vector={self.vector!r}, payload={self.payload!r}"
             f"{text}, version={self.version})"

@@ -18,6 +18,7 @@ from gcws_search.commands.options import (
     Power,
     Scale,
     Storage,
+    Ttl,
     Url,
     Yes,
     dim_of,
@@ -64,6 +65,7 @@ def create(
     power: Power = None,
     scale: Scale = None,
     storage: Storage = None,
+    ttl: Ttl = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
@@ -89,6 +91,7 @@ def create(
             transform=transform_of(normalize, power, scale),
             storage=storage or "memory",
             text=given or None,
+            ttl=ttl,
         )
         described = collection.describe()
     words = space_words(size, text)
@@ -133,8 +136,9 @@ def get(
     for item in items:
         if not with_vector:
             del item["vector"]
-        if item["text"] is None:
-            del item["text"]
+        for word in ("text", "expires"):
+            if item[word] is None:
+                del item[word]
     if tell(as_json, {"items": items}):
         return
     for item in items:

@@ -27,6 +27,7 @@ from gcws_search.commands.options import (
     Power,
     Scale,
     Storage,
+    Ttl,
     Url,
     Yes,
     arrange,
@@ -141,6 +142,14 @@ def load(
     power: Power = None,
     scale: Scale = None,
     storage: Storage = None,
+    ttl: Ttl = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
+        ),
+    ] = None,
     mode: Annotated[
         Literal["upsert", "insert", "unless_similar"],
         typer.Option(
@@ -248,11 +257,12 @@ def load(
                 "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
                 "backend": export.get("backend"),
                 "storage": storage or export.get("storage", "memory"),
+                "ttl": ttl or export.get("ttl"),
             }
             collection = _create(found, into, first, dim, options, yes=yes)
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
-        for name, number in (("min_score", min_score), ("recall", recall)):
-            params |= {} if number is None else {name: str(number)}
+        more = {"min_score": min_score, "recall": recall, "expires": expires}
+        params |= {name: str(value) for name, value in more.items() if value is not None}
         done = _Load(collection, params, load_key, again)
         with _drop_if_empty(found, collection, is_new), _taking_names(collection, first):
             names = export.get("names")  # of a fixed dim
@@ -415,7 +425,7 @@ class _Load:
         told = [
             self.collection.name, str(file.path.resolve()), file.size_bytes, file.modified_ns,
             params["mode"], params["payloads"], params["on_error"], repr(source.choices),
-            *(params[word] for word in ("min_score", "recall") if word in params),
+            *(params[word] for word in ("min_score", "recall", "expires") if word in params),
             source.guess, program_version(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()

@@ -34,6 +34,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.
 IfVersion = Annotated[
     int | None, typer.Option(min=1, help="Only if the item has this version; takes one id.")
 ]
+Ttl = Annotated[
+    float | None,
+    typer.Option(
+        "--ttl",
+        help="Of a collection that is created: seconds after its write at which an item expires.",
+    ),
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
 Fingerprint = Annotated[
     str | None,

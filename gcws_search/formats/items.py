@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -21,13 +22,15 @@ NDJSON: Final = "application/x-ndjson"
 SEGMENT_ROWS: Final = 8192
 _BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
-DOCUMENT: Final = {"id", "vector", "payload", "version"}
+DOCUMENT: Final = {"id", "vector", "payload", "version", "expires"}
 """What an item of JSON has; its version is not looked at."""
-TEXT_DOCUMENT: Final = {"id", "text", "payload", "version"}
+TEXT_DOCUMENT: Final = {"id", "text", "payload", "version", "expires"}
 """What an item of a collection of texts has."""
 
 Ids = Sequence[str] | range
 Piece = bytes | memoryview
+Expires = datetime | str | float
+"""A time with its zone, or seconds after the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class Items:
 
     A range of ids counts rows; its numbers stand for their decimal strings. Without ids the
     collection gives each item the next number not taken. ``if_versions`` are versions that items
-    must have in the collection, None for any. Items of a file have ``numbers``, their rows there,
+    must have in the collection, None for any; ``expires`` say when they expire, as the API has it,
+    None where the collection says so. Items of a file have ``numbers``, their rows there,
     and ``show``, which returns what stands there for one of these, for people.
     """
 
@@ -46,6 +50,7 @@ class Items:
     numbers: Sequence[int] | None = None
     show: Callable[[int], Any] | None = None
     if_versions: Sequence[int | None] | None = None
+    expires: Sequence[str | float | None] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -65,6 +70,7 @@ class Items:
             rows=self.rows.part(rows if isinstance(rows, slice) else np.array(rows, np.int64)),
             payloads=part_of(self.payloads),
             if_versions=part_of(self.if_versions),
+            expires=part_of(self.expires),
             numbers=part_of(self.numbers),
         )
 
@@ -109,16 +115,19 @@ def items_of(
         require_many(data)
         data = list(data)
         if data and all(map(_is_document, data)):
-            unset = dict.fromkeys(("id", "vector", "text", "payload"))
+            unset = dict.fromkeys(("id", "vector", "text", "payload", "expires"))
             data = [SimpleNamespace(**unset | each) for each in data]
         if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
             if ids is None and any(each.id is not None for each in data):
                 ids = [each.id for each in data]
             payloads = [each.payload for each in data] if payloads is None else payloads
+            expires = [getattr(each, "expires", None) for each in data]
             texts = [getattr(each, "text", None) for each in data]
             if None not in texts:
-                return items_of_texts(texts, ids, payloads, id_start)
-            data = [each.vector for each in data]
+                items = items_of_texts(texts, ids, payloads, id_start)
+            else:
+                items = _items(rows_of([each.vector for each in data]), ids, payloads, id_start)
+            return items if expires.count(None) == len(data) else with_expiries(items, expires)
     return _items(rows_of(data), ids, payloads, id_start)
 
 
@@ -181,6 +190,31 @@ def with_versions(items: Items, if_version: Any) -> Items:
     return replace(items, if_versions=wanted)
 
 
+def with_expiries(items: Items, expires: Any) -> Items:
+    """Return items that expire: one time for all of them, or one each.
+
+    None leaves an item its own, where it has one. Raises InvalidParameter.
+    """
+    given = expires.tolist() if hasattr(expires, "tolist") else expires
+    is_many = isinstance(given, Iterable) and not isinstance(given, str)
+    wanted = [*given] if is_many else [given] * len(items)
+    if len(wanted) != len(items):
+        expected = f"a time, or {len(items)} of them"
+        raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("expires",))
+    for row, each in enumerate(wanted):
+        if isinstance(each, datetime):
+            if each.tzinfo is None:
+                raise InvalidParameter(
+                    expected="a time with its zone, as of datetime.now(UTC)",
+                    got=repr(each),
+                    loc=("expires", row) if is_many else ("expires",),
+                )
+            wanted[row] = each.isoformat()
+    own = items.expires or [None] * len(items)
+    found = [other if each is None else each for each, other in zip(wanted, own, strict=True)]
+    return replace(items, expires=found)
+
+
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     """Return the ids of ``count`` items; None lets the collection number them."""
     if given is None:
@@ -228,7 +262,7 @@ def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
     ``progress`` gets the number of rows handed over.
     """
     rows = items.rows
-    is_plain = isinstance(items.ids, range | None) and items.payloads is None
+    is_plain = isinstance(items.ids, range | None) and items.payloads is items.expires is None
     if is_plain and rows.dense is not None and rows.dense.shape[1]:
         start = None if items.ids is None else int(items.ids[0])
         size = len(_npy_header(rows)) + len(rows) * rows.row_bytes
@@ -248,6 +282,8 @@ def text_lines(
             item["id"] = each
         for item, payload in zip(found, batch.payloads or (), strict=False):
             item["payload"] = None if payload is None else orjson.Fragment(payload)
+        for item, expires in zip(found, batch.expires or (), strict=False):
+            item["expires"] = expires
         yield b"".join(orjson.dumps(item) + b"\n" for item in found)
         if progress is not None:
             progress(len(batch))
@@ -286,6 +322,9 @@ def arrow(
             columns = {"id": pa.array(batch.texts(), pa.string()), **columns}
         if batch.payloads is not None:
             columns["payload"] = pa.array(batch.payloads, pa.string())
+        if batch.expires is not None:
+            times = [None if each is None else str(each) for each in batch.expires]
+            columns["expires"] = pa.array(times, pa.string())
         record = pa.record_batch(columns)
         if writer is None:
             writer = pa.ipc.new_stream(sink, record.schema)

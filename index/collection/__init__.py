@@ -9,6 +9,7 @@
 - `similar`: items that are stored unless one like them is
 - `row_store`: vectors, ids and payloads by row, and back; which rows live, their compaction
 - `backend_index`: a backend with its index of a view
+- `expiry`, `expirer`: items hidden from the instant at which they expire; their deletion
 - `writer`: puts and deletes, in the file and in memory; the queue of those committed together
 - `recovery`: from a file to memory, at the start
 - `checkpoints`: the graph written to the file, part by part

@@ -104,7 +104,7 @@ class AttachedBackends:
                 reason = f"backend {record.name!r} is unreadable ({error})"
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
-            view = self._collection.view
+            view = self._collection.stored_view
             notes, damage = dict[str, Any](), ""
             try:
                 notes = {} if record.notes is None else notes_of(record.notes)
@@ -132,7 +132,7 @@ class AttachedBackends:
             BackendExists, BackendNotFound (it was dropped before it was ready), and as writes do.
         """
         if notes is None:
-            require_landmarks(params, self._collection.view.count)
+            require_landmarks(params, self._collection.stored_view.count)
         building, done = self._start(params, name, notes)
         try:
             done.result()
@@ -149,7 +149,7 @@ class AttachedBackends:
         with self._naming:
             if self._refusal is not None:
                 raise self._refusal()
-            attached = self._collection.view.attached
+            attached = self._collection.stored_view.attached
             taken = {self._collection.backend.kind, *attached, *self._building}
             if name in taken:
                 raise BackendExists(name)
@@ -175,7 +175,7 @@ class AttachedBackends:
 
     def make(self, building: Building) -> None:
         """Build a backend and publish it; raise where it was dropped meanwhile."""
-        view = self._collection.view
+        view = self._collection.stored_view
         empty, stop = self.make_empty(building.name, building.params), building.stop
         if building.notes is not None:
             empty = empty.restore(view.vectors[:0], notes_of(building.notes))
@@ -187,7 +187,7 @@ class AttachedBackends:
             indexed = indexed.optimize(view.vectors, view.alive, stop, report)
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MAX_CATCHING_UP):
-            now = self._collection.view
+            now = self._collection.stored_view
             if indexed is None or len(now) - len(view) <= SMALL_BATCH:
                 break
             indexed = catch_up(indexed, view.sequences, now.vectors, now.sequences)
@@ -199,7 +199,7 @@ class AttachedBackends:
     def _publish(self, building: Building, indexed: BackendIndex, basis: View) -> None:
         if building.stop.is_set():
             raise self._refusal_of(building)
-        now = self._collection.view
+        now = self._collection.stored_view
         indexed = catch_up(indexed, basis.sequences, now.vectors, now.sequences)
         notes = notes_of_backend(indexed)
         params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
@@ -226,9 +226,9 @@ class AttachedBackends:
         self._writer.run_as_change(partial(self._remove, name, building is not None))
 
     def _remove(self, name: str, was_coming: bool) -> None:
-        if was_coming and name not in self._collection.view.attached:
+        if was_coming and name not in self._collection.stored_view.attached:
             return
-        self._collection.index_of(self._collection.view, name)
+        self._collection.index_of(self._collection.stored_view, name)
         self._store.remove_backend(name)
         self._notes.pop(name, None)
         self._collection.detach(name)
@@ -255,7 +255,7 @@ class AttachedBackends:
 
     def save_notes(self) -> None:
         """Write the notes of indexes that have changed; the caller holds off changes."""
-        for indexed in self._collection.view.attached.values():
+        for indexed in self._collection.stored_view.attached.values():
             notes = notes_of_backend(indexed)
             if notes != self._notes.get(indexed.name):
                 self._store.note_backend(indexed.name, notes)

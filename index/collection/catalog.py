@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,11 +84,13 @@ class Catalog:
         threads: int | None,
         names: Iterable[str],
         policies: Policies,
+        clock: Callable[[], float],
     ) -> None:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
         self._policies = policies
+        self._clock = clock
         self._searches = Searches()
         self._paused = threading.Event()
         # Finding a collection takes no lock; only the holder of a reserved name changes its entry.
@@ -110,6 +113,7 @@ class Catalog:
         threads: int | None = None,
         only: Iterable[str] | None = None,
         policies: Policies = POLICIES,
+        clock: Callable[[], float] = time.time,
     ) -> Catalog:
         """Take possession of a directory, made when it does not exist.
 
@@ -117,12 +121,13 @@ class Catalog:
             crash of the process.
         threads: for kernels; None takes as many as the process may use.
         only: names of the collections that `load` reads; None for all. `read` reads others.
+        clock: returns seconds since 1970; items expire by it.
         Raises DirectoryLocked (another process, which it names, has it).
         """
         owned = DataDirectory(directory)
         try:
             names = owned.names() if only is None else only
-            return cls(owned, durability, threads, names, policies)
+            return cls(owned, durability, threads, names, policies, clock)
         except BaseException:
             owned.close()
             raise
@@ -237,6 +242,7 @@ class Catalog:
             policies=self._policies,
             searches=self._searches,
             paused=self._paused,
+            clock=self._clock,
         )
 
     def __len__(self) -> int:

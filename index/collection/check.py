@@ -11,7 +11,7 @@ from typing import Final
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.audit import tallies_of
-from gcws_search.index.collection.items import check_ids, check_versions
+from gcws_search.index.collection.items import check_ids, check_life
 from gcws_search.index.collection.recovery import config_of, params_of
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import (
@@ -207,9 +207,9 @@ class Examination:
         """Whether a row's content is what was written; told of where it is not."""
         try:
             content = content_checksum(row.id, row.vector, row.payload)
-            content_is_right = life_checksum(content, row.version, None) == row.checksum
+            content_is_right = life_checksum(content, row.version, row.expires) == row.checksum
             if content_is_right:
-                check_versions([row.version])
+                check_life([row.version], [row.expires])
                 check_ids([row.id.decode()])
                 content_is_right = row.payload is None or is_payload(row.payload)
         except (TypeError, ValueError, InvalidInput):
@@ -326,6 +326,7 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
             [row.payload for row in rows],
             [row.sequence for row in rows],
             [row.version for row in rows],
+            [row.expires for row in rows],
         )
         copy.write([Change(rows=columns)])
 

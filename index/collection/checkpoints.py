@@ -109,14 +109,14 @@ class Checkpoints(BackgroundTask):
 
     def note_loaded(self) -> None:
         """Record that memory holds what was read, and begin where a checkpoint is due."""
-        saved = self._collection.backend.saved(self._collection.view.state)
+        saved = self._collection.backend.saved(self._collection.stored_view.state)
         if self._had_notes and saved is None:
             _log.warning(
                 "index of collection %r: the saved index is of no use, and is rebuilt",
                 self._store.name,
             )
         if self._complete:
-            self._version = self._collection.view.version
+            self._version = self._collection.stored_view.version
         self.start_if_due()
 
     def start_if_due(self) -> None:
@@ -126,7 +126,7 @@ class Checkpoints(BackgroundTask):
         if (
             put > policies.checkpoint_rows
             and put > collection.count // policies.checkpoint_share
-            and collection.backend.saved(collection.view.state) is not None
+            and collection.backend.saved(collection.stored_view.state) is not None
         ):
             self.start()
 
@@ -181,7 +181,7 @@ class Checkpoints(BackgroundTask):
         """
         self._next_sequence, generation = self._store.next_sequence, self._generation
         try:
-            view, notes = self._collection.view, self._notes
+            view, notes = self._collection.stored_view, self._notes
             if not do(self._write_notes):
                 return
             if view.version == self._version and notes == self._notes:
@@ -206,7 +206,7 @@ class Checkpoints(BackgroundTask):
 
     def _copy_part(self, number: int) -> tuple[View, slice, Int32s | None]:
         """Return a part's rows of the present view; no links where nothing is to be kept."""
-        view = self._collection.view
+        view = self._collection.stored_view
         rows = rows_of_part(number, view.sequences)
         saved = self._collection.backend.saved(view.state)
         return view, rows, None if saved is None else _links_of(saved.links, rows)
@@ -222,7 +222,7 @@ class Checkpoints(BackgroundTask):
             self._checksums[number] = checksum
 
     def _write_notes(self) -> bool:
-        saved = self._collection.backend.saved(self._collection.view.state)
+        saved = self._collection.backend.saved(self._collection.stored_view.state)
         notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
             self._store.write_meta("notes", notes)

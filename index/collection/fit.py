@@ -143,7 +143,7 @@ class Reencoding:
         self._make_backend = make_backend
         self._stop = stop
         self.fresh = memory.empty_under(config, weights)
-        self._seen = view = memory.view
+        self._seen = view = memory.stored_view
         rows = np.flatnonzero(view.alive)
         self.fresh.load(self._pieces(view, rows), len(rows), _nothing_saved)
         self._follow_backends(view)
@@ -173,15 +173,17 @@ class Reencoding:
                 codes,
                 view.sequences[found].tolist(),
                 view.versions_of(chosen),
+                view.expires_of(chosen),
             )
 
     def _follow_backends(self, view: View) -> None:
         """Give the items the comparison backends that a view has, and no others."""
         fresh = self.fresh
-        for name in fresh.view.attached.keys() - view.attached.keys():
+        for name in fresh.stored_view.attached.keys() - view.attached.keys():
             fresh.detach(name)
-        for name in view.attached.keys() - fresh.view.attached.keys():
-            empty, rows = self._make_backend(name, view.attached[name].params), fresh.view.vectors
+        for name in view.attached.keys() - fresh.stored_view.attached.keys():
+            empty = self._make_backend(name, view.attached[name].params)
+            rows = fresh.stored_view.vectors
             indexed = build_index(empty, rows, no_report, self._stop)
             if indexed is None:
                 raise StoppedError
@@ -190,17 +192,17 @@ class Reencoding:
     def _optimize(self) -> None:
         """Build the graph and whatever else is due."""
         for _ in range(MAX_CATCHING_UP):
-            if self.fresh.overdue(self.fresh.view) is None:
+            if self.fresh.overdue(self.fresh.stored_view) is None:
                 return
             if optimize(self.fresh, lambda adopt: adopt(), self._stop) is None:
                 raise StoppedError
 
     def catch_up(self) -> int:
         """Take over what was changed since; return the number of new rows."""
-        now, fresh = self._memory.view, self.fresh
+        now, fresh = self._memory.stored_view, self.fresh
         before, self._seen = self._seen, now
         self._follow_backends(now)
-        mine, alive = fresh.view, np.flatnonzero(now.alive)
+        mine, alive = fresh.stored_view, np.flatnonzero(now.alive)
         live = now.sequences[alive]
         own = np.flatnonzero(mine.alive)
         places = np.searchsorted(live, mine.sequences[own])

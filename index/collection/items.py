@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
-from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import MIN_CAPACITY, NEVER, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidId, InvalidParameter, ItemExists, ItemNotFound
 from gcws_search.index.contracts.hits import (
@@ -46,6 +46,8 @@ class ItemBatch:
     payloads: compact JSON text of an object; None without one.
     if_versions: the version that each item must have before, 0 for none; None permits any. Empty
         where all are None.
+    expires: in ms since 1970, when each item expires; None: as the collection says. Empty where all
+        are None.
     Raises InvalidParameter (the three are not of one length, or an item has ``if_versions`` and no
         id).
     """
@@ -54,6 +56,7 @@ class ItemBatch:
     vectors: RawBatch
     payloads: list[bytes | None]
     if_versions: Sequence[int | None] = ()
+    expires: Sequence[int | None] = ()
 
     def __post_init__(self) -> None:
         """Check that the columns match."""
@@ -77,7 +80,8 @@ class ItemBatch:
         ids = [self.ids[place] for place in places]
         payloads = [self.payloads[place] for place in places]
         wanted = [self.if_versions[place] for place in places if self.if_versions]
-        return ItemBatch(ids, self.vectors[np.array(places, np.int64)], payloads, wanted)
+        expires = [self.expires[place] for place in places if self.expires]
+        return ItemBatch(ids, self.vectors[np.array(places, np.int64)], payloads, wanted, expires)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
@@ -89,6 +93,7 @@ class ItemBatch:
             concatenate([part.vectors for part in parts]),
             [*chain.from_iterable(part.payloads for part in parts)],
             [*_filled([(part.if_versions, len(part)) for part in parts], None)],
+            [*_filled([(part.expires, len(part)) for part in parts], None)],
         )
 
 
@@ -104,6 +109,7 @@ class View:
     ids: by row; shared with newer views, so it may be longer than n.
     payloads: by row; shared as ``ids`` is.
     versions: (n,) int64, those that items had when their rows were put; see `versions_of`.
+    expires: (n,) int64, in ms since 1970, `NEVER` for an item that does not; (0,) where none does.
     changed: number of the changes of payloads that it shows.
     state: the primary backend's index of the n rows.
     attached: comparison backends and their indexes of the n rows, by name.
@@ -117,6 +123,7 @@ class View:
     ids: list[str]
     payloads: list[bytes | None] | ChangedPayloads
     versions: Int64s
+    expires: Int64s
     changed: int
     columns: Columns
     state: Any
@@ -145,6 +152,13 @@ class View:
         count_of = self.columns.changes.count_of
         pairs = zip(versions, rows, strict=True)
         return [version + count_of(row, self.changed) for version, row in pairs]
+
+    def expires_of(self, rows: Sequence[int]) -> Sequence[int | None]:
+        """Return when the items of some rows expire, None for never; empty where none does."""
+        if not len(self.expires):
+            return ()
+        found: list[int] = self.expires[np.array(rows, np.int64)].tolist()
+        return [None if at == NEVER else at for at in found]
 
     def mask(self, where: Filter) -> UInt8s:
         """Return (n,) ones where a filter holds for a row's payload, tombstones included."""
@@ -292,6 +306,7 @@ class EncodedBatch:
     codes: (n, code_width) uint64, what the backend's `encode` returned.
     sequences: sequence numbers, rising; empty until the items have them.
     versions: of the items; empty where all are 1, and until they have them.
+    expires: of the items, in ms since 1970; empty where none does, and until they have them.
     seconds: how long encoding took.
     """
 
@@ -301,6 +316,7 @@ class EncodedBatch:
     codes: UInt64s
     sequences: Sequence[int] = ()
     versions: Sequence[int] = ()
+    expires: Sequence[int | None] = ()
     seconds: float = 0.0
 
     def __len__(self) -> int:
@@ -320,6 +336,7 @@ class EncodedBatch:
             [self.payloads[place] for place in places],
             self.vectors[rows],
             self.codes[rows],
+            expires=[self.expires[place] for place in places if self.expires],
             seconds=self.seconds * len(places) / len(self),
         )
 
@@ -335,6 +352,7 @@ class EncodedBatch:
             np.concatenate([part.codes for part in parts]),
             [*chain.from_iterable(part.sequences for part in parts)],
             [*_filled([(part.versions, len(part)) for part in parts], 1)],
+            [*_filled([(part.expires, len(part)) for part in parts], None)],
             sum(part.seconds for part in parts),
         )
 
@@ -363,6 +381,7 @@ class StoredItem:
     vector: JsonVector | None
     payload: bytes | None
     version: int = 1
+    expires: int | None = None  # ms since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +443,10 @@ def _check_id(value: object, row: int) -> None:
         raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
 
 
-def check_versions(versions: Sequence[int]) -> None:
-    """Raise ValueError unless all are versions that items may have."""
+def check_life(versions: Sequence[int], expires: Sequence[int | None]) -> None:
+    """Raise ValueError unless all are versions and times that items may have."""
+    if any(at is not None and not 0 <= at < NEVER for at in expires):
+        raise ValueError("a time at which an item expires is none")
     if versions and not 1 <= min(versions) <= max(versions) < _MAX_VERSION:
         raise ValueError("a version is below 1, or none that a count reaches")
 

@@ -30,6 +30,7 @@ import numpy as np
 from gcws_search.index.backend import Backend
 from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
+from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.find import FoundRows, find_rows
 from gcws_search.index.collection.groups import group_rows
 from gcws_search.index.collection.hints import KnownWords, known_words
@@ -69,6 +70,7 @@ class MemoryCollection:
 
     searches: those of all collections that share the processors; None for those of this one alone.
     folder: where vectors are mapped, if the configuration says so.
+    clock: as of `Expirations`.
     Raises InvalidParameter (vectors are to be mapped, and there is no folder).
     """
 
@@ -80,6 +82,7 @@ class MemoryCollection:
         policies: Policies = POLICIES,
         searches: Searches | None = None,
         folder: Path | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         is_mapped = config.storage == "mapped"
         if is_mapped and folder is None:
@@ -92,6 +95,7 @@ class MemoryCollection:
         self.space = VectorSpace.of(config)
         self._folder = folder if is_mapped else None
         self.names = CoordinateNames(config.dim)
+        self.expirations = Expirations(clock)
         self.backend = make_backend(
             config, threads=threads, policies=policies, searches=self.searches
         )
@@ -112,7 +116,10 @@ class MemoryCollection:
         """Give a collection of no items the weights that its file has."""
         self.space = VectorSpace.of(self.config, weights)
         rows = GrowingRows(self.config.form, self.config.dim, self._folder)
-        self._row_store = RowStore(self.space, rows, [], [], *np.empty((2, 0), np.int64))
+        none = np.empty(0, np.int64)
+        self._row_store = RowStore(
+            self.space, rows, [], [], sequences=none, versions=none, expires=none
+        )
         self.published = self._row_store.view(self.backend.empty(), 0, 0)
 
     def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
@@ -129,7 +136,7 @@ class MemoryCollection:
 
         The caller sees to it that nothing changes. Readers have the view of before or of now.
         """
-        view, version = fresh.view, self.view.version
+        view, version = fresh.stored_view, self.stored_view.version
         with self._lock:
             self.config, self.space = fresh.config, fresh.space
             self._row_store, self._row_of = fresh._row_store, fresh._row_of
@@ -138,7 +145,13 @@ class MemoryCollection:
 
     @property
     def view(self) -> View:
-        """A view of all items; any thread."""
+        """A view of all items that have not expired, for those who read; any thread."""
+        view = self.stored_view
+        return self.expirations.hide(view) if self.expirations.are_any else view
+
+    @property
+    def stored_view(self) -> View:
+        """A view of all items of the file, for those who change it or an index; any thread."""
         if self._pending:
             with self._lock:
                 self._append_pending()
@@ -152,6 +165,8 @@ class MemoryCollection:
     @property
     def count(self) -> int:
         """How many items there are."""
+        if self.expirations.are_any:
+            return self.view.count
         with self._lock:
             return self.published.count + self.pending_count
 
@@ -204,6 +219,8 @@ class MemoryCollection:
             codes = with_room(codes, before, n)
             codes[before:n] = piece.codes
             row_store.append(piece)
+            if piece.expires:
+                self.expirations.add(piece.sequences, piece.expires)
             self.next_id = max(self.next_id, number_beyond(piece.ids))
         n = len(row_store)
         if not self._is_compiled:
@@ -242,18 +259,18 @@ class MemoryCollection:
         rows = self._row_of.rows(ids)
         if rows.count(None) == len(rows):  # most inserts
             return rows
-        sequences = self.view.sequences
+        sequences = self.stored_view.sequences
         return [None if row is None else int(sequences[row]) for row in rows]
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
         """Return the payload of each id, None where there is no such item."""
-        view = self.view
+        view = self.stored_view
         rows = self._row_of.rows(ids)
         return [None if row is None else view.payloads[row] for row in rows]
 
     def versions_of(self, ids: Sequence[str]) -> list[int]:
         """Return the version of each item, 0 where there is no such item."""
-        view = self.view
+        view = self.stored_view
         rows = self._row_of.rows(ids)
         versions = iter(view.versions_of([row for row in rows if row is not None]))
         return [0 if row is None else next(versions) for row in rows]
@@ -264,9 +281,12 @@ class MemoryCollection:
         parts: of distinct ids; their sequence numbers rise, and are above all before.
         replaced: rows of the items that have one of the ids.
         """
+        for part in parts:
+            if part.expires:
+                self.expirations.add(part.sequences, part.expires)
         if not replaced and self._append_with_the_next_view(parts):
             return
-        view = self.view
+        view = self.stored_view
         items = EncodedBatch.concatenate(parts)
         if replaced:
             self._row_store.mark_dead(replaced)
@@ -324,7 +344,7 @@ class MemoryCollection:
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
-        row_store, old = self._row_store, self.view
+        row_store, old = self._row_store, self.stored_view
         row_store.mark_dead(rows)
         view = row_store.view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._lock:
@@ -335,7 +355,7 @@ class MemoryCollection:
 
     def change_payloads(self, payloads: Mapping[str, bytes | None]) -> None:
         """Replace the payloads of some items, all of them there; their rows stay."""
-        row_store, old = self._row_store, self.view
+        row_store, old = self._row_store, self.stored_view
         row_store.change_payloads(self.rows_of(payloads), [*payloads.values()])
         view = row_store.view(old.state, old.count, old.version + 1, old.attached)
         with self._lock:
@@ -343,7 +363,7 @@ class MemoryCollection:
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
-        view = self.view
+        view = self.stored_view
         if self.policies.compactor(view.obsolete, view.count) == "write":
             try:
                 self.compact()
@@ -353,7 +373,7 @@ class MemoryCollection:
     def postpone_compaction(self, error: OSError) -> None:
         """Leave tombstones until the next change, for want of room on the disk."""
         _log.warning("tombstones stay: no room on the disk (%s)", error)
-        self._postponed_at = self.view.version
+        self._postponed_at = self.stored_view.version
 
     @property
     def compaction_is_overdue(self) -> bool:
@@ -375,7 +395,7 @@ class MemoryCollection:
 
         Any thread may call it.
         """
-        return Compaction(self._row_store, self.view, self.backend, stop)
+        return Compaction(self._row_store, self.stored_view, self.backend, stop)
 
     def adopt_compaction(self, compaction: Compaction) -> bool:
         """Publish a compaction with the changes made since; no change is being made.
@@ -384,7 +404,7 @@ class MemoryCollection:
 
         Raises OSError (the disk has no space for mapped vectors; nothing has changed).
         """
-        view = self.view
+        view = self.stored_view
         if not compaction.can_follow(view):
             return False
         compaction.apply_changes(view)
@@ -392,19 +412,21 @@ class MemoryCollection:
         with self._lock:
             self._row_store, self._row_of = compaction.store, compaction.row_of
             self.published = compacted
+        if self.expirations.are_any:
+            self.expirations.replace(compacted)
         return True
 
     # Attaching: the caller sees to it that nothing else changes.
 
     def attach(self, indexed: BackendIndex) -> None:
         """Add a backend with an index of the present rows, or give one another index."""
-        view = self.view
+        view = self.stored_view
         attached = {**view.attached, indexed.name: indexed}
         self.published = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
         """Remove an attached backend; raises BackendNotFound."""
-        view = self.view
+        view = self.stored_view
         if name not in view.attached:
             raise BackendNotFound(name)
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
@@ -421,7 +443,7 @@ class MemoryCollection:
 
     def adopt(self, indexed: BackendIndex) -> None:
         """Give a backend of the present view another index; no change is being made."""
-        view = self.view
+        view = self.stored_view
         if indexed.backend is self.backend:
             self._build_seconds = indexed.build_seconds
             self.published = replace(view, state=indexed.state, version=view.version + 1)
@@ -448,7 +470,11 @@ class MemoryCollection:
         """Return a view, and the row of each item in it; None for one that is not there."""
         with self._lock:
             self._append_pending()
-            return self.published, self._row_of.rows(ids)
+            view, rows = self.published, self._row_of.rows(ids)
+        if self.expirations.are_any:
+            view = self.expirations.hide(view)
+            rows = [row if row is not None and view.alive[row] else None for row in rows]
+        return view, rows
 
     def mask(self, view: View, where: Filter | None) -> UInt8s:
         """Return the (n,) mask of live rows that pass a filter."""

@@ -33,14 +33,14 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
         except OSError as error:  # of mapped vectors
             collection.postpone_compaction(error)
             return False
-    view = collection.view
+    view = collection.stored_view
     indexed = collection.index_of(view, collection.overdue(view))
     optimized = indexed.optimize(view.vectors, view.alive, stop)
     if optimized is None:
         return None
     # While rows are taken in that were put meanwhile, more are put.
     for _ in range(MAX_CATCHING_UP):
-        now = collection.view
+        now = collection.stored_view
         if len(now) - len(view) <= SMALL_BATCH or stop.is_set():
             break
         optimized = _with_changes(collection, optimized, view, now)
@@ -50,7 +50,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     result, basis = optimized, view
 
     def adopt() -> bool:
-        current = _with_changes(collection, result, basis, collection.view)
+        current = _with_changes(collection, result, basis, collection.stored_view)
         if current is not None:
             collection.adopt(current)
         return current is not None
@@ -65,7 +65,7 @@ def _compact(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     except StoppedError:
         return None
     for _ in range(MAX_CATCHING_UP):
-        now = collection.view
+        now = collection.stored_view
         if not compaction.can_follow(now):
             return False
         if compaction.apply_changes(now) <= SMALL_BATCH or stop.is_set():
@@ -191,5 +191,5 @@ class Optimizer(BackgroundTask):
         return self._writer.run_between_changes(self._now) or self._now()
 
     def _now(self) -> Arrivals:
-        view = self._collection.view
+        view = self._collection.stored_view
         return Arrivals(len(view), view.version, time.monotonic())

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from gcws_search.index.backend import Backend
-from gcws_search.index.collection.items import EncodedBatch, check_ids, check_versions
+from gcws_search.index.collection.items import EncodedBatch, check_ids, check_life
 from gcws_search.index.collection.writer import codes_from_blobs, codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
@@ -71,12 +71,13 @@ def _decode(
     chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, rehash: bool
 ) -> EncodedBatch:
     check_ids(chunk.ids)
-    check_versions(chunk.versions)
+    check_life(chunk.versions, chunk.expires)
     if not all(payload is None or is_payload(payload) for payload in chunk.payloads):
         raise ValueError("a payload is no JSON object")
     vectors = space.from_file(chunk.vectors)
     codes = backend.encode(vectors) if rehash else codes_from_blobs(chunk.codes, backend.code_width)
-    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.sequences, chunk.versions)
+    life = chunk.sequences, chunk.versions, chunk.expires
+    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, *life)
 
 
 def config_of(identity: Identity, name: str) -> CollectionConfig:

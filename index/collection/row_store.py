@@ -13,7 +13,7 @@ import numpy as np
 from gcws_search.index.backend import Backend
 from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.collection.items import EncodedBatch, View
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
+from gcws_search.index.contracts.arrays import NEVER, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.payload import ChangedPayloads, Columns
 from gcws_search.index.threads import end_if
@@ -61,8 +61,9 @@ class RowStore:
 
     space: whose transform the rows are under.
     ids: of the rows; owned from here on, as are all others.
-    sequences, versions: (n,) int64; see `View`.
-    rows, ids, payloads, sequences, versions: the last two may be longer than the number of rows.
+    sequences, versions: (n,) int64; expires: (n,) or (0,) int64; see `View`.
+    rows, ids, payloads, sequences, versions, expires: the last three may be longer than the number
+        of rows.
     alive: (n,) uint8, 1 for each row that is not dead; there may be room for more.
     """
 
@@ -72,8 +73,10 @@ class RowStore:
         rows: GrowingRows,
         ids: list[str],
         payloads: list[bytes | None],
+        *,
         sequences: Int64s,
         versions: Int64s,
+        expires: Int64s,
     ) -> None:
         self.space = space
         self.rows = rows
@@ -81,6 +84,7 @@ class RowStore:
         self.payloads = payloads
         self.sequences = sequences
         self.versions = versions
+        self.expires = expires
         self.alive: UInt8s = np.ones(len(ids), np.uint8)
         self._spare: _SpareMask | None = None
         self.columns = Columns(payloads)
@@ -94,7 +98,7 @@ class RowStore:
     def nbytes(self) -> int:
         """About how many bytes of memory they take, columns and mapped files left out."""
         masks = self.alive.nbytes if self._spare is None else 2 * self.alive.nbytes
-        numbers = self.sequences.nbytes + self.versions.nbytes
+        numbers = self.sequences.nbytes + self.versions.nbytes + self.expires.nbytes
         return self.rows.nbytes + masks + numbers + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:
@@ -111,6 +115,12 @@ class RowStore:
         self.sequences[before:n] = items.sequences
         self.versions[before:n] = items.versions or 1
         self.alive[before:n] = 1
+        if items.expires or len(self.expires):
+            expires = self.expires if len(self.expires) else np.full(before, NEVER, np.int64)
+            self.expires = with_room(expires, before, n)
+            self.expires[before:n] = [
+                NEVER if at is None else at for at in items.expires or (None,) * len(items)
+            ]
 
     def view(
         self,
@@ -138,6 +148,7 @@ class RowStore:
             if len(changes)
             else self.payloads,
             versions=self.versions[:n],
+            expires=self.expires[:n],
             changed=len(changes),
             columns=self.columns,
             state=state,
@@ -154,7 +165,16 @@ class RowStore:
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
         versions = np.array(view.versions_of(chosen), np.int64)
-        return RowStore(self.space, rows, ids, payloads, view.sequences[places], versions)
+        expires = view.expires[places] if len(view.expires) else view.expires
+        return RowStore(
+            self.space,
+            rows,
+            ids,
+            payloads,
+            sequences=view.sequences[places],
+            versions=versions,
+            expires=expires,
+        )
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
@@ -280,6 +300,7 @@ class Compaction:
             self._backend.encode(vectors),
             now.sequences[new].tolist(),
             now.versions_of(chosen),
+            now.expires_of(chosen),
         )
         store.append(items)
         self.row_of.put(items.ids, first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -28,6 +29,7 @@ from gcws_search.index.collection.describe import (
     describe_weights,
     versions,
 )
+from gcws_search.index.collection.expirer import Expirer
 from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.fit import (
     Reencoding,
@@ -116,6 +118,7 @@ class StoredCollection:
 
     searches: those of all collections of the catalog.
     paused: the index is not optimized while it is set.
+    clock: returns seconds since 1970; items expire by it.
     """
 
     def __init__(
@@ -127,12 +130,18 @@ class StoredCollection:
         policies: Policies = POLICIES,
         searches: Searches | None = None,
         paused: threading.Event | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = store.name
         self.store = store
         folder = None if store.path == MEMORY else store.path.parent
         self.memory = MemoryCollection(
-            config, threads=threads, policies=policies, searches=searches, folder=folder
+            config,
+            threads=threads,
+            policies=policies,
+            searches=searches,
+            folder=folder,
+            clock=clock,
         )
         self.writer = Writer(store, self.memory, self._after_commit)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
@@ -143,6 +152,7 @@ class StoredCollection:
         self.audit = RecallAudit(self.memory, policies)
         self.auditor = Auditor(self.audit, store, self.writer)
         self.reclaimer = Reclaimer(store, self.writer, policies)
+        self.expirer = Expirer(self.memory.expirations, self.writer)
         self.searches = self.memory.searches
         self.names = self.memory.names
         self.metadata: bytes | None = None
@@ -205,6 +215,7 @@ class StoredCollection:
         self.checkpoints.note_loaded()
         self.optimizer.start()
         self.reclaimer.request()  # a process that was killed left its log
+        self.expirer.start()
 
     def _load_meta(
         self, key: Literal["metadata", "next_id", "weights"], read: Callable[[str], T], what: str
@@ -308,6 +319,8 @@ class StoredCollection:
         if puts:
             self.checkpoints.start_if_due()
         self.optimizer.start()
+        if self.memory.expirations.are_any:
+            self.expirer.start()
         if removes:
             self.reclaimer.request()
 
@@ -404,7 +417,7 @@ class StoredCollection:
 
         The rows that are put meanwhile have the right ones.
         """
-        between, view = self.writer.run_between_changes, self.memory.view
+        between, view = self.writer.run_between_changes, self.memory.stored_view
         for rows, codes in codes_of(view, self.memory.backend):
             sequences = view.sequences[rows].tolist()
             if stop.is_set() or not between(partial(self.store.replace_codes, sequences, codes)):
@@ -462,7 +475,12 @@ class StoredCollection:
         return len(write.removed)
 
     def finish_background_work(self) -> None:
-        """Optimize the index, reclaim space, answer audited queries; return when it is done."""
+        """Optimize the index, delete what has expired, reclaim space, answer audited queries.
+
+        Return when it is done.
+        """
+        self.expirer.finish()
+        self.expirer.start()  # for those that will expire
         _ = self.memory.view  # has what was pending
         self.optimizer.finish()
         self.reclaimer.finish()
@@ -484,6 +502,7 @@ class StoredCollection:
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
         self.attached_backends.stop(refusal)
+        self.expirer.stop()
         self.auditor.stop()
         self.optimizer.stop()
         self.reclaimer.stop()
@@ -516,7 +535,8 @@ class StoredCollection:
         raw = view.raw(np.array([row]))
         if raw is not None:
             vector, [version] = self.space.to_json(raw, 0), view.versions_of([row])
-            return StoredItem(item_id, vector, view.payloads[row], version)
+            [expires] = view.expires_of([row]) or (None,)
+            return StoredItem(item_id, vector, view.payloads[row], version, expires)
         record = self.store.fetch([item_id]).get(item_id)
         if record is None:  # deleted since
             raise ItemNotFound(item_id)
@@ -524,7 +544,7 @@ class StoredCollection:
 
     def _stored_item(self, record: Record) -> StoredItem:
         vector = self._from_blob(record.vector)
-        return StoredItem(record.id, vector, record.payload, record.version)
+        return StoredItem(record.id, vector, record.payload, record.version, record.expires)
 
     def _from_blob(self, blob: bytes) -> JsonVector:
         return self.space.to_json(self.space.from_blobs([blob]), 0)
@@ -585,7 +605,8 @@ class StoredCollection:
             vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
         chosen = rows.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
-        columns = ids, vectors, payloads, view.versions_of(chosen)
+        expires = view.expires_of(chosen) or repeat(None, len(chosen))
+        columns = ids, vectors, payloads, view.versions_of(chosen), expires
         return [StoredItem(*each) for each in zip(*columns, strict=True)]
 
     def vectors(self, hits: QueryResult, part: slice = slice(None)) -> list[JsonVector | None]:
@@ -772,10 +793,10 @@ class StoredCollection:
 
     def cursor_behind(self, item_id: str) -> str:
         """Return the cursor of the page that begins behind an item; raises ItemNotFound."""
-        [sequence] = self.memory.sequences_of([item_id])
-        if sequence is None:
+        view, [row] = self.memory.locate([item_id])
+        if row is None:
             raise ItemNotFound(item_id)
-        return str(sequence)
+        return str(view.sequences[row])
 
     def groups(
         self, params: GroupParams, where: Filter | None = None, stop: threading.Event | None = None

@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from gcws_search.index.collection.expiry import with_ttl
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -191,10 +192,17 @@ class Put(Change):
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.take(places)
             sequences = sequences and [sequences[place] for place in places]
             given = [given[place] for place in places]
+        expires = items.expires
+        if expires and len(places) < count:
+            expires = [expires[place] for place in places]
+        ttl, clock = collection.config.ttl, collection.expirations.clock
+        if ttl is not None:
+            expires = with_ttl(expires, len(places), ttl, clock())
         with collection.searches.turn():  # a load's rows take some ms
             blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
-            encoded.versions = versions
-            rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences, versions)
+            encoded.versions, encoded.expires = versions, expires
+            life = sequences, versions, expires
+            rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, *life)
         return cls(
             rows=rows,
             items=encoded,
@@ -726,8 +734,8 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
             for waiting in group:
                 waiting.end(self._refusal())
             return
-        planned = self._plan(group)
-        writes = [write for _, write in planned if not write.is_empty]
+        expired, planned = self._plan(group)
+        writes = [*expired, *(write for _, write in planned if not write.is_empty)]
         if writes:
             try:
                 self._store_and_publish(writes)
@@ -746,11 +754,21 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         for waiting, write in planned:
             waiting.end(write.result)
 
-    def _plan(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
-        """Prepare and plan changes; those that cannot be made end, and the others go on."""
+    def _plan(
+        self, group: Sequence[_QueuedChange]
+    ) -> tuple[list[Delete], list[tuple[_QueuedChange, Write]]]:
+        """Prepare and plan changes; those that cannot be made end, and the others go on.
+
+        Items that have expired are deleted before: the changes meet none of them.
+        """
         self._prepare(group)
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
         planned = []
+        expired = []
+        expirations = self._collection.expirations
+        if expirations.are_any and (ids := expirations.due_ids(self._collection.stored_view)):
+            expired = [Delete(ids=ids)]
+            expired[0].plan(numbers)
         for waiting in group:
             if waiting.write is None:
                 continue
@@ -760,7 +778,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                 waiting.end(error)
             else:
                 planned.append((waiting, waiting.write))
-        return planned
+        return expired, planned
 
     def _prepare(self, group: Sequence[_QueuedChange]) -> None:
         """Read what was submitted, hash it in one call, and turn it into rows."""
@@ -798,3 +816,6 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         self._store.write(writes, self._collection.searches.turn)
         self.count_commit(time.perf_counter() - start)
         apply(writes, self._collection)
+        if self._collection.expirations.are_any:
+            for write in writes:
+                self._collection.expirations.forget(write.removed)

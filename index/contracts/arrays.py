@@ -22,6 +22,8 @@ LANES: Final = 16
 """float32 numbers that one vector instruction takes: 512 bits."""
 
 
+NEVER: Final = 2**63 - 1
+"""When an item expires that never does, where others have a time."""
 MIN_CAPACITY: Final = 64
 """Entries for which a growing array has room at first."""
 

@@ -62,6 +62,8 @@ MAX_SCALE: Final = 1e9
 MAX_NGRAM: Final = 16
 """Most tokens in a row that are one coordinate of a text."""
 MAX_STOP_WORDS: Final = 10_000
+MAX_TTL_SECONDS: Final = 1_000_000_000
+"""Thirty years."""
 _MAX_SEED: Final = 2**63 - 1
 
 
@@ -508,6 +510,9 @@ class CollectionConfig:
     text : TextParams or None
         How the texts of items and queries become vectors; ``dim`` is None then. None: items and
         queries have vectors.
+    ttl : float or None
+        Seconds after a write at which its items expire that have no time of their own; None: such
+        items never do.
     """
 
     dim: int | None
@@ -515,6 +520,7 @@ class CollectionConfig:
     backend: BackendParams = field(default_factory=GcwsParams)
     storage: Storage = "memory"
     text: TextParams | None = None
+    ttl: Annotated[float, Within(0.0, MAX_TTL_SECONDS, is_open=True)] | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
@@ -564,12 +570,14 @@ class CollectionConfig:
             "backend": backend_document(self.backend),
             **({} if self.storage == "memory" else {"storage": self.storage}),
             **({} if self.text is None else {"text": self.text.to_dict()}),
+            **({} if self.ttl is None else {"ttl": self.ttl}),
         }
 
     def difference(self, other: CollectionConfig) -> str:
         """Return in words the first of all parts that another configuration has otherwise."""
         mine, others = (
-            {"storage": each.storage, "text": None} | each.to_dict() for each in (self, other)
+            {"storage": each.storage, "text": None, "ttl": None} | each.to_dict()
+            for each in (self, other)
         )
         part = next((word for word in mine if mine[word] != others[word]), "dim")
         return f"with {part} {mine[part]}, not {others[part]}"
@@ -581,8 +589,8 @@ class CollectionConfig:
         Raises InvalidParameter, KeyError, TypeError, ValueError (it is the form of none).
         """
         transform = dict(document["transform"])
-        storage = document.get("storage", "memory")
-        _require_types(cls, {"dim": document["dim"], "storage": storage})
+        storage, ttl = document.get("storage", "memory"), document.get("ttl")
+        _require_types(cls, {"dim": document["dim"], "storage": storage, "ttl": ttl})
         lists = {"center": transform.pop("center"), "weights": transform.pop("weights", None)}
         _require_types(Transform, transform)
         for name, values in lists.items():
@@ -599,6 +607,7 @@ class CollectionConfig:
             backend=backend_params(backend["kind"], backend["params"]),
             storage=storage,
             text=None if text is None else TextParams.from_dict(text),
+            ttl=ttl,
         )
 
 

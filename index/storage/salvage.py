@@ -26,6 +26,7 @@ class FoundRow:
     codes: bytes
     payload: bytes | None
     version: int
+    expires: int | None
     checksum: int
     codes_checksum: int
 

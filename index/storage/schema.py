@@ -62,7 +62,8 @@ def codes_checksum(codes: bytes) -> int:
 class RowBatch:
     """Columns of rows as they are written and read, all of one length, and their checksums.
 
-    ``sequences`` is empty where the store numbers the rows itself; ``versions`` where all are 1.
+    ``sequences`` is empty where the store numbers the rows itself; ``versions`` where all are 1;
+    ``expires``, in ms since 1970, where no row ever does.
     ``contents`` are the checksums of their contents, computed unless they are given.
     """
 
@@ -72,6 +73,7 @@ class RowBatch:
     payloads: Sequence[bytes | None]
     sequences: Sequence[int] = ()
     versions: Sequence[int] = ()
+    expires: Sequence[int | None] = ()
     contents: Sequence[int] = field(init=False)
     codes_checksums: Sequence[int] = field(init=False)
 
@@ -92,10 +94,11 @@ class RowBatch:
     @property
     def checksums(self) -> Sequence[int]:
         """Of the rows as they are stored, their sequence numbers and codes left out."""
-        if not self.versions:
+        if not (self.versions or self.expires):
             return self.contents
-        pairs = zip(self.contents, self.versions, strict=True)
-        return [life_checksum(content, version, None) for content, version in pairs]
+        count = len(self)
+        columns = self.versions or [1] * count, self.expires or [None] * count
+        return [*map(life_checksum, self.contents, *columns)]
 
     def with_versions(self, versions: Sequence[int]) -> RowBatch:
         """Return the same rows of other versions; their contents are not summed again."""
@@ -112,6 +115,7 @@ class RowBatch:
             [self.payloads[place] for place in places],
             [self.sequences[place] for place in places if self.sequences],
             [self.versions[place] for place in places if self.versions],
+            [self.expires[place] for place in places if self.expires],
         )
 
 
@@ -184,6 +188,7 @@ class Record:
     vector: bytes
     payload: bytes | None
     version: int = 1
+    expires: int | None = None
 
 
 ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
@@ -329,12 +334,12 @@ LAST_SEQUENCES: Final = """
 SELECT (SELECT max(seq) FROM sqlite_sequence WHERE name = 'items'), (SELECT max(key) FROM items)
 """
 READ_ALL: Final = """
-SELECT key, id, vector, codes, CAST(payload AS BLOB), version, checksum, codes_checksum FROM items
-ORDER BY key
+SELECT key, id, vector, codes, CAST(payload AS BLOB), version, expires, checksum, codes_checksum
+FROM items ORDER BY key
 """
 READ_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
 READ_AT: Final = """
-SELECT key, id, vector, CAST(payload AS BLOB), version, checksum FROM items
+SELECT key, id, vector, CAST(payload AS BLOB), version, expires, checksum FROM items
 WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key
 """
 READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
@@ -378,8 +383,8 @@ DELETE_LOADS: Final = "DELETE FROM loads WHERE changed < ?"
 
 SALVAGED_ROWS: Final = 256
 _FOUND: Final = (
-    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), version, checksum, "
-    "codes_checksum FROM items "
+    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), version, expires, "
+    "checksum, codes_checksum FROM items "
 )
 SALVAGE_SOME: Final = f"{_FOUND} WHERE key > ? ORDER BY key LIMIT {SALVAGED_ROWS}"
 SALVAGE_ONE: Final = f"{_FOUND} WHERE key = ?"
@@ -390,13 +395,14 @@ SALVAGE_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER
 # 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
 ROWS_PER_STATEMENT: Final = (256, 16, 1)
 INSERTS: Final = {
-    rows: "INSERT INTO items (key, id, vector, codes, payload, version, checksum, codes_checksum) "
-    f"VALUES {', '.join(repeat('(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?)', rows))}"
+    rows: "INSERT INTO items "
+    "(key, id, vector, codes, payload, version, expires, checksum, codes_checksum) "
+    f"VALUES {', '.join(repeat('(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)', rows))}"
     for rows in ROWS_PER_STATEMENT
 }
 READS: Final = {
-    rows: "SELECT key, id, vector, CAST(payload AS BLOB), version, checksum FROM items WHERE id IN "
-    f"({', '.join(repeat('?', rows))})"
+    rows: "SELECT key, id, vector, CAST(payload AS BLOB), version, expires, checksum FROM items "
+    f"WHERE id IN ({', '.join(repeat('?', rows))})"
     for rows in ROWS_PER_STATEMENT
 }
 

@@ -352,14 +352,19 @@ class Store:
                 payload = new[record.sequence]
                 version = record.version + 1
                 content = content_checksum(record.id.encode(), record.vector, payload)
-                cells += (record.sequence, payload, version, life_checksum(content, version, None))
+                cells += (
+                    record.sequence,
+                    payload,
+                    version,
+                    life_checksum(content, version, record.expires),
+                )
             self.connection.execute(schema.UPDATES[len(new)], cells)
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows.ids)
-        versions = rows.versions or [1] * count
+        life = (rows.versions or [1] * count, rows.expires or [None] * count)
         texts = (rows.ids, rows.vectors, rows.codes, rows.payloads)
-        columns = (sequences, *texts, versions, rows.checksums, rows.codes_checksums)
+        columns = (sequences, *texts, *life, rows.checksums, rows.codes_checksums)
         if count == 1:  # most writes
             self.connection.execute(schema.INSERTS[1], [column[0] for column in columns])
             return
@@ -458,11 +463,14 @@ class Store:
 
     def _check_rows(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
         """Return the columns of rows; DamagedFile unless all are what was written."""
-        sequences, ids, vectors, codes, payloads, versions, *expected = zip(*read, strict=True)
+        sequences, ids, vectors, codes, payloads, *others = zip(*read, strict=True)
+        versions, expires, *expected = others
         if versions.count(1) == len(versions):
             versions = ()
+        if expires.count(None) == len(expires):
+            expires = ()
         with self._types():
-            rows = RowBatch(ids, vectors, codes, payloads, sequences, versions)
+            rows = RowBatch(ids, vectors, codes, payloads, sequences, versions, expires)
             checksums = rows.checksums, rows.codes_checksums
         for found, wanted in zip(checksums, expected, strict=True):
             if found != [*wanted]:
@@ -624,7 +632,7 @@ class Store:
         record = Record(*row[:-1])
         with self._types():
             content = content_checksum(record.id.encode(), record.vector, record.payload)
-            found = life_checksum(content, record.version, None)
+            found = life_checksum(content, record.version, record.expires)
         if found != row[-1]:
             raise DamagedFile(self.name, f"row {record.sequence} is not what was written")
         return record

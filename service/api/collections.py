@@ -70,6 +70,11 @@ class CreateBody(Body):
         default=None,
         description="Items and queries are texts, which become vectors by this; null: vectors.",
     )
+    ttl: float | None = Field(
+        default=None,
+        description="Seconds after its write at which an item expires that has no `expires` of its "
+        "own, above 0, at most 1e9; null: never.",
+    )
     transform: TransformBody = Field(
         default_factory=TransformBody, description="What is done to every vector first."
     )
@@ -382,7 +387,12 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
             text = ix.TextParams.from_dict(body.text.model_dump(exclude_unset=True))
     try:
         return ix.CollectionConfig(
-            dim=body.dim, transform=transform, backend=backend, storage=body.storage, text=text
+            dim=body.dim,
+            transform=transform,
+            backend=backend,
+            storage=body.storage,
+            text=text,
+            ttl=body.ttl,
         )
     except ix.InvalidParameter as error:
         is_inside = error.loc[:1] in {("center",), ("weights",)}

@@ -67,6 +67,7 @@ class PutItemsBody(Body):
         },
         {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
         {"items": [{"id": "b", "vector": [1, 0, 0, 2], "if_version": 1}]},
+        {"items": [{"id": "d", "vector": [1, 0, 0, 3], "expires": "2127-01-01T00:00:00Z"}]},
         {
             "items": [{"id": "c", "vector": [1, 0, 0, 1.1]}],
             "mode": "unless_similar",
@@ -209,6 +210,8 @@ def _item(
         shown["vector"] = vector_json(item.vector)
     shown |= payload_json(item.payload, has_text=collection.config.text is not None)
     shown["version"] = item.version
+    if item.expires is not None:
+        shown["expires"] = ix.expiry_text(item.expires)
     return shown
 
 
@@ -396,6 +399,7 @@ def read_items(
     payloads: list[bytes | None] = []
     given: list[PointBody] = []
     wanted: list[int | None] = []
+    expires: list[int | None] = []
     for row, item in enumerate(raw):
         item_id = None if item.id is None else str(item.id)
         if item_id is not None and len(item_id) > limits.max_id_length:
@@ -413,11 +417,15 @@ def read_items(
         ids.append(item_id)
         payloads.append(payload)
         wanted.append(item.if_version)
+        at = item.expires
+        expires.append(None if at is None else ix.expiry_ms(at, "items", row))
     place = "items", collection.space.word
     vectors = requests.vectors(given, collection, collection.names.reserve, limits, *place)
     if wanted.count(None) == len(wanted):
         wanted = []
-    return ix.ItemBatch(ids=ids, vectors=vectors, payloads=payloads, if_versions=wanted)
+    if expires.count(None) == len(expires):
+        expires = []
+    return ix.ItemBatch(ids, vectors, payloads, wanted, expires)
 
 
 def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:

@@ -52,6 +52,7 @@ from gcws_search.service.ingest.source import (
     ItemRows,
     Source,
     bound_bytes,
+    expiry_of,
     inflate,
     peek,
 )
@@ -125,6 +126,11 @@ class LoadParams(BaseModel):
         default=None,
         description="What becomes of the payload of an item that exists where its row has none. "
         "`replace`, the default: an upsert leaves none; `keep`: it stays.",
+    )
+    expires: str | None = Field(
+        default=None,
+        description="When items expire whose rows do not say so: a time such as "
+        "`2027-01-01T00:00:00Z`, or seconds after the write.",
     )
     max_rejected: int | None = Field(
         default=None,
@@ -233,6 +239,8 @@ async def load(
     passed over, and the summary counts all of it once.
     """
     chunks = _reader(request, params, service)
+    if params.expires is not None:
+        expiry_of(params.expires)
     if params.payloads == "keep" and collection.config.text is not None:
         raise ix.InvalidParameter(
             expected="'replace': the payloads of this collection hold its texts",
@@ -255,6 +263,7 @@ async def load(
         params.on_error,
         service.room.require,
         keeps_payloads=params.payloads == "keep",
+        expires=params.expires,
     )
     run = _Run(request, service, work, params)
     if NDJSON not in request.headers.get("accept", ""):

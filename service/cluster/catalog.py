@@ -166,6 +166,7 @@ class ClusterCatalog:
     ) -> tuple[ClusterCollection, bool]:
         """Return the collection of this name, and whether it was made just now."""
         ix.check_name(name)
+        _require_no_ttl(config)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
@@ -260,6 +261,7 @@ class ClusterCatalog:
             raise ix.CollectionExists(name, "already, and is not to be replaced")
         with self._alone(name):
             read = self.local.restore(name, snapshot, admit=admit)
+            _require_no_ttl(read.config)
             return self._fill(name, read, before, admit)
 
     def _fill(
@@ -301,6 +303,13 @@ class ClusterCatalog:
         return found
 
 
+def _require_no_ttl(config: ix.CollectionConfig) -> None:
+    """Raise InvalidParameter where the items of a collection expire: those of a cluster do not."""
+    if config.ttl is not None:
+        expected = "null: items of a cluster do not expire"
+        raise ix.InvalidParameter(expected=expected, got=repr(config.ttl), loc=("ttl",))
+
+
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:
     """Copy a local collection's names, metadata, loads, backends and items to the cluster."""
     database, number = filled.database, filled.number
@@ -316,7 +325,7 @@ def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> No
         database.add_backend(number, backend)
     for rows in read.store.chunks():
         vectors = read.space.from_blobs(rows.vectors)
-        items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])
+        items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads], expires=rows.expires)
         filled.committer.commit(filled.prepare(items, "insert", versions=rows.versions))
 
 

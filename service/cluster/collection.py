@@ -359,6 +359,10 @@ class ClusterCollection:
         ``versions`` are those of a copy, whose ids come once.
         """
         ix.check_ids(items.ids)
+        if items.expires:
+            raise ix.InvalidParameter(
+                expected="none: items of a cluster do not expire", got="a time", loc=("expires",)
+            )
         places = ix.last_places(items.ids, mode)
         ix.require_distinct(items, places)
         if len(places) < len(items):

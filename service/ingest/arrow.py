@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
+from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject, expiry_of
 from gcws_search.service.limits import (
     id_in_url,
     require_at_most,
@@ -37,7 +37,9 @@ _VECTORS: Final = ("vector", "indices", "names", "values")
 _FORMS: Final = ("vector", "indices", "names")
 """One of them is there."""
 _ITEMS: Final = ("id", *_VECTORS, "payload")
-"""Columns of items; all others are fields of their payloads, where that is asked for."""
+"""Columns of items; all others are fields of their payloads, where that is asked for.
+
+Where it is not, `expires` is one too."""
 
 _LISTS: Final = (
     pa.types.is_list,
@@ -69,7 +71,8 @@ def read_arrow(
     check = partial(_check_items, takes_others=takes_others)
     first = 0
     for batch in _rebatch(batches(reader, check, settings.max_arrow_batch_bytes), settings):
-        yield replace(from_batch(batch, first, settings), size=reader.taken)
+        rows = from_batch(batch, first, settings, takes_others=takes_others)
+        yield replace(rows, size=reader.taken)
         first += len(batch)
 
 
@@ -96,13 +99,21 @@ def _rebatch(parts: Iterable[Any], settings: Settings) -> Iterator[Any]:
         yield pa.concat_batches(gathered)
 
 
-def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa: ANN401
+def from_batch(
+    batch: Any,  # noqa: ANN401
+    first: int,
+    settings: Settings,
+    *,
+    takes_others: bool,
+) -> ItemRows:
     """Return a plain record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
     ids: list[str | None] = []
     payloads: list[bytes | None] = []
     good: list[int] = []
+    expires: list[int | None] = []
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    times = None if takes_others else columns.pop("expires", None)
     vectors = {name: columns[name] for name in _VECTORS if name in columns}
     others = {name: columns[name] for name in columns if name not in _ITEMS}
     none = [None] * len(batch)
@@ -111,22 +122,26 @@ def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa:
     unusable = _unusable(vectors, settings)
     has_ids = "id" in columns
     given = columns["id"].to_pylist() if has_ids else none
-    rows = enumerate(zip(given, texts, more, strict=True))
-    for row, (raw, text, fields) in rows:
+    until = none if times is None else times.to_pylist()
+    rows = enumerate(zip(given, texts, more, until, strict=True))
+    for row, (raw, text, fields, at) in rows:
         try:
             if row in unusable:
                 raise unusable[row]
             ids.append(_id(raw, settings) if has_ids else None)
+            expires.append(None if at is None else expiry_of(at))
             payloads.append(_payload(text, fields, settings))
         except ix.InvalidInput as error:
-            del ids[len(good) :]
+            del ids[len(good) :], expires[len(good) :]
             rejects.append(Reject(first + row, error))
         else:
             good.append(row)
     chosen = np.array(good, np.int64)
     if rejects:
         vectors = {name: column.take(pa.array(chosen)) for name, column in vectors.items()}
-    return ItemRows(first + chosen, ids, payloads, _vectors(vectors), rejects)
+    if expires.count(None) == len(expires):
+        expires = []
+    return ItemRows(first + chosen, ids, payloads, _vectors(vectors), rejects, expires=expires)
 
 
 def _unusable(columns: dict[str, Any], settings: Settings) -> dict[int, ix.InvalidVector]:
@@ -308,10 +323,14 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
         twice = next(name for name in names if names.count(name) > 1)
         _refuse("columns of different names", f"{twice!r} twice")
     others = [name for name in names if name not in _ITEMS]
+    if "expires" in others and not takes_others:
+        others.remove("expires")
+        if not _is_any(kind := _value_type(schema.field("expires").type), _TEXTS):
+            _refuse("times as text", str(kind), "expires")
     if others and not takes_others:
         _refuse(
-            "columns id, vector, indices or names, values, payload, or ?columns=payload, which "
-            "makes others fields of the payload",
+            "columns id, vector, indices or names, values, payload, expires, or ?columns=payload, "
+            "which makes others fields of the payload",
             ", ".join(map(repr, others)),
         )
     _check_vectors(schema)

@@ -26,7 +26,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import IdempotencyMismatch
-from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source
+from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source, expiry_of
 from gcws_search.service.problems import document
 from gcws_search.service.responses import ids_json
 
@@ -398,7 +398,7 @@ class Load:
     """What a load does: its collection, its options, its account.
 
     ``require_room`` raises where nothing more can be stored. Once ``stop`` is set the load ends
-    soon, with `BodyAborted`.
+    soon, with `BodyAborted`. ``expires`` is of rows that have none of their own.
     """
 
     collection: CollectionProtocol
@@ -407,6 +407,7 @@ class Load:
     on_error: Literal["stop", "skip"]
     require_room: Callable[[], None]
     keeps_payloads: bool = False
+    expires: str | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, read: Read, source: Source, report: Report) -> None:
@@ -474,7 +475,7 @@ class Load:
             try:
                 raw = self._check(chunk.vectors)
                 staged.put = self.collection.prepare(
-                    ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads),
+                    ix.ItemBatch(chunk.ids, raw, chunk.payloads, expires=self._expires(chunk)),
                     self.mode,
                     keeps_payloads=self.keeps_payloads,
                     progress=None if self.account.key is None else progress,
@@ -500,6 +501,12 @@ class Load:
         numbers = staged.chunk.numbers
         account.state = account.with_chunk(staged.mark, staged.rejects, result, numbers)
         report(account.committed, account.state.rejected_count)
+
+    def _expires(self, chunk: ItemRows) -> Sequence[int | None]:
+        if self.expires is None:
+            return chunk.expires
+        at = expiry_of(self.expires)
+        return [at if own is None else own for own in chunk.expires or [None] * len(chunk)]
 
     def _check(self, vectors: ix.InputVectors) -> ix.RawBatch:
         return vectors.check(self.collection.space, self.collection.names.reserve)

@@ -14,7 +14,7 @@ from gcws_search.service.limits import require_short_id, require_short_payload
 from gcws_search.service.models import ItemBody, point_of, require_short_vector
 from gcws_search.service.settings import Settings
 
-_Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
+_Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector, int | None]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -62,7 +62,7 @@ def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
 
 
 def _item(line: bytes, settings: Settings) -> _Item:
-    """Return id, payload and vector of one line."""
+    """Return id, payload, vector of one line, and when it expires."""
     item = models.parse(ItemBody, line, settings)
     item_id = None if item.id is None else str(item.id)
     if item_id is not None:
@@ -70,10 +70,13 @@ def _item(line: bytes, settings: Settings) -> _Item:
     given, payload = item.point(), item.stored_payload()
     require_short_vector(given, settings, "vector" if item.text is None else "text")
     require_short_payload(payload, settings, "payload")
-    return item_id, payload, point_of(given)
+    return item_id, payload, point_of(given), ix.expiry_ms(item.expires)
 
 
 def _rows(numbers: list[int], items: list[_Item], rejects: list[Reject], end: int) -> ItemRows:
-    ids, payloads = [item_id for item_id, _, _ in items], [payload for _, payload, _ in items]
-    vectors = ix.InputVectors(mixed=[vector for _, _, vector in items])
-    return ItemRows(np.array(numbers, np.int64), ids, payloads, vectors, rejects, end)
+    ids, payloads = [item_id for item_id, *_ in items], [payload for _, payload, *_ in items]
+    vectors = ix.InputVectors(mixed=[vector for _, _, vector, _ in items])
+    expires = [at for *_, at in items]
+    if expires.count(None) == len(expires):
+        expires = []
+    return ItemRows(np.array(numbers, np.int64), ids, payloads, vectors, rejects, end, expires)

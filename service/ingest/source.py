@@ -8,7 +8,7 @@ import io
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -208,12 +208,26 @@ class Reject(Exception):  # of one row; ends a load that stops at the first
         super().__init__(str(self.error))
 
 
+def expiry_of(given: str) -> int:
+    """Return when an item expires, in ms since 1970: a time, or seconds as a decimal number.
+
+    Raises InvalidParameter.
+    """
+    try:
+        seconds: str | float = float(given)
+    except ValueError:
+        seconds = given
+    found = ix.expiry_ms(seconds)
+    assert found is not None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ItemRows:
     """A chunk of a load: n readable rows by their numbers in the whole load.
 
     The collection numbers an item whose id is None. ``rejects`` are unreadable rows of this
-    stretch, ``size`` the bytes of the body up to its end.
+    stretch, ``size`` the bytes of the body up to its end, ``expires`` as of an `ItemBatch`.
     """
 
     numbers: Int64s
@@ -222,6 +236,7 @@ class ItemRows:
     vectors: ix.InputVectors
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
+    expires: Sequence[int | None] = ()
 
     def __len__(self) -> int:
         """Return the number of readable rows."""
@@ -249,4 +264,5 @@ class ItemRows:
             [self.ids[row] for row in rows],
             [self.payloads[row] for row in rows],
             self.vectors.part(rows),
+            expires=[self.expires[row] for row in rows] if self.expires else (),
         )

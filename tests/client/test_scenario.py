@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,30 @@ def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> No
         opened(2).add(texts=["a"])
     with pytest.raises(InvalidParameter, match="dim"):
         opened(2, text={})
+
+
+def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(opened: Open) -> None:
+    items = opened(4, ttl=3600)
+    rows, until = [*COFFEES.values()], datetime(2127, 1, 1, tzinfo=UTC)
+    times = [until, "2001-01-01T00:00:00Z", 60.0, None]
+    assert items.add(rows, ids=[*COFFEES], expires=times).inserted == 4
+    assert [item.id for item in items] == [[*COFFEES][at] for at in (0, 2, 3)]
+    first, *others = [item.expires for item in items]
+    assert first == "2127-01-01T00:00:00.000Z"
+    assert all(others)
+    assert others[0] < others[1] < first
+    again = items.add([*items])  # each keeps its own
+    assert again.updated == 3
+    assert [item.expires for item in items] == [first, *others]
+    items.set_payload("kenya", payload={"n": 1})
+    assert items.get("kenya").expires == first
+    items.add(rows, ids=[*COFFEES], expires=until, if_version=[2 + 1, 0, 2, 2])
+    assert {item.expires for item in items} == {first}
+    before = [*items]
+    for wrong in ("soon", -1, datetime(2127, 1, 1), [until]):
+        with pytest.raises(InvalidParameter):
+            items.add(rows, ids=[*COFFEES], expires=wrong)
+    assert [*items] == before
 
 
 def test_writes_on_a_version_are_made_or_refused_as_a_whole(opened: Open) -> None:

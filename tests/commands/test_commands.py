@@ -328,6 +328,26 @@ def test_items_are_changed_and_deleted_on_a_version(
     assert "kenya" not in coffees
 
 
+def test_items_expire_as_create_and_load_say(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    call("create", "notes", "--dim", "2", "--ttl", "3600")
+    assert server.collection("notes").config.ttl == 3600
+    file, copy = tmp_path / "rows.ndjson", tmp_path / "copy.ndjson"
+    file.write_text('{"id": "a", "vector": [1, 2]}\n{"id": "b", "vector": [1, 3]}\n')
+    until = "2127-01-01T00:00:00.000Z"
+    call("load", str(file), "--into", "notes", "--expires", until, "--yes")
+    assert {item.expires for item in server.collection("notes")} == {until}
+    assert json.loads(call("get", "notes", "a").stdout)["expires"] == until
+    call("export", "notes", "-o", str(copy))
+    call("load", str(copy), "--into", "others", "--yes")
+    assert server.collection("others").config.ttl == 3600
+    assert [*server.collection("others")] == [*server.collection("notes")]
+    call("load", str(file), "--into", "notes", "--expires", "2001-01-01T00:00:00Z", "--yes")
+    assert call("count", "notes").stdout.strip() == "0"
+    call("load", str(file), "--into", "notes", "--expires", "soon", "--yes", code=1)
+
+
 @contextmanager
 def answering(path: str, *answers: tuple[int, bytes]) -> Iterator[str]:
     """Yield the address of a server that answers so below a path, the last one again and again."""

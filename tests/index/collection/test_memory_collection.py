@@ -242,7 +242,8 @@ DIMS = [5, None]
 
 def row_store(dim: int | None, numbers: list[int]) -> RowStore:
     space = space_of(dim)
-    held = RowStore(space, GrowingRows(space.form, dim), [], [], *np.empty((2, 0), np.int64))
+    rows, none = GrowingRows(space.form, dim), np.empty(0, np.int64)
+    held = RowStore(space, rows, [], [], sequences=none, versions=none, expires=none)
     add(held, dim, numbers)
     return held
 

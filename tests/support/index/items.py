@@ -1,5 +1,6 @@
 """Items that are easily told apart, and what a collection that holds them shows."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -92,8 +93,10 @@ def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[objec
         return held(catalog.get(stored.name))
 
 
-def opened_catalog(directory: Path, policies: Policies = POLICIES) -> Catalog:
-    catalog = Catalog.open(directory, threads=1, policies=policies)
+def opened_catalog(
+    directory: Path, policies: Policies = POLICIES, clock: Callable[[], float] = time.time
+) -> Catalog:
+    catalog = Catalog.open(directory, threads=1, policies=policies, clock=clock)
     catalog.load()
     return catalog
 

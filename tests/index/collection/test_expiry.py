@@ -1,0 +1,253 @@
+"""Items that expire: found by nothing from that instant on, and deleted in the background."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from tests.support.index.items import DIM, batch, opened_catalog, put, vector
+from tests.support.index.policies import FEW_ROWS
+
+DAY = 86_400.0
+MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
+
+
+class Clock:
+    """A clock that stands still until it is set; seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def config(**more: Any) -> ix.CollectionConfig:  # noqa: ANN401
+    return ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2), **more)
+
+
+def put_until(
+    stored: ix.StoredCollection, values: dict[str, float], expires: list[float | None]
+) -> ix.WriteResult:
+    """Put items that expire at times in seconds."""
+    items = batch(stored, [*values], [*values.values()])
+    times = [None if at is None else round(at * 1000) for at in expires]
+    return stored.put(replace(items, expires=times))
+
+
+def shown(stored: ix.StoredCollection) -> dict[str, tuple[float | None, int]]:
+    """Return when each item expires, and its version, after every way of reading agrees."""
+    items = stored.page(limit=10_000).items
+    ids = {item.id for item in items}
+    assert stored.count() == len(stored) == stored.describe().items == len(items)
+    for item in items:
+        assert stored.get(item.id) == replace(item, vector=stored.get(item.id).vector)
+    query = stored.space.from_items([vector(1.0)])
+    for recall in (0.9, 1.0):
+        [hits] = stored.search(query, ix.SearchParams(limit=10_000, recall=recall))
+        assert {*hits.ids} == ids if recall == 1.0 else {*hits.ids} <= ids
+    return {
+        item.id: (None if item.expires is None else item.expires / 1000, item.version)
+        for item in items
+    }
+
+
+@pytest.mark.parametrize("transform", [ix.Transform(), ix.Transform(power=2.0)])
+def test_items_are_those_of_a_dictionary_as_time_passes(
+    tmp_path: Path, rng: np.random.Generator, clock: Clock, transform: ix.Transform
+) -> None:
+    catalog = opened_catalog(tmp_path, FEW_ROWS, clock)
+    stored = catalog.create("things", config(transform=transform))[0]
+    model: dict[str, tuple[float | None, int]] = {}
+    expired = 0
+    for turn in range(300):
+        ids = [f"i{n}" for n in rng.choice(60, int(rng.integers(1, 6)), replace=False).tolist()]
+        number = int(rng.integers(6))
+        if number < 3:
+            lives = [[None, 5.0, 50.0, 0.5][int(rng.integers(4))] for _ in ids]
+            until = [None if life is None else clock.now + life for life in lives]
+            result = put_until(stored, {each: float(turn + 1) for each in ids}, until)
+            there = [each for each in ids if each in model]
+            assert (result.inserted, result.updated) == (len(ids) - len(there), len(there))
+            for each, at in zip(ids, until, strict=True):
+                model[each] = at, model[each][1] + 1 if each in model else 1
+        elif number == 3:
+            there = [each for each in ids if each in model]
+            assert stored.change_payloads(MARK, ids) == len(there)
+            model |= {each: (model[each][0], model[each][1] + 1) for each in there}
+        elif number == 4:
+            there = [each for each in ids if each in model]
+            assert stored.delete(ids) == len(there)
+            for each in there:
+                del model[each]
+        clock.now += float(rng.integers(4))
+        before = len(model)
+        model = {key: each for key, each in model.items() if each[0] is None or each[0] > clock.now}
+        expired += before - len(model)
+        assert shown(stored) == model, turn
+        if turn % 50 == 20:
+            stored.finish_background_work()
+            assert shown(stored) == model
+            assert len(stored.store) == len(model)
+        if turn % 50 == 40:
+            catalog.close()
+            clock.now += 1.0
+            model = {
+                key: each for key, each in model.items() if each[0] is None or each[0] > clock.now
+            }
+            catalog = opened_catalog(tmp_path, FEW_ROWS, clock)
+            stored = catalog.get("things")
+            assert shown(stored) == model
+    assert expired > 50
+    catalog.close()
+
+
+def test_an_expired_item_is_found_by_nothing_while_the_file_still_has_it(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put(stored, {"a": 1.0, "b": 1.1})
+        put_until(stored, {"x": 1.05}, [clock.now + 10])
+        query, params = stored.space.from_items([vector(1.05)]), ix.SearchParams(limit=5, recall=1)
+        where = ix.parse_filter({"must": [{"key": "x", "range": {"gt": 1.04, "lt": 1.06}}]})
+        assert stored.count(where) == 1
+        clock.now += 9.999
+        [hits] = stored.search(query, params)
+        assert {*hits.ids} == {"a", "b", "x"}
+        clock.now += 0.001
+        [hits] = stored.search(query, params)
+        assert {*hits.ids} == {"a", "b"}
+        assert len(stored.store) == 3
+        assert stored.count(where) == 0
+        assert {pair[:2] for pair in stored.pairs(min_score=0.1, recall=1)} == {("a", "b")}
+        assert {item.id for item in stored.find("x").items} == {"a", "b"}  # by their payloads
+        assert not stored.page(ids=["x"]).items
+        for read in (stored.get, stored.cursor_behind):
+            with pytest.raises(ix.ItemNotFound):
+                read("x")
+        with pytest.raises(ix.ItemNotFound):
+            stored.search_around("x", params)
+        assert len(stored.store) == 3
+        assert stored.delete(["x"]) == 0
+        assert len(stored.store) == 2
+
+
+def test_a_write_meets_no_item_that_has_expired(tmp_path: Path, clock: Clock) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put_until(stored, {"a": 1.0, "b": 2.0}, [clock.now + 1, clock.now + 1])
+        clock.now += 1
+        assert stored.put(batch(stored, ["a"], [3.0]), "insert") == ix.WriteResult(1, 0)
+        assert shown(stored) == {"a": (None, 1)}
+        assert len(stored.store) == 1
+        wanted = replace(batch(stored, ["b"], [4.0]), if_versions=[0])
+        assert stored.put(wanted).inserted == 1
+        unless = ix.UnlessSimilar(min_score=0.99, recall=1.0)
+        put_until(stored, {"c": 9.0}, [clock.now + 1])
+        assert stored.put(batch(stored, ["d"], [9.0]), unless).inserted == 0
+        clock.now += 1
+        assert stored.put(batch(stored, ["d"], [9.0]), unless).inserted == 1
+
+
+def test_a_collections_ttl_is_that_of_items_without_a_time(tmp_path: Path, clock: Clock) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config(ttl=60.0))[0]
+        put(stored, {"a": 1.0})
+        put_until(stored, {"b": 2.0, "c": 3.0}, [clock.now + 2 * DAY, None])
+        first = clock.now + 60
+        assert shown(stored) == {"a": (first, 1), "b": (clock.now + 2 * DAY, 1), "c": (first, 1)}
+        clock.now += 30
+        put(stored, {"a": 1.0})
+        stored.change_payloads(MARK, ["c"])
+        assert shown(stored)["a"] == (first + 30, 2)
+        assert shown(stored)["c"] == (first, 2)
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.get("things")
+        assert stored.config.ttl == 60.0
+        clock.now += 30
+        assert {*shown(stored)} == {"a", "b"}
+        stored.finish_background_work()
+        assert len(stored.store) == 2
+
+
+def test_a_put_without_a_time_takes_it_away(tmp_path: Path, clock: Clock) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put_until(stored, {"a": 1.0}, [clock.now + 1])
+        put(stored, {"a": 1.0})
+        clock.now += DAY
+        assert shown(stored) == {"a": (None, 2)}
+        stored.finish_background_work()
+        assert shown(stored) == {"a": (None, 2)}
+
+
+def test_items_expire_under_weights_that_were_learned_meanwhile(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put_until(stored, {"a": 1.0, "b": 2.0, "c": 3.0}, [None, clock.now + 5, clock.now + 9])
+        stored.attach(ix.FourierParams(kind="rff", features=8))
+        clock.now += 5
+        stored.fit("max")
+        assert {*shown(stored)} == {"a", "c"}
+        clock.now += 4
+        assert {*shown(stored)} == {"a"}
+        stored.finish_background_work()
+        assert len(stored.store) == 1
+    assert all(report.is_sound for report in ix.check_directory(tmp_path))
+
+
+def test_a_compaction_leaves_items_that_have_expired_to_the_writer(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put_until(stored, {"a": 1.0, "b": 2.0, "c": 3.0}, [None, clock.now + 5, clock.now + 9])
+        put(stored, {"d": 4.0})
+        stored.delete(["d"])
+        clock.now += 5
+        assert {*shown(stored)} == {"a", "c"}
+        stored.memory.compact()
+        assert {*shown(stored)} == {"a", "c"}
+        clock.now += 5
+        assert {*shown(stored)} == {"a"}
+        stored.finish_background_work()
+        assert len(stored.store) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2027-01-01T00:00:00Z", 1_798_761_600_000),
+        ("2027-01-01T01:00:00.25+01:00", 1_798_761_600_250),
+        (1.5, 1_800_000_001_500),
+        (None, None),
+    ],
+)
+def test_times_are_read_as_ms(clock: Clock, value: str | float | None, expected: int) -> None:
+    assert ix.expiry_ms(value, now=clock.now) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2027-01-01", "2027-01-01T00:00:00", "soon", "", 0, -1.0, float("nan"), float("inf"), True],
+)
+def test_what_is_no_time_is_refused(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ix.InvalidParameter):
+        ix.expiry_ms(value)
+
+
+def test_a_ttl_must_be_above_zero() -> None:
+    with pytest.raises(ix.InvalidParameter):
+        config(ttl=0.0)
