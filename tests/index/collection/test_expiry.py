@@ -251,3 +251,16 @@ def test_what_is_no_time_is_refused(value: Any) -> None:  # noqa: ANN401
 def test_a_ttl_must_be_above_zero() -> None:
     with pytest.raises(ix.InvalidParameter):
         config(ttl=0.0)
+
+
+def test_items_put_beside_a_compaction_keep_their_times(tmp_path: Path, clock: Clock) -> None:
+    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
+        stored = catalog.create("things", config())[0]
+        put(stored, {"a": 1.0, "b": 2.0})
+        stored.delete(["b"])
+        compaction = stored.memory.build_compaction()
+        put_until(stored, {"c": 3.0}, [clock.now + 5])
+        assert stored.memory.adopt_compaction(compaction)
+        assert shown(stored) == {"a": (None, 1), "c": (clock.now + 5, 1)}
+        clock.now += 5
+        assert {*shown(stored)} == {"a"}
