@@ -56,6 +56,9 @@ _PREFIX_ENTRY: Final = 80.0
 _PREFIX_PAIR: Final = 10.0
 _PREFIX_SUM: Final = 0.5
 """Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
+_FOLDED_BYTE: Final = 0.01
+_FOLDED_ROW: Final = 8.0
+"""Adding up a byte of a folded row; listing a row that may be near enough, and its place."""
 _PAIR_FOUND: Final = 35.0
 _EXPANDED_ROW: Final = 60.0
 _HASH_GENERATED: Final = 1.0
@@ -183,6 +186,12 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
         return float(others * live * pair)
     some = scan_nanoseconds(view, vectors[_sample(view).rows])
     return float(others * some.mean())
+
+
+def folded_nanoseconds(view: RowView, groups: int, share: float) -> float:
+    """Return what a query takes where folded rows are scanned, and a share of the rows scored."""
+    a_row = groups * _FOLDED_BYTE + share * (_FOLDED_ROW + row_nanoseconds(view))
+    return view.permitted_count * a_row
 
 
 def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:

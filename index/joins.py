@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
-from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import too_many_pairs
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
@@ -117,7 +116,8 @@ class PairSink:
             if len(fresh) == 0:
                 return
             fresh_scores = np.empty(len(fresh), np.float64)
-            exact_pairs(rows_of(self._vectors), *_unpack(fresh), fresh_scores)
+            (a, b), rows = _unpack(fresh), rows_of(self._vectors)
+            exact_pairs(rows, a, rows, b, fresh_scores)
             good = fresh_scores >= self.threshold
             fresh, fresh_scores = fresh[good], fresh_scores[good]
             count = len(self._pairs) + len(fresh)
@@ -236,47 +236,12 @@ class PrefixJoin:
         cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), threshold, lists))
         return cls(view, threshold, lists, cost)
 
-    @classmethod
-    def for_others(cls, view: RowView, min_score: float) -> PrefixJoin | None:
-        """Return how to find `partners` of other rows among the permitted rows of a view; see `of`.
-
-        The least score that `partners` takes is less than ``min_score`` by what float32 may lose.
-        """
-        prefixes = cls.of(view, min_score / (2.0 - min_score))
-        return prefixes and replace(prefixes, threshold=min_score)
-
-    def takes(self, queries: VectorBatch) -> bool:
-        """Return whether `partners` finds those of queries: none is too long."""
-        least = self.threshold - tolerance(self.view.vectors, queries)
-        return least > 0 and queries.longest <= MAX_ENTRIES
-
-    def partners(self, queries: VectorBatch, workers: Workers) -> tuple[Int64s, Int64s]:
-        """Return numbers of queries, and rows that may score `threshold` with them."""
-        asked, rows = rows_of(queries), rows_of(self.view.vectors)
-        m, capacity = len(queries), max(len(self.lists.rows), PAIR_POLICY.capacity)
-        threshold = self.threshold - tolerance(self.view.vectors, queries)
-        parts: list[tuple[Int32s, Int32s]] = []
-
-        def run(start: int, end: int) -> None:
-            out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
-            chosen, number = np.arange(start, end), 0
-            while number < len(chosen):
-                count, number = join_prefixes(
-                    asked, chosen, rows, self.lists, threshold, number, 1, False, out
-                )
-                parts.append((out.a[:count].copy(), out.b[:count].copy()))
-
-        workers.split(m, run)
-        none = np.empty(0, np.int32)
-        a, b = zip((none, none), *parts, strict=True)
-        return np.concatenate(a).astype(np.int64), np.concatenate(b).astype(np.int64)
-
     def offer(self, sink: PairSink, workers: Workers) -> None:
         """Offer all pairs that score as well as the sink wants, at least `threshold`."""
         vectors, m = self.view.vectors, len(self.lists.rows)
         step = min(m, workers.threads * _PARTS)
         slack = tolerance(vectors, vectors)
-        rows, chosen = rows_of(vectors), self.lists.rows
+        rows = rows_of(vectors)
 
         def run(start: int, end: int) -> None:
             capacity = max(sink.policy.capacity, m)
@@ -285,9 +250,7 @@ class PrefixJoin:
                 number = part
                 while number < m and not sink.done:
                     threshold = max(self.threshold, sink.threshold - slack)
-                    count, number = join_prefixes(
-                        rows, chosen, rows, self.lists, threshold, number, step, True, out
-                    )
+                    count, number = join_prefixes(rows, self.lists, threshold, number, step, out)
                     sink.add(out.a[:count], out.b[:count])
 
         workers.split(step, run)
@@ -646,7 +609,7 @@ class PairJoin:
             numbers = np.repeat(np.arange(-1, len(rows)), [len(each) for each in near])
             partners = np.concatenate(near)
         scores = np.empty(len(numbers), np.float64)
-        exact_pairs(rows_of(vectors), rows[numbers], partners, scores)
+        exact_pairs(rows_of(vectors), rows[numbers], rows_of(vectors), partners, scores)
         good = scores >= threshold
         return PairSample(threshold, rows, numbers[good], partners[good], scores[good])
 

@@ -133,7 +133,8 @@ def _named(view: View, rows: Int64s, owners: Int64s, weakest: Float64s) -> list[
     starts = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
     ends = np.append(starts[1:], len(rows))
     scores = np.empty(len(rows))
-    exact_pairs(rows_of(view.vectors), rows[owners[order]], rows[order], scores)
+    held = rows_of(view.vectors)
+    exact_pairs(held, rows[owners[order]], held, rows[order], scores)
     ids, members = view.ids, rows[order].tolist()
     groups: list[tuple[int, int, Group]] = []
     several = ends - starts > 1

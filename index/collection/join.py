@@ -1,10 +1,8 @@
 """Vectors joined with a collection: each with all items that are similar enough, or the best.
 
 Runs of vectors are answered one after the other, so that memory holds the hits of one run.
-There are up to three ways to find all items that score enough: a search with a least score; one
-without, by the graph, for more hits until the last one scores less; and for sparse rows an exact
-one, by lists of items under the slots that a hit must share. The first runs try each, the others
-take the quickest.
+There are two ways to find all items that score enough: a search with a least score, and an exact
+one by folded rows, see `exact.folded`. The first runs try both, the others take the quicker one.
 """
 
 from __future__ import annotations
@@ -31,10 +29,8 @@ from gcws_search.index.contracts.batches import (
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.cost_model import prefix_nanoseconds
-from gcws_search.index.joins import PrefixJoin
-from gcws_search.index.kernels.gmm.exact_rerank import exact_rows
-from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.cost_model import row_nanoseconds
+from gcws_search.index.exact.folded import FoldedJoin, Found
 from gcws_search.index.payload import Filter, item_text
 from gcws_search.index.vectors.inputs import InputVectors, OneVector
 from gcws_search.index.vectors.names import CoordinateNames
@@ -44,14 +40,12 @@ _MAX_ROWS: Final = 4096
 """Vectors of the first runs, which try the ways, and of a run at most."""
 _HITS: Final = 1 << 19
 """Hits of a run from which the next one is shorter."""
-_LISTING: Final = 4.0
-"""Items are listed where what is left takes so many times longer by other ways."""
+_FOLDING: Final = 2.0
+"""Items are folded, each like so many that are scored, where what is left takes longer."""
 _FIRST_LIMIT: Final = 16
 _GROWTH: Final = 8
 """Hits that are asked for first; then so many times more where all of them score enough."""
 
-Found = tuple[Int64s, Int64s, Float64s]
-"""Places of vectors in a batch, rows of their hits, and scores; in any order."""
 Way = Callable[[VectorBatch], Found]
 
 
@@ -108,11 +102,9 @@ class CollectionJoin:
         self._stop = stop
         self._size = _FIRST_ROWS
         self._paces: dict[Way, float] = {}  # seconds a vector
-        self._untried: list[Callable[[], Way | None]] = [lambda: self._search]
+        self._untried: list[Callable[[VectorBatch], Way | None]] = [lambda _: self._search]
         if params.limit is None and params.ranking == "gmm":
-            if params.recall < 1:
-                self._untried.append(lambda: self._rank)
-            self._untried.append(self._prefixes)
+            self._untried.append(self._fold)
 
     def __call__(self, vectors: RawBatch) -> Iterator[JoinedRows]:
         """Yield the hits of vectors, run after run; InvalidVector is at ``(row, …)``."""
@@ -133,7 +125,7 @@ class CollectionJoin:
         self._memory.searches.announce()
         way = None
         while way is None and self._untried:
-            way = self._untried.pop(0)()
+            way = self._untried.pop(0)(batch)
         way = way or min(self._paces, key=self._paces.__getitem__)
         began = time.perf_counter()
         found = way(batch)
@@ -142,24 +134,15 @@ class CollectionJoin:
         return found
 
     def _search(self, batch: VectorBatch) -> Found:
-        """Search with the least score."""
-        least, limit = self._params.min_score or 0.0, self._params.limit
-        return self._grow(batch, least, limit or _FIRST_LIMIT, is_cut=limit is not None)
-
-    def _rank(self, batch: VectorBatch) -> Found:
-        """Search without a least score: a graph ranks items, and knows none."""
-        return self._grow(batch, 0.0, _FIRST_LIMIT, is_cut=False)
-
-    def _grow(self, batch: VectorBatch, least: float, limit: int, *, is_cut: bool) -> Found:
-        """Search for more hits until the last one of each vector scores too little."""
-        wanted = self._params.min_score or 0.0
+        """Search, for more hits until there are fewer than were asked for."""
+        limit, is_cut = self._params.limit or _FIRST_LIMIT, self._params.limit is not None
         left, parts = np.arange(len(batch)), list[Found]()
         while len(left):
             limit = min(limit, max(1, self._permitted_count))
             params = SearchParams(
                 limit=limit,
                 recall=self._params.recall,
-                min_score=least,
+                min_score=self._params.min_score or 0.0,
                 ranking=self._params.ranking,
             )
             step, more = max(1, _HITS // limit), list[Int64s]()
@@ -171,52 +154,22 @@ class CollectionJoin:
                 )
                 places, rows, scores = _flatten(hits)
                 is_whole = is_cut or limit == self._permitted_count or hits.sizes < limit
-                whole = np.broadcast_to(is_whole, len(some)).copy()
-                lowest = np.full(len(some), np.inf)
-                np.minimum.at(lowest, places, scores)
-                whole |= lowest < wanted
-                taken = whole[places] & (scores >= wanted)
+                whole = np.broadcast_to(is_whole, len(some))
+                taken = whole[places]
                 parts.append((some[places[taken]], rows[taken], scores[taken]))
                 more.append(some[~whole])
             left, limit = np.concatenate(more), _GROWTH * limit
         places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return places, rows, scores
 
-    def _prefixes(self) -> Way | None:
-        """Return a way by prefixes, None where to list the items takes longer than it may spare."""
-        vectors = self._view.vectors
-        if vectors.form == "dense" or self._permitted_count == 0:
-            return None
-        view = RowView(vectors, self._permitted, self._permitted_count)
-        seconds = _LISTING * prefix_nanoseconds(view, 0.0) / 1e9
-        if seconds > self._left * min(self._paces.values()):
+    def _fold(self, batch: VectorBatch) -> Way | None:
+        """Return a way by folded rows, None where to fold them takes longer than it may spare."""
+        view = RowView(self._view.vectors, self._permitted, self._permitted_count)
+        seconds = _FOLDING * view.permitted_count * row_nanoseconds(view) / 1e9
+        if view.permitted_count == 0 or seconds > self._left * min(self._paces.values()):
             return None
         least = self._params.min_score or 0.0
-        prefixes = PrefixJoin.for_others(view, least)
-        if prefixes is None:
-            return None
-        workers = self._memory.backend.workers
-
-        def find(batch: VectorBatch) -> Found:
-            if not prefixes.takes(batch):
-                return self._search(batch)
-            places, rows = prefixes.partners(batch, workers)
-            order = np.argsort(places, kind="stable")
-            places, rows = places[order], rows[order]
-            scores = np.empty(len(rows), np.float64)
-            starts = np.searchsorted(places, np.arange(len(batch) + 1)).tolist()
-
-            def score(first: int, last: int) -> None:
-                asked, listed = rows_of(batch), rows_of(vectors)
-                for place in range(first, last):
-                    part = slice(starts[place], starts[place + 1])
-                    exact_rows(asked, place, listed, rows[part], scores[part])
-
-            workers.split(len(batch), score)
-            good = scores >= least
-            return places[good], rows[good], scores[good]
-
-        return find
+        return FoldedJoin(view, batch, least, self._memory.backend.workers)
 
 
 def require_joinable(own: CollectionConfig, other: CollectionConfig) -> None:

@@ -42,6 +42,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.contracts.policies import ProbePolicy
+from gcws_search.index.exact.folded import FoldedJoin
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner, scan
 from gcws_search.index.hashing.gcws import compress_rows
@@ -229,6 +230,7 @@ class _Collection:
         for recall in (0.5, 1.0):
             self._backend.pairs(self._state, self._view, min_score=0.99, recall=recall)
         self._backend.pairs(self._linked, self._view, min_score=0.99, recall=0.5, limit=3)
+        FoldedJoin(self._view, self._rows, 0.99, Workers(1))(self._rows)
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)

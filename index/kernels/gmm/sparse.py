@@ -19,6 +19,11 @@ from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 _MULTIPLIER = np.uint32(0x9E3779B1)
 _ZERO = np.float32(0.0)
 _ONE = np.uint32(1)
+TABLE_BITS = 12
+"""Of places in a table of one row's values: 16 KB, half of a first cache."""
+_TABLE_SHIFT = np.uint32(32 - TABLE_BITS)
+_AT_ONCE = 8
+"""Entries added up before what was missed is looked at."""
 
 
 class SparseAddresses(NamedTuple):
@@ -85,6 +90,29 @@ def shared_mass(
                     break
                 place = np.uint32((place + _ONE) & mask)
                 held = at(table_values, np.intp(place))
+    return shared
+
+
+@inner
+def add_to_table(rows: Rows, row: int, table: Float32s) -> None:
+    """Add the values of a row to a table of 2^TABLE_BITS places, all 0; slots may share a place."""
+    for entry in range(rows.indptr[row], rows.indptr[row + 1]):
+        table[np.uint32(rows.slots[entry] * _MULTIPLIER) >> _TABLE_SHIFT] += rows.values[entry]
+
+
+@inner
+def shared_in_table(rows: Rows, row: int, table: Float32s, max_missed: float) -> float:
+    """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
+    slots, values, last = rows.slots, rows.values, rows.indptr[row + 1]
+    shared, missed = 0.0, 0.0
+    for entry in range(rows.indptr[row], last, _AT_ONCE):
+        for i in range(entry, min(entry + _AT_ONCE, last)):
+            held = table[np.uint32(slots[i] * _MULTIPLIER) >> _TABLE_SHIFT]
+            low = min(held, values[i])
+            shared += low
+            missed += values[i] - low
+        if missed > max_missed:
+            return -1.0
     return shared
 
 

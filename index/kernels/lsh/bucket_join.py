@@ -136,12 +136,12 @@ def join_block(
 
 
 @kernel
-def exact_pairs(rows: Rows, a: Int64s, b: Int64s, out: Float64s) -> None:
-    """Write the (p,) float64 GMM of pairs of rows, best with those of the same a side by side."""
-    rows = Rows(*rows)
+def exact_pairs(queries: Rows, a: Int64s, rows: Rows, b: Int64s, out: Float64s) -> None:
+    """Write the (p,) float64 GMM of pairs, best with those of the same query side by side."""
+    queries, rows = Rows(*queries), Rows(*rows)
     start = 0
     for end in range(1, a.shape[0] + 1):
         if end < a.shape[0] and a[end] == a[start]:
             continue
-        exact_gmm(rows, a[start], rows, b[start:end], out[start:end])
+        exact_gmm(queries, a[start], rows, b[start:end], out[start:end])
         start = end

@@ -4,4 +4,5 @@
 - `l1_distance`: sums of absolute differences of bytes
 - `rows`: approximate GMM scores for the graph
 - `scan`: the exact scan by copies in bytes
+- `folded`: the rows that may be near enough, by sums of groups of coordinates in bytes
 """

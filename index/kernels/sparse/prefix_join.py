@@ -12,10 +12,6 @@ not those of signatures.)
 A slot is known by the place that it hashes to, and the order is that of places. Where several slots
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
 
-Rows may be joined with others than those listed, too. These may be the lesser or the greater of a
-pair. So lists by prefixes of t/(2 - t), which leave out less than t·|y|, serve for a least score of
-t.
-
 Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
 for weighted rows, where the lesser weight counts.
 """
@@ -27,6 +23,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.gmm.sparse import TABLE_BITS, add_to_table, shared_in_table
 from gcws_search.index.kernels.lanes.vector import offset, pointer, prefetch
 from gcws_search.index.kernels.ordering.keys import RowPairs, sort_by_gaps
 
@@ -42,14 +39,10 @@ _MAX_COUNT = (1 << 24) - 1
 _ENTRY = np.uint64(MAX_ENTRIES - 1)
 _PLACE_SHIFT = np.uint64(_ENTRY_BITS)
 _COUNT_SHIFT = np.uint64(_ENTRY_BITS + MAX_PLACE_BITS)
-_TABLE_BITS = 12
-"""Of places in a table of one row's values: 16 KB, half of a first cache."""
 _AHEAD = 8
 """Entries of the partner this far ahead are prefetched."""
 _MAX_WORK = 1 << 26
 """Entries read before the caller is asked whether to go on: some 0.1 s."""
-_AT_ONCE = 8
-"""Entries added up before what was missed is looked at."""
 _ROUNDING = 1e-5
 """Relative: more than float32 norms and least scores may be off, so that no pair is lost."""
 
@@ -203,76 +196,38 @@ def _first_of_norm(
     return low
 
 
-@inner
-def _shared(
-    slots: UInt32s,
-    values: Float32s,
-    first: int,
-    last: int,
-    table: Float32s,
-    shift: np.uint32,
-    max_missed: float,
-) -> float:
-    """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
-    shared, missed = 0.0, 0.0
-    for entry in range(first, last, _AT_ONCE):
-        for i in range(entry, min(entry + _AT_ONCE, last)):
-            low = min(table[_place(slots[i], shift)], values[i])
-            shared += low
-            missed += values[i] - low
-        if missed > max_missed:
-            return -1.0
-    return shared
-
-
 @kernel
 def join_prefixes(
-    asked: Rows,
-    chosen: Int64s,
-    vectors: Rows,
-    lists: PrefixLists,
-    threshold: float,
-    first: int,
-    step: int,
-    is_self: bool,
-    out: RowPairs,
+    vectors: Rows, lists: PrefixLists, threshold: float, first: int, step: int, out: RowPairs
 ) -> tuple[int, int]:
-    """List the pairs of chosen rows and rows listed that may score ``threshold`` or more.
+    """List the pairs of some rows, and rows before them, that may score ``threshold`` or more.
 
-    Of ``asked`` those at positions first, first + step and so on of ``chosen`` (m,) are joined.
-    Where it ``is_self``, these are the rows listed, and each is joined with those before it: the
-    lesser row of a pair is ``out.a``. Else that is the row of ``asked``. ``threshold`` is at least
-    that by which prefixes were listed. The work stops when the output, which has room for as many
-    pairs as there are rows listed, may not hold those of the next row, or after a while, and can go
-    on from there. Returns pairs written, and where to go on: m or beyond when all is done.
+    Rows are those at positions first, first + step and so on; ``threshold`` is at least that by
+    which prefixes were listed. The work stops when the output, which has room for m pairs, may not
+    hold those of the next row, or after a while, and can go on from there.
+    Returns pairs written, and where to go on: m or beyond when all is done.
     """
-    asked, vectors = Rows(*asked), Rows(*vectors)
-    lists, out = PrefixLists(*lists), RowPairs(*out)
+    vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, shift, counts = lists.rows, lists.shift, lists.counts
     starts, listed, over = lists.starts, lists.listed, lists.over
     out_a, out_b = out.a, out.b
-    longest = _longest(asked.indptr, chosen)
+    longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
     order = np.empty(longest, np.int32)
     met = np.full(rows.shape[0], -1, np.int32)
     partners = np.empty(rows.shape[0], np.int64)
-    table_shift = np.uint32(32 - _TABLE_BITS)
-    table = np.zeros(1 << _TABLE_BITS, np.float32)
+    table = np.zeros(1 << TABLE_BITS, np.float32)
     share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     found = work = 0
     number = first
-    while number < chosen.shape[0] and work < _MAX_WORK:
-        limit = number if is_self else rows.shape[0]
-        if found + limit > out_a.shape[0]:
-            break
-        row = chosen[number]
-        begin, end = asked.indptr[row], asked.indptr[row + 1]
-        norm = np.float64(asked.norms[row])
+    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MAX_WORK:
+        row = rows[number]
+        begin, end = indptr[row], indptr[row + 1]
+        norm = np.float64(norms[row])
         min_norm = threshold * (1.0 - _ROUNDING) * norm
-        _put_in_order(asked.slots, asked.values, begin, end, shift, counts, keys, order, rests)
-        for entry in range(begin, end):
-            table[_place(asked.slots[entry], table_shift)] += asked.values[entry]
+        _put_in_order(slots, values, begin, end, shift, counts, keys, order, rests)
+        add_to_table(vectors, row, table)
         needed = np.float32((share - _ROUNDING) * norm)
         some = 0
         for i in range(_prefix(rests, end - begin, min_norm)):
@@ -286,7 +241,7 @@ def join_prefixes(
                 if over[at] < needed:
                     continue
                 other = listed[at]
-                if other >= limit:
+                if other >= number:
                     break
                 if met[other] == number:
                     continue
@@ -303,20 +258,12 @@ def join_prefixes(
             partner = partners[i]
             work += indptr[partner + 1] - indptr[partner]
             min_shared = share * (norm + norms[partner])
-            shared = _shared(
-                slots,
-                values,
-                indptr[partner],
-                indptr[partner + 1],
-                table,
-                table_shift,
-                norms[partner] * (1.0 + _ROUNDING) - min_shared,
-            )
+            most_missed = norms[partner] * (1.0 + _ROUNDING) - min_shared
+            shared = shared_in_table(vectors, partner, table, most_missed)
             if shared >= min_shared:
-                out_a[found] = min(row, partner) if is_self else row
-                out_b[found] = max(row, partner) if is_self else partner
+                out_a[found] = min(row, partner)
+                out_b[found] = max(row, partner)
                 found += 1
-        for entry in range(begin, end):
-            table[_place(asked.slots[entry], table_shift)] = np.float32(0.0)
+        table[:] = np.float32(0.0)
         number += step
     return found, number

@@ -125,9 +125,7 @@ def test_a_join_of_much_work_comes_back_before_its_end() -> None:
     vectors, number, calls, total = rows_of(join.view.vectors), 0, 0, 0
     out = RowPairs(*np.empty((2, 1_000_000), np.int32))
     while number < len(join.lists.rows):
-        count, number = join_prefixes(
-            vectors, join.lists.rows, vectors, join.lists, 0.5, number, 1, True, out
-        )
+        count, number = join_prefixes(vectors, join.lists, 0.5, number, 1, out)
         total, calls = total + count, calls + 1
     assert total == 1000 * 999 // 2
     assert calls > 1
