@@ -63,7 +63,7 @@ def shown_groups(page: Page) -> list[set[str]]:
 
 @pytest.fixture(params=["vectors", "names"])
 def copies(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return the name of a collection with near-duplicates."""
+    """Return the name of a collection with near-duplicates; a test asks for it before a tab."""
     name = f"copies-{request.param}-{request.node.originalname}"[:60]
     dense = request.param == "vectors"
     words = ["one", "two", "three", "four"]
@@ -83,7 +83,7 @@ def copies(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("threshold", [0.5, 0.9, 0.95, 1.0])
 def test_groups_at_a_threshold_are_those_of_the_pairs(
-    url: str, tab: OpenTab, copies: str, threshold: float
+    url: str, copies: str, tab: OpenTab, threshold: float
 ) -> None:
     page = tab(url).open(f"#/{copies}/duplicates?min_score=0.7")
     page.locator("section.group").first.wait_for()
@@ -92,7 +92,7 @@ def test_groups_at_a_threshold_are_those_of_the_pairs(
     assert shown_groups(page) == groups_at(threshold)
 
 
-def test_what_is_deleted_is_stored_again_as_it_was(url: str, tab: OpenTab, copies: str) -> None:
+def test_what_is_deleted_is_stored_again_as_it_was(url: str, copies: str, tab: OpenTab) -> None:
     before = stored(url, copies)
     page = tab(url).open(f"#/{copies}/duplicates?min_score=0.8")
     group = page.locator("section.group").first
@@ -110,7 +110,7 @@ def test_what_is_deleted_is_stored_again_as_it_was(url: str, tab: OpenTab, copie
     assert stored(url, copies) == before
 
 
-def test_undo_stores_nothing_over_what_came_since(url: str, tab: OpenTab, copies: str) -> None:
+def test_undo_stores_nothing_over_what_came_since(url: str, copies: str, tab: OpenTab) -> None:
     here = tab(url)
     here.expected = ["409"]
     page = here.open(f"#/{copies}/duplicates?min_score=1")
@@ -125,7 +125,7 @@ def test_undo_stores_nothing_over_what_came_since(url: str, tab: OpenTab, copies
     assert stored(url, copies)[gone][1] == {"new": True}
 
 
-def test_groups_are_exported(url: str, tab: OpenTab, copies: str, tmp_path: Path) -> None:
+def test_groups_are_exported(url: str, copies: str, tab: OpenTab, tmp_path: Path) -> None:
     page = tab(url).open(f"#/{copies}/duplicates?min_score=0.8")
     page.locator("section.group").first.wait_for()
     for form in ("CSV", "NDJSON"):

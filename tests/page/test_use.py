@@ -409,7 +409,7 @@ def test_a_new_collection_takes_files_of_all_kinds(
 ) -> None:
     page = tab(url).open()
     page.get_by_text("New collection").click()
-    page.get_by_label("Name").fill("fresh")
+    page.get_by_label("Name", exact=True).fill("fresh")
     page.get_by_label("Dimension").fill("3")
     page.get_by_role("button", name="Create").click()
     lines = b'{"id": "a", "vector": [1, 2, 3]}\n{"id": "b", "vector": [1]}\n'
