@@ -121,8 +121,8 @@ class _Address:
         method: str,
         path: str,
         content: object,
-        headers: Mapping[str, str] | None,
-        params: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
     ) -> bytes:
         """Return the head of a request."""
         query = f"?{urlencode(params, quote_via=quote)}" if params else ""
@@ -214,11 +214,10 @@ class Wire:
         path: str,
         *,
         content: bytes | Iterable[bytes | memoryview] | None = None,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
+        **more: Mapping[str, str] | None,
     ) -> Answer:
-        """Return the answer to a request; else Unreachable."""
-        head = self._address.head(method, path, content, headers, params)
+        """Return the answer to a request, of `_Address.head`; else Unreachable."""
+        head = self._address.head(method, path, content, **more)
         line = self._line()
         try:
             unsent = None
@@ -356,11 +355,10 @@ class AsyncWire:
         path: str,
         *,
         content: bytes | Iterable[bytes | memoryview] | None = None,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
+        **more: Mapping[str, str] | None,
     ) -> Answer:
-        """Return the answer to a request; else Unreachable."""
-        head = self._address.head(method, path, content, headers, params)
+        """Return the answer to a request, of `_Address.head`; else Unreachable."""
+        head = self._address.head(method, path, content, **more)
         line = await self._line()
         try:
             unsent = None

@@ -17,8 +17,11 @@ import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from charset_normalizer import CharsetMatch
 
 
 class Format(NamedTuple):
@@ -469,23 +472,21 @@ def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
 
 
 def _best_guess(head: bytes) -> str | None:
-    """Return the best guess; ties go to the encoding with the most letters."""
+    """Return the best guess; ties go to western, and last to encodings of old Macintoshes."""
     from charset_normalizer import from_bytes  # noqa: PLC0415  # UTF-8 is read without it
 
-    lines = b"".join(_FOREIGN.findall(head))[:_SAMPLE_BYTES]
-    matches = [*from_bytes(lines)]
-    if not matches:
-        return None
-    ranked = [(match.chaos, -match.coherence, match) for match in matches]
-    chaos, coherence, best = min(ranked, key=lambda each: each[:2])
-    ties = [match for *rank, match in ranked if rank == [chaos, coherence]]
-
-    def doubt(match: object) -> tuple[float, bool]:
+    def doubt(match: CharsetMatch) -> tuple[float, bool, bool, float, float]:
         beyond = _BEYOND_ASCII.findall(str(match))
-        is_western = _WESTERN in match.could_be_from_charset  # type: ignore[attr-defined]
-        return -sum(map(str.isalpha, beyond)) / max(1, len(beyond)), not is_western
+        letters = sum(map(str.isalpha, beyond)) / max(1, len(beyond))
+        is_western = _WESTERN in match.could_be_from_charset
+        is_old = match.encoding.startswith("mac_")
+        # Last, since few words look like those of some language by chance.
+        return match.chaos, not is_western, is_old, -letters, -match.coherence
 
-    best = min(ties, key=doubt)
+    sample = b"".join(_FOREIGN.findall(head))[:_SAMPLE_BYTES]
+    best = min(from_bytes(sample), key=doubt, default=None)
+    if best is None:
+        return None
     return _WESTERN if _WESTERN in best.could_be_from_charset else str(best.encoding)
 
 

@@ -879,7 +879,7 @@ async def answer_groups(
     if asked.offset or body.cursor not in (None, False):
         word = "offset" if asked.offset else "cursor"
         raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=(word,))
-    require_at_most(size * asked.params.limit, limits.max_limit, "group_size")
+    require_at_most(size, limits.max_limit // asked.params.limit, "group_size")
     steps = ix.search_groups(body.group_by, asked.params.limit, size, asked.where)
     plain = asked._replace(with_payload=True, with_vector=False, is_shown=False)
     step, found = next(steps), ix.QueryResult([], [])

@@ -378,6 +378,29 @@ def test_text_of_other_encodings_is_read(
         assert {"latin-1": "cp1252", "utf-16": "utf-16"}[encoding] in source(path).guess[0][1]
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Größe Köln", "latin-1"),
+        ("Göteborg Malmö Åre Växjö", "latin-1"),
+        ("élève café où château Noël", "cp1252"),
+        ("España niño mañana ¿qué?", "latin-1"),
+        ("Привет мир Москва вес размер цвет", "cp1251"),
+        ("Привет мир Москва вес размер цвет", "koi8-r"),
+        ("Αθήνα μέγεθος βάρος χρώμα", "cp1253"),
+        ("東京 大きさ 重さ 日本語のテキスト", "shift_jis"),
+    ],
+)
+def test_few_words_of_a_language_are_enough_for_its_encoding(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    words = text.split()
+    path = tmp_path / "a.csv"
+    rows = ["id,a,name", *(f"n{n},{n},{words[n % len(words)]}" for n in range(50))]
+    path.write_bytes("\r\n".join(rows).encode(encoding))
+    assert {payload["name"] for _, _, payload in items(path)} == {*words}
+
+
 @pytest.mark.parametrize("far", [1, 60_000])
 def test_a_cell_that_is_no_text_is_refused_by_its_row_and_column(tmp_path: Path, far: int) -> None:
     """Near the beginning most characters are UTF-8; far from it nothing is guessed anew."""
