@@ -108,12 +108,11 @@ def test_answers_come_in_pieces(asking: Asking, answer: bytes, content: bytes) -
         assert [ask("GET", "/").content for _ in range(2)] == [content, content]
 
 
-@pytest.mark.parametrize("last", [OK, OK.replace(b"X-Some: a", b"Connection: close")])
-def test_a_connection_that_was_closed_is_not_used_again(asking: Asking, last: bytes) -> None:
+def test_a_connection_that_was_closed_is_not_used_again(asking: Asking) -> None:
     closed = threading.Event()
 
     def play(connection: socket.socket) -> None:
-        answering(last)(connection)
+        answering(OK)(connection)
         connection.close()
         closed.set()
 
@@ -121,6 +120,17 @@ def test_a_connection_that_was_closed_is_not_used_again(asking: Asking, last: by
         ask("GET", "/")
         assert closed.wait(30)
         assert ask("GET", "/").content == b"ok"
+
+
+def test_a_connection_that_is_to_be_closed_is_not_used_again(asking: Asking) -> None:
+    """Its server may close it at any time."""
+
+    def play(connection: socket.socket) -> None:
+        answering(OK.replace(b"X-Some: a", b"Connection: close"))(connection)
+        assert not connection.recv(1)
+
+    with played(play, answering(OK)) as url, asking(url) as ask:
+        assert [ask("GET", "/").content for _ in range(2)] == [b"ok", b"ok"]
 
 
 def test_bodies_are_sent_whole(asking: Asking) -> None:

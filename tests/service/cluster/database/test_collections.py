@@ -336,3 +336,18 @@ def test_two_routers_never_give_one_coordinate_twice(
     together = {name: coordinate for names in found for name, coordinate in names.items()}
     assert all(together.items() >= names.items() for names in found)
     assert sorted(together.values()) == [*range(240)]
+
+
+def test_weights_that_were_overtaken_are_not_used(database: Database, number: int) -> None:
+    row = database.find("plants")
+    assert row is not None
+    first, second = (database.add_generation(row, row.config, each) for each in ("1", "2"))
+    checked: list[int] = []
+    database.use_generation(second, lambda rows: checked.append(len(rows)), 0)
+    for overtaken in (first, second):
+        with pytest.raises(ix.CollectionBusy):
+            database.use_generation(overtaken, lambda rows: checked.append(len(rows)), 0)
+    assert checked == [0]
+    current = database.find("plants")
+    assert current is not None
+    assert current.generation == second.generation

@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.committer import Committer
+from tests.support.pausing import paused_at
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, Serve, assert_problem
 from tests.support.service.http_shards import http_shards, router
@@ -152,3 +155,18 @@ def test_weights_that_leave_nothing_of_an_item_are_refused(routers: tuple[Client
         assert_problem(answer, 422, "invalid_vector")
     put(two, np.array([[5.0, 5.0]]), 7)
     assert len(found(one, [1, 1])) == len(found(two, [1, 1])) == 5
+
+
+def test_a_write_that_was_prepared_before_a_change_is_checked_after_it(
+    routers: tuple[Client, Client],
+) -> None:
+    one, two = routers
+    assert one.put(URL, json={"dim": 2}).status_code == 201
+    put(one, np.array([[1.0, 1.0], [3.0, 3.0]]))
+    items = [{"id": "mean", "vector": [2, 2]}]
+    put_mean = partial(two.put, f"{URL}/items", json={"items": items})
+    with paused_at(Committer, "commit_group", put_mean) as putting:
+        assert one.post(FIT, json={"weights": "standard"}).status_code == 200
+    putting.join()
+    assert_problem(putting.result, 422, "invalid_vector")
+    assert len(found(one, [1, 1])) == 2
