@@ -91,8 +91,8 @@ class Within(NamedTuple):
     def __str__(self) -> str:
         """Return the range in words."""
         high = f"{self.high:g}"
-        if float(high) != self.high or 1e6 <= self.high < 1e15:  # six digits do not say it
-            high = "2^63 - 1" if self.high == _MAX_SEED else str(self.high).removesuffix(".0")
+        if float(high) != self.high:  # six digits do not say it
+            high = "2^63 - 1" if self.high == _MAX_SEED else str(self.high)
         if self.is_open:
             return f"a number above {self.low:g}, at most {high}"
         return f"{self.low:g} to {high}"

@@ -145,6 +145,20 @@ def test_a_range_of_numbers_becomes_a_filter(url: str, tab: OpenTab) -> None:
     expect(page.locator(".chip")).to_have_count(1)
 
 
+def test_what_is_typed_stays_when_counts_come(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+
+    def hold(route: Route) -> None:
+        """Neither answer nor let go on."""
+
+    here.page.route("**/count", hold)
+    page = here.open("#/points/browse")
+    page.get_by_label("group from").fill("2")
+    here.page.unroute("**/count", hold)  # lets those go on that are held
+    expect(page.locator(".facet", has_text="group").locator(".figure").first).not_to_have_text("…")
+    expect(page.get_by_label("group from")).to_have_value("2")
+
+
 def test_items_in_a_table_are_sorted_by_a_column_and_back(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/notes/browse?as=table")
     cells = page.locator("tbody td:last-child")

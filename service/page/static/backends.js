@@ -85,8 +85,8 @@ function Compare({ collection, params }) {
     repeat();
   };
   return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
-      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" value=${shown(sample)} /></label>
-        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" value=${shown(asked)} /></label><button>Run again</button></form></div>
+      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" key=${sample} defaultValue=${shown(sample)} /></label>
+        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" key=${asked} defaultValue=${shown(asked)} /></label><button>Run again</button></form></div>
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
     ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}><${Plot} rows=${rows} /><${Table} caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall} asked for`} columns=${COLUMNS} rows=${rows} /></div>`}

@@ -61,9 +61,9 @@ function ViewForm({ collection, items, refresh, onClose }) {
   const picture = start.image || {};
   return html`<form ref=${form} class="panel view-form" onSubmit=${save}>
     <h2>How items are shown</h2><p class="small">Kept with the collection, for everybody. Each field is a key of the payload; what is empty is not shown.</p>
-    <div class="fields">${keys.map((key) => html`<label>${key}<input name=${key} value=${start[key]} /></label>`)}
+    <div class="fields">${keys.map((key) => html`<label>${key}<input name=${key} defaultValue=${start[key]} /></label>`)}
     ${[["width", picture.width], ["height", picture.height], ["channels", picture.channels], ["low", picture.range?.[0]], ["high", picture.range?.[1]]].map(
-      ([name, value]) => html`<label>picture ${name}<input name=${name} inputmode="decimal" value=${value} /></label>`)}</div>
+      ([name, value]) => html`<label>picture ${name}<input name=${name} inputmode="decimal" defaultValue=${value} /></label>`)}</div>
     <${Trouble} problem=${problem} />
     <p class="actions"><button class="primary">Save</button><button type="button" onClick=${onClose}>Cancel</button></p></form>`;
 }

@@ -133,8 +133,9 @@ function Range({ name, numbers, filter, onChange }) {
   };
   const field = (sign, word, number) => html`<input name=${sign} type="number" step="any"
     aria-label=${`${name} ${word}`} placeholder=${figures.value(number)}
-    value=${before?.range[sign] ?? ""} />`;
-  return html`<form class="range" onSubmit=${submit}>
+    defaultValue=${before?.range[sign] ?? ""} />`;
+  // What is typed stays when counts come; another range is another form.
+  return html`<form class="range" key=${JSON.stringify(before?.range)} onSubmit=${submit}>
     ${field("gte", "from", Math.min(...numbers))} to ${field("lte", "to", Math.max(...numbers))}
     <button>Apply</button></form>`;
 }

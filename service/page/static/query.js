@@ -108,7 +108,7 @@ function Form({ collection, params, problem }) {
         }
       }}></textarea>` : html`<input ...${field} />`}</label>
     <${Trouble} problem=${problem} />
-    <div class="actions"><label class="inline">Hits <input name="limit" type="number" min="1" max="1000" value=${numberOr(params.limit, 20)} /></label>
+    <div class="actions"><label class="inline">Hits <input key=${params.limit} name="limit" type="number" min="1" max="1000" defaultValue=${numberOr(params.limit, 20)} /></label>
       <span class="space"></span><button class="primary">Search</button></div></form>`;
 }
 
