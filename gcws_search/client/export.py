@@ -1,4 +1,4 @@
-"""Files that hold a whole collection: NDJSON, or Parquet with `id`, vector and `payload`.
+"""Files that hold a whole collection: NDJSON, or Parquet with `id`, vector, `payload`, `expires`.
 
 What `load` would not guess of the collection stands in the first line of NDJSON, and in the
 metadata of Parquet.
@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -147,7 +148,7 @@ def _open_parquet(
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    float32, text = pa.float32(), pa.string()
+    float32, text, time = pa.float32(), pa.string(), pa.timestamp("ms", "UTC")
     if config.text is not None:
         vector = [("text", text)]
     elif config.form == "dense":
@@ -156,19 +157,14 @@ def _open_parquet(
         keys = ("names", text) if is_named else ("indices", pa.int32())
         vector = [(keys[0], pa.list_(keys[1])), ("values", pa.list_(float32))]
     metadata = None if description is None else {METADATA: write_json(description)}
-    schema = pa.schema([("id", text), *vector, ("payload", text)], metadata)
+    schema = pa.schema([("id", text), *vector, ("payload", text), ("expires", time)], metadata)
     with pq.ParquetWriter(path, schema) as writer:
 
         def write(items: Sequence[Item]) -> None:
-            for item in items:
-                if item.expires is not None:
-                    raise InvalidParameter(
-                        expected="items that never expire, for Parquet; export .ndjson instead",
-                        got=f"item {item.id!r}, which expires",
-                        loc=("path",),
-                    )
             texts = [None if e.payload is None else write_json(e.payload).decode() for e in items]
             columns: dict[str, Any] = {"id": [each.id for each in items], "payload": texts}
+            times = [each.expires and datetime.fromisoformat(each.expires) for each in items]
+            columns["expires"] = times
             for word, _ in vector:
                 columns[word] = [_part(each, word) for each in items]
             writer.write_table(pa.table(columns, schema=schema))

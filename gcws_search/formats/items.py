@@ -127,7 +127,7 @@ def items_of(
                 items = items_of_texts(texts, ids, payloads, id_start)
             else:
                 items = _items(rows_of([each.vector for each in data]), ids, payloads, id_start)
-            return items if expires.count(None) == len(data) else with_expiries(items, expires)
+            return with_expiries(items, expires)
     return _items(rows_of(data), ids, payloads, id_start)
 
 
@@ -212,7 +212,7 @@ def with_expiries(items: Items, expires: Any) -> Items:
             wanted[row] = each.isoformat()
     own = items.expires or [None] * len(items)
     found = [other if each is None else each for each, other in zip(wanted, own, strict=True)]
-    return replace(items, expires=found)
+    return items if found.count(None) == len(found) else replace(items, expires=found)
 
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:

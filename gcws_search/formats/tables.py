@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, list_some
-from gcws_search.formats.items import Ids, Items, ids_of
+from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.vectors import column_names, rows_of_texts
@@ -79,7 +79,8 @@ class Layout:
 
     ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
     coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
-    ``is_text``: ``vector`` is one column of texts, in the place of vectors.
+    ``is_text``: ``vector`` is one column of texts, in the place of vectors. ``expires`` is a column
+    of times, as exports have it.
     """
 
     id: str | None
@@ -87,6 +88,7 @@ class Layout:
     payload: tuple[str, ...]
     payload_text: bool = False
     is_text: bool = False
+    expires: str | None = None
 
     @property
     def is_sparse(self) -> bool:
@@ -210,9 +212,9 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
         _require_different(table.column(layout.id))
     items = items_of_batch(table, layout, id_start, mixed)
     if ids is not None and not isinstance(ids, str):
-        items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
+        items = replace(items, ids=ids_of(ids, len(items)))
     if payloads is not None and not named:
-        items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
+        items = replace(items, payloads=payloads_of(payloads, len(items)))
     return items
 
 
@@ -236,7 +238,8 @@ def guess(
 
     A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
     a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
-    name nor text. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
+    name nor text. Beside JSON text in ``payload`` alone, times with a zone in ``expires`` say when
+    items expire. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
     ``values``, or else all columns of numbers; with a ``text`` that column takes their place. Every
     other column is a field of the payload.
 
@@ -279,14 +282,17 @@ def guess(
     else:
         coordinates = _matching(vector, free)
         _require_numbers(schema, coordinates)
+    expires = None
     if payload is None:
         fields = [name for name in free if name not in coordinates]
+        if {*fields} == {"payload", "expires"} and _is_instant(schema.field("expires").type):
+            fields, expires = ["payload"], "expires"
     for name in fields:
         kind = schema.field(name).type
         if not _is_json(kind):
             raise InvalidPayload(expected=_JSON, got=str(kind), loc=("payload", name))
     is_json = fields == ["payload"] and _is_text(schema.field("payload").type)
-    return Layout(id_, tuple(coordinates), tuple(fields), is_json, text is not None)
+    return Layout(id_, tuple(coordinates), tuple(fields), is_json, text is not None, expires)
 
 
 def _index(schema: Any) -> list[Any]:
@@ -423,7 +429,10 @@ def items_of_batch(
     payloads = from_columns(fields, count) if fields else None
     if layout.payload_text:
         payloads = payloads_of(fields["payload"], count)
-    return Items(ids, rows, payloads)
+    items = Items(ids, rows, payloads)
+    if layout.expires is None:
+        return items
+    return with_expiries(items, _python_values(columns[layout.expires], layout.expires))
 
 
 def _columns(batch: Any) -> dict[str, Any]:
@@ -618,6 +627,11 @@ def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return kind in _TEXTS
+
+
+def _is_instant(kind: Any) -> bool:
+    """Whether values of a type are times with a zone."""
+    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _is_uuid(kind: Any) -> bool:

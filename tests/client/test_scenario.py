@@ -156,7 +156,9 @@ def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> No
         opened(2, text={})
 
 
-def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(opened: Open) -> None:
+def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(
+    opened: Open, tmp_path: Path
+) -> None:
     items = opened(4, ttl=3600)
     rows, until = [*COFFEES.values()], datetime(2127, 1, 1, tzinfo=UTC)
     times = [until, "2001-01-01T00:00:00Z", 60.0, None]
@@ -178,6 +180,13 @@ def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(opened: Open)
         with pytest.raises(InvalidParameter):
             items.add(rows, ids=[*COFFEES], expires=wrong)
     assert [*items] == before
+    items.add(rows[:1], ids=["one"], expires="2127-01-01T00:00:00.25Z")
+    items.export(str(tmp_path / "all.parquet"))
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert table["expires"].to_pylist()[-1] == datetime(2127, 1, 1, 0, 0, 0, 250_000, UTC)
+    again = opened(4)
+    assert again.add(table).inserted == 5
+    assert [(each.id, each.expires) for each in again] == [(e.id, e.expires) for e in items]
 
 
 def test_writes_on_a_version_are_made_or_refused_as_a_whole(opened: Open) -> None:

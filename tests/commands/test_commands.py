@@ -343,6 +343,10 @@ def test_items_expire_as_create_and_load_say(
     call("load", str(copy), "--into", "others", "--yes")
     assert server.collection("others").config.ttl == 3600
     assert [*server.collection("others")] == [*server.collection("notes")]
+    call("export", "notes", "-o", str(copy.with_suffix(".parquet")))
+    call("load", str(copy.with_suffix(".parquet")), "--into", "tables", "--yes")
+    assert server.collection("tables").config.ttl == 3600
+    assert [*server.collection("tables")] == [*server.collection("notes")]
     call("load", str(file), "--into", "notes", "--expires", "2001-01-01T00:00:00Z", "--yes")
     assert call("count", "notes").stdout.strip() == "0"
     call("load", str(file), "--into", "notes", "--expires", "soon", "--yes", code=1)
