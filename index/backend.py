@@ -128,6 +128,11 @@ class Backend(ABC, Generic[State]):
         del state
         return None
 
+    def byte_step(self, notes: dict[str, Any]) -> tuple[float, int] | None:
+        """Return step and origin of the bytes in which a saved index has rows; None without."""
+        del notes
+        return None
+
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> State:
         """Return the index of all of ``rows`` at once; ``codes`` are what `encode` returned.
 

@@ -363,6 +363,10 @@ class GcwsBackend(Backend[GcwsState]):
         """Return the neighbour graph; all else is made from the codes."""
         return None if state.graph is None else self.graphs.save(state.graph)
 
+    def byte_step(self, notes: dict[str, Any]) -> tuple[float, int] | None:
+        """Return step and origin of the bytes in which a saved graph has rows; None without."""
+        return self.graphs.byte_step(notes, self._form)
+
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows.
 

@@ -23,7 +23,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.errors import StoreError
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, notes_of, text_of
+from gcws_search.index.contracts.saved_index import UNKNOWN, notes_of, text_of
 from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.storage.graph_parts import (
     Part,
@@ -65,8 +65,19 @@ class Checkpoints(BackgroundTask):
         self._writing = threading.Lock()
         self._generation = 0  # of links: how often all were forgotten
 
-    def read(self, sequences: Int64s) -> SavedIndex:
-        """Return what the file has for rows; to be called once, before all else.
+    def read_notes(self) -> dict[str, Any]:
+        """Return the notes of the file, empty where there are none; to be called once, first."""
+        try:
+            self._notes = self._store.meta("notes")
+            found = {} if self._notes is None else notes_of(self._notes)
+            self._had_notes = bool(found)
+            return found
+        except (ValueError, StoreError) as error:
+            self._warn("notes are rebuilt", error)
+            return {}
+
+    def read_links(self, sequences: Int64s) -> Int32s:
+        """Return the links that the file has for rows; to be called once, before all else.
 
         sequences: (n,) int64, sequence numbers of the rows, rising.
         """
@@ -76,7 +87,7 @@ class Checkpoints(BackgroundTask):
         unknown = int((links[:, 0] == UNKNOWN).sum())
         self._next_sequence = self._store.next_sequence - unknown
         self._complete = unknown == 0
-        return SavedIndex(links, self._read_notes())
+        return links
 
     def _read_parts(self) -> Iterator[Part]:
         damaged = []
@@ -96,16 +107,6 @@ class Checkpoints(BackgroundTask):
             number, reason = damaged[0]
             more = f", and {len(damaged) - 1} further ones" if len(damaged) > 1 else ""
             self._warn(f"part {number} is rebuilt{more}", reason)
-
-    def _read_notes(self) -> dict[str, Any]:
-        try:
-            self._notes = self._store.meta("notes")
-            found = {} if self._notes is None else notes_of(self._notes)
-            self._had_notes = bool(found)
-            return found
-        except (ValueError, StoreError) as error:
-            self._warn("notes are rebuilt", error)
-            return {}
 
     def note_loaded(self) -> None:
         """Record that memory holds what was read, and begin where a checkpoint is due."""

@@ -25,7 +25,7 @@ from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.collection.writer import codes_to_blobs
-from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.parameters import (
@@ -34,7 +34,7 @@ from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     WeightKind,
 )
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.contracts.saved_index import UNKNOWN
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import StoppedError, end_if
 from gcws_search.index.vectors.weights import MAX_SAMPLED_NUMBERS, Weights, fixed, learn
@@ -145,7 +145,7 @@ class Reencoding:
         self.fresh = memory.empty_under(config, weights)
         self._seen = view = memory.stored_view
         rows = np.flatnonzero(view.alive)
-        self.fresh.load(self._pieces(view, rows), len(rows), _nothing_saved)
+        self.fresh.load(self._pieces(view, rows), len(rows), {}, _unknown_links)
         self._follow_backends(view)
         if view.attached or memory.overdue(view) is None:  # else searches have no graph now either
             self._optimize()
@@ -233,5 +233,5 @@ class Reencoding:
             self.fresh.change_payloads({each: now.payloads[int(row)] for each, row in rows})
 
 
-def _nothing_saved(sequences: Int64s) -> SavedIndex:
-    return SavedIndex(np.full((len(sequences), 1), UNKNOWN, np.int32), {})
+def _unknown_links(sequences: Int64s) -> Int32s:
+    return np.full((len(sequences), 1), UNKNOWN, np.int32)

@@ -43,7 +43,7 @@ from gcws_search.index.collection.items import (
 )
 from gcws_search.index.collection.row_store import Compaction, RowsById, RowStore
 from gcws_search.index.contracts.analysis import CostCurve, Group, GroupParams
-from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, with_room
+from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
@@ -201,17 +201,25 @@ class MemoryCollection:
     # Writing: one thread at a time.
 
     def load(
-        self, pieces: Iterable[EncodedBatch], count: int, saved: Callable[[Int64s], SavedIndex]
+        self,
+        pieces: Iterable[EncodedBatch],
+        count: int,
+        notes: dict[str, Any],
+        links: Callable[[Int64s], Int32s],
     ) -> None:
         """Load stored items into an empty collection; their index is built once, at the end.
 
         pieces: of ``count`` items in all. Its end is asked for once the index is built, so a thread
             that reads ahead can check more meanwhile.
-        saved: takes the (n,) sequence numbers, and returns the saved parts of an earlier index.
+        notes, links: of an earlier index, as of `SavedIndex`; the second takes the (n,) sequence
+            numbers.
         Raises what ``pieces`` raises. Then no view shows an item; the collection is of no use.
         """
         row_store = self._row_store
         row_store.rows.reserve(count)
+        step = self.backend.byte_step(notes)
+        if step is not None:
+            row_store.rows.copy_with(*step)
         codes = np.empty((count, self.backend.code_width), np.uint64)
         remaining = iter(pieces)
         while len(row_store) < count and (piece := next(remaining, None)) is not None:
@@ -227,8 +235,8 @@ class MemoryCollection:
             self._compile(row_store.rows.view())
         with ThreadPoolExecutor(1) as pool:  # links are read and kernels run meanwhile
             row_of = pool.submit(RowsById, row_store.ids)
-            live, start = saved(row_store.sequences[:n]), time.perf_counter()
-            state = self.backend.restore(row_store.rows.view(), codes[:n], live)
+            saved, start = SavedIndex(links(row_store.sequences[:n]), notes), time.perf_counter()
+            state = self.backend.restore(row_store.rows.view(), codes[:n], saved)
             self._build_seconds = time.perf_counter() - start
         deque(remaining, maxlen=0)  # checks after the last item, which may raise
         if self.space.dim is None:

@@ -205,7 +205,8 @@ class StoredCollection:
         chunk_bytes = self.memory.policies.chunk_bytes
         rows = load_rows(self.store, self.space, self.memory.backend, chunk_bytes, progress)
         with storage_errors(self.name), closing(read_ahead(rows)) as pieces:
-            self.memory.load(pieces, len(self.store), self.checkpoints.read)
+            notes, links = self.checkpoints.read_notes(), self.checkpoints.read_links
+            self.memory.load(pieces, len(self.store), notes, links)
         self.memory.next_id = max(self.memory.next_id, next_id)
         self.attached_backends.load(progress)
         self.auditor.load()

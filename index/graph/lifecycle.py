@@ -11,7 +11,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt8s, UInt64s, growable
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
-from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.parameters import Form, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.cost_model import (
     counted_scan_nanoseconds,
@@ -42,7 +42,7 @@ from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.graph.candidate_pool import MAX_ROWS
-from gcws_search.index.kernels.quantized.rows import SPARSE
+from gcws_search.index.kernels.quantized.rows import BYTES, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import StoppedError, Workers
@@ -372,6 +372,14 @@ class GraphLifecycle:
             "allowance": self.allowance.to_list(),
         }
         return SavedIndex(graph.links.array, notes)
+
+    def byte_step(self, notes: dict[str, Any], form: Form) -> tuple[float, int] | None:
+        """Return step and origin of the bytes that rows of a form were; None without."""
+        try:
+            quantizer = Quantizer.from_list(notes.get("rounding"), form)
+        except ValueError:
+            return None
+        return (quantizer.step, quantizer.origin) if quantizer.kind == BYTES else None
 
     def restore(
         self, rows: VectorBatch, tables: Tables, saved: SavedIndex

@@ -71,6 +71,16 @@ class GrowingCopies:
         """Make room for ``count`` rows in all, once there are copies."""
         self._reserved = count
 
+    def start_with(self, step: float, origin: int, width: int) -> None:
+        """Copy the first rows with a step; judge it once all that were reserved are there.
+
+        A graph searches its rows in these bytes: others would be held beside them.
+        """
+        is_large = self._reserved * width >= MIN_COPIED_FLOATS
+        if self._pays and is_large:
+            self._copies = _empty(0, width, Quantizer(BYTES, step, origin))
+            self._judged = self._reserved // _GROWTH
+
     def of_no_rows(self) -> GrowingCopies:
         """Return copies of the same step, yet of no rows."""
         empty = GrowingCopies(0)
@@ -257,6 +267,10 @@ class GrowingRows:
         """
         self._make_room(count, entries)
         self._copies.reserve(count)
+
+    def copy_with(self, step: float, origin: int) -> None:
+        """Copy rows with the step of a graph, so that it shares the copies; after `reserve`."""
+        self._copies.start_with(step, origin, self._dense.shape[1])
 
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)

@@ -16,8 +16,8 @@ from gcws_search import index as ix
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.row_store import RowStore
-from gcws_search.index.contracts.arrays import UInt8s
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.contracts.arrays import Int32s, UInt8s
+from gcws_search.index.contracts.saved_index import UNKNOWN
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import expanded_row, prepared, space_of
 from tests.support.data.payloads import encode_payload
@@ -77,8 +77,8 @@ def items_to_load(collection: MemoryCollection) -> EncodedBatch:
     return replace(items, sequences=[1, 2, 3])
 
 
-def no_links(sequences: ix.Int64s) -> SavedIndex:
-    return SavedIndex(np.full((len(sequences), 1), UNKNOWN, np.int32), {})
+def no_links(sequences: ix.Int64s) -> Int32s:
+    return np.full((len(sequences), 1), UNKNOWN, np.int32)
 
 
 def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
@@ -89,12 +89,12 @@ def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
         order.append("last checks")
         raise ValueError("damage")
 
-    def saved(sequences: ix.Int64s) -> SavedIndex:
+    def links(sequences: ix.Int64s) -> Int32s:
         order.append("links")
         return no_links(sequences)
 
     with pytest.raises(ValueError, match="damage"):
-        collection.load(pieces(), 3, saved)
+        collection.load(pieces(), 3, {}, links)
     assert not collection.count
     assert order == ["links", "last checks"]  # the index is built before the end is asked for
 
@@ -102,7 +102,7 @@ def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
 @pytest.mark.parametrize("count", [3, 5])  # as many as there are, or more
 def test_items_are_loaded(count: int) -> None:
     collection = made()
-    collection.load([items_to_load(collection)], count, no_links)
+    collection.load([items_to_load(collection)], count, {}, no_links)
     assert collection.count == 3
     query = collection.space.prepare(collection.space.from_items([vector(1)]))
     assert collection.search(collection.view, query, ALL)[0].ids[0] == "b"

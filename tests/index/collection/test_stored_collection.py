@@ -4,14 +4,17 @@ import sqlite3
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.index.collection import writer
+from tests.support.data.generated import clustered
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
     DIM,
@@ -26,7 +29,7 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
-from tests.support.index.saved_graph import log_limited
+from tests.support.index.saved_graph import log_limited, opened
 from tests.support.waiting_writes import together
 
 # Writing
@@ -331,3 +334,23 @@ def test_an_interrupted_write_lets_the_others_go_on(stored: ix.StoredCollection)
         put(stored, {"a": 1})
     assert put(stored, {"b": 2}) == ix.WriteResult(1, 0)
     assert held(stored) == holding({"a": 1, "b": 2})
+
+
+def test_a_restart_holds_one_copy_of_rows_for_scans_and_graph(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    rows, _ = clustered(rng, 7000, 0, dim=64)
+    catalog = opened_catalog(tmp_path)
+    stored, _ = catalog.create("things", ix.CollectionConfig(dim=64))
+    for first, last in pairwise((0, 4200, 7000)):
+        ids = [*map(str, range(first, last))]
+        vectors = stored.space.from_dense(rows[first:last])
+        stored.put(ix.ItemBatch(ids, vectors, [None] * len(ids)))
+    stored.finish_background_work()
+    catalog.close()
+    with opened(tmp_path) as again:
+        view = again.memory.view
+        links = view.state.graph.links
+        assert view.vectors.copies is not None
+        assert np.shares_memory(links.quantized.copies, view.vectors.copies.codes)
+        assert view.state.graph.neighbours.nbytes == links.array.nbytes

@@ -165,6 +165,30 @@ def test_room_that_was_reserved_is_not_made_twice(rng: np.random.Generator) -> N
     assert growing.nbytes == bytes_
 
 
+@pytest.mark.parametrize("factor", [1.05, 30.0])
+def test_copies_begin_as_a_graph_rounds_rows_and_are_judged_once_all_are_there(
+    rng: np.random.Generator, factor: float
+) -> None:
+    rows = rng.standard_normal((2 * ENOUGH + 1, DIM))
+    step = factor * copies_in(grown(rows).view()).step
+    growing = GrowingRows("dense", DIM)
+    growing.reserve(len(rows))
+    growing.copy_with(step, 128)
+    growing.append(batch_of(rows[:500]))
+    assert copies_in(growing.view()).step == step
+    growing.append(batch_of(rows[500:]))
+    assert (copies_in(growing.view()).step == step) == (factor < 2)
+    check_bounds(growing.view(), rng)
+
+
+def test_few_rows_have_no_copies_though_a_graph_has(rng: np.random.Generator) -> None:
+    growing = GrowingRows("dense", DIM)
+    growing.reserve(ENOUGH - 1)
+    growing.copy_with(0.03, 128)
+    growing.append(batch_of(rng.standard_normal((500, DIM))))
+    assert growing.view().copies is None
+
+
 def test_slices_of_rows_have_copies_and_chosen_rows_have_none(rng: np.random.Generator) -> None:
     rows = grown(rng.standard_normal((ENOUGH, DIM))).view()
     part, copies = rows[10:500], copies_in(rows)
