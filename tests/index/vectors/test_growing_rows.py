@@ -1,9 +1,11 @@
 """Rows: they grow, and what a reader holds never changes."""
 
+import ctypes
 import errno
 import gc
 import mmap
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +208,26 @@ def test_a_large_array_stays_where_it_is() -> None:
     third = room.with_room(second, LARGER, LARGER + 1)
     assert LARGER * 9 // 8 <= len(third) <= LARGER * 9 // 8 + 1
     assert room.with_room(third, LARGER, 20 * LARGER).ctypes.data == first.ctypes.data
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mincore of Linux")
+@pytest.mark.parametrize("tail", [0, 1, 5000])
+def test_no_memory_behind_an_array_is_taken(tail: int) -> None:
+    page, huge = mmap.PAGESIZE, 1 << 21
+    array = large(huge + tail, np.uint8)
+    array[:] = 1
+    first, last = (
+        array.ctypes.data + each for each in (-(-(huge + tail) // page) * page, 2 * huge)
+    )
+    present = np.ones((last - first) // page, np.uint8)
+    libc = ctypes.CDLL(None)
+    wanted = (
+        ctypes.c_void_p(first),
+        ctypes.c_size_t(last - first),
+        ctypes.c_void_p(present.ctypes.data),
+    )
+    assert libc.mincore(*wanted) == 0
+    assert not (present & 1).any()
 
 
 def test_an_array_that_is_adopted_grows_where_it_is() -> None:
