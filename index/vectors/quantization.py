@@ -128,7 +128,12 @@ def choose_quantizer(
     rows: all of them: int16 have room for their greatest values, unless few are so great that the
       others are no longer told apart.
     copies: those that scans read. They are shared unless other bytes are better.
+
+    Rows that are no longer than their copies, up to 16 numbers, are searched as they are.
     """
+    width = rows.shape[1]
+    if Quantizer(BYTES).stride(width) >= Quantizer(FLOATS).stride(width):
+        return Quantizer(FLOATS)
     magnitudes = np.abs(groups[groups != 0])
     signed = bool((groups < 0).any() or (centres < 0).any())
     bytes_, greatest = byte_quantizers(magnitudes, signed=signed), float(magnitudes.max(initial=0))

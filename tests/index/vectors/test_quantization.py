@@ -174,8 +174,8 @@ def test_two_bytes_have_room_for_rows_that_were_not_sampled_but_not_at_any_price
 def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_small(
     rng: np.random.Generator,
 ) -> None:
-    centres = 5 * rng.standard_normal((200, 16))
-    rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
+    centres = 5 * rng.standard_normal((200, 32))
+    rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 32))).astype(np.float32)
     chosen = choose_quantizer(near_groups(rows, rows[::50]), rows[::50], rows)
     assert chosen.kind == FLOATS
 
@@ -183,9 +183,9 @@ def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_s
 def test_rows_that_bytes_make_one_are_not_told_apart_by_the_order_they_come_in(
     rng: np.random.Generator,
 ) -> None:
-    centres = np.full((40, 16), 3.0, np.float32)
-    groups = centres[:, None] + 1e-3 * rng.standard_normal((40, 64, 16)).astype(np.float32)
-    groups[4:] = 2 * rng.standard_normal((36, 64, 16))  # one near group in ten is tight
+    centres = np.full((40, 32), 3.0, np.float32)
+    groups = centres[:, None] + 1e-3 * rng.standard_normal((40, 64, 32)).astype(np.float32)
+    groups[4:] = 2 * rng.standard_normal((36, 64, 32))  # one near group in ten is tight
     far = np.abs(groups - centres[:, None]).sum(2)
     nearest_first = np.take_along_axis(groups, np.argsort(far, axis=1)[..., None], 1)
     for rows in (nearest_first, groups):
@@ -235,3 +235,11 @@ def test_fresh_copies_begin_with_a_cache_line(quantizer: Quantizer, rows: int) -
     copies, _ = quantizer.round(dense, dense.sum(axis=1))
     assert copies.ctypes.data % 64 == 0
     assert copies.shape[1] % 64 == 0
+
+
+@pytest.mark.parametrize("dim", [1, 16, 17])
+def test_rows_as_short_as_their_copies_have_none(rng: np.random.Generator, dim: int) -> None:
+    batch = batch_of(rng.standard_normal((3000, dim)))
+    groups = near_groups(batch.dense, batch.dense[:40])
+    kind = choose_quantizer(groups, batch.dense[:40], batch.dense).kind
+    assert kind in ((BYTES, SHORTS) if dim > 16 else (FLOATS,))
