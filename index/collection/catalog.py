@@ -140,6 +140,7 @@ class Catalog:
         """Resume index optimization, and begin where it is due."""
         self._paused.clear()
         for collection in self._open_collections():
+            collection.writer.run_between_changes(collection.memory.resume_copies)
             collection.optimizer.start()
 
     def load(self, progress: Progress | None = None) -> None:

@@ -71,6 +71,7 @@ class MemoryCollection:
     searches: those of all collections that share the processors; None for those of this one alone.
     folder: where vectors are mapped, if the configuration says so.
     clock: as of `Expirations`.
+    paused: rows are not copied in bytes, nor the index optimized, while it is set.
     Raises InvalidParameter (vectors are to be mapped, and there is no folder).
     """
 
@@ -83,6 +84,7 @@ class MemoryCollection:
         searches: Searches | None = None,
         folder: Path | None = None,
         clock: Callable[[], float] = time.time,
+        paused: threading.Event | None = None,
     ) -> None:
         is_mapped = config.storage == "mapped"
         if is_mapped and folder is None:
@@ -90,6 +92,7 @@ class MemoryCollection:
                 expected="'memory' of a collection without a file", got="'mapped'", loc=("storage",)
             )
         self.searches = searches or Searches()
+        self.paused = paused or threading.Event()
         self.config = config
         self.policies = policies
         self.space = VectorSpace.of(config)
@@ -115,7 +118,7 @@ class MemoryCollection:
     def use_weights(self, weights: Weights | None) -> None:
         """Give a collection of no items the weights that its file has."""
         self.space = VectorSpace.of(self.config, weights)
-        rows = GrowingRows(self.config.form, self.config.dim, self._folder)
+        rows = GrowingRows(self.config.form, self.config.dim, self._folder, self.paused)
         none = np.empty(0, np.int64)
         self._row_store = RowStore(
             self.space, rows, [], [], sequences=none, versions=none, expires=none
@@ -125,7 +128,11 @@ class MemoryCollection:
     def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
         """Return a collection of no items for `take_over`: this one's, but for its weights."""
         found = MemoryCollection(
-            config, policies=self.policies, searches=self.searches, folder=self._folder
+            config,
+            policies=self.policies,
+            searches=self.searches,
+            folder=self._folder,
+            paused=self.paused,
         )
         found.names, found.backend = self.names, self.backend
         found.use_weights(weights)
@@ -244,6 +251,13 @@ class MemoryCollection:
         with self._lock:
             self._row_of = row_of.result()
             self.published = row_store.view(state, n, self.published.version + 1)
+
+    def resume_copies(self) -> None:
+        """Copy rows that came while that was paused; no change is being made."""
+        with self._lock:
+            rows = self._row_store.rows
+            rows.resume_copies()
+            self.published = replace(self.published, vectors=rows.view())
 
     def make_room(self, parts: Iterable[VectorBatch]) -> None:
         """Make room on the disk for mapped vectors that are about to be put.

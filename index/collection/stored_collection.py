@@ -117,7 +117,7 @@ class StoredCollection:
     changed nothing then but where the file is damaged. A start raises DamagedFile, DiskFull.
 
     searches: those of all collections of the catalog.
-    paused: the index is not optimized while it is set.
+    paused: as of `MemoryCollection`.
     clock: returns seconds since 1970; items expire by it.
     """
 
@@ -142,13 +142,12 @@ class StoredCollection:
             searches=searches,
             folder=folder,
             clock=clock,
+            paused=paused,
         )
         self.writer = Writer(store, self.memory, self._after_commit)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attached_backends = AttachedBackends(store, self.memory, self.writer, threads)
-        self.optimizer = Optimizer(
-            self.memory, self.writer, self._on_publish, paused or threading.Event()
-        )
+        self.optimizer = Optimizer(self.memory, self.writer, self._on_publish, self.memory.paused)
         self.audit = RecallAudit(self.memory, policies)
         self.auditor = Auditor(self.audit, store, self.writer)
         self.reclaimer = Reclaimer(store, self.writer, policies)

@@ -55,7 +55,8 @@ _GROWTH: Final = 2
 class GrowingCopies:
     """The copies of a collection's dense rows; one writer adds, readers hold views."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, paused: threading.Event) -> None:
+        self._paused = paused
         self._pays = 0 < _MIN_RATIO * Quantizer(BYTES).stride(width) <= 4 * width
         self._copies: RowCopies | None = None
         self._room = AddressSpace()
@@ -83,7 +84,7 @@ class GrowingCopies:
 
     def of_no_rows(self) -> GrowingCopies:
         """Return copies of the same step, yet of no rows."""
-        empty = GrowingCopies(0)
+        empty = GrowingCopies(0, self._paused)
         empty._pays, empty._judged = self._pays, self._judged
         known = self._copies
         if known is not None:
@@ -93,7 +94,9 @@ class GrowingCopies:
     def cover(self, rows: VectorBatch, first: int) -> None:
         """Take in the rows from ``first`` on, out of all; views of before do not see them."""
         n, known = len(rows), self._copies
-        if not self._pays or (known is None and rows.dense.size < MIN_COPIED_FLOATS):
+        if not self._pays:
+            return
+        if known is None and (rows.dense.size < MIN_COPIED_FLOATS or self._paused.is_set()):
             return
         room = max(n, self._reserved)
         if n >= _GROWTH * self._judged:
@@ -215,10 +218,17 @@ class MappedArray:
 class GrowingRows:
     """All rows of a collection; one writer appends, readers hold views.
 
-    Vectors lie in mapped files of a folder, if given; norms and copies always lie in memory.
+    Vectors lie in mapped files of a folder, if given; norms and copies always lie in memory. No
+    copies are begun while ``paused`` is set.
     """
 
-    def __init__(self, form: Form, dim: int | None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        form: Form,
+        dim: int | None,
+        folder: Path | None = None,
+        paused: threading.Event | None = None,
+    ) -> None:
         self._form: Form = form
         self._dim = dim
         self._folder = folder
@@ -232,7 +242,8 @@ class GrowingRows:
         self._slots = np.empty(0, np.uint32)
         self._values = np.empty(0, np.float32)
         self._norms = np.empty(0, np.float32)
-        self._copies = GrowingCopies(self._dense.shape[1])
+        self._paused = paused or threading.Event()
+        self._copies = GrowingCopies(self._dense.shape[1], self._paused)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -271,6 +282,11 @@ class GrowingRows:
     def copy_with(self, step: float, origin: int) -> None:
         """Copy rows with the step of a graph, so that it shares the copies; after `reserve`."""
         self._copies.start_with(step, origin, self._dense.shape[1])
+
+    def resume_copies(self) -> None:
+        """Copy rows that came while copies were paused; views of before do not see it."""
+        if self._form == "dense" and self._copies.view(0) is None:
+            self._copies.cover(self.view(), 0)
 
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)
@@ -326,7 +342,7 @@ class GrowingRows:
 
         Once ``stop`` is set, StoppedError is raised; OSError as of `reserve`.
         """
-        taken = GrowingRows(self._form, self._dim, self._folder)
+        taken = GrowingRows(self._form, self._dim, self._folder, self._paused)
         taken._copies = self._copies.of_no_rows()
         entries = np.diff(vectors.indptr)[rows].sum() if self._form == "sparse" else 0
         taken.reserve(len(rows), int(entries))

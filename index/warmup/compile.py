@@ -88,7 +88,6 @@ def chains() -> list[list[Exercise]]:
             Exercise("dense scan", dense.scan, "dense"),
             Exercise("dense similarity", dense.compare, "dense"),
         ],
-        [Exercise("dense copies", dense.copy, "dense")],
         [
             Exercise("sparse hashing", sparse.hash, "sparse"),
             Exercise("sparse tables", sparse.build, "sparse"),
@@ -102,7 +101,7 @@ def chains() -> list[list[Exercise]]:
             Exercise("dense graph", dense.link),
             Exercise("dense pairs", dense.join),
         ],
-        [Exercise("quantization", dense.quantize)],
+        [Exercise("dense copies", dense.copy), Exercise("quantization", dense.quantize)],
         [
             Exercise("sparse search", sparse.probe),
             Exercise("sparse graph", sparse.link),

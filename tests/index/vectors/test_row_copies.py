@@ -1,5 +1,6 @@
 """Copies in bytes: what they say of their rows, and that they are kept up with them."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -249,3 +250,22 @@ def test_groups_are_those_of_equal_rows(
     assert sorted(each.tolist() for each in found) == sorted(
         each for each in expected if len(each) > 8
     )
+
+
+@pytest.mark.parametrize("resumes_by", ["resume_copies", "append"])
+def test_rows_that_came_while_copies_were_paused_are_copied_too(
+    rng: np.random.Generator, resumes_by: str
+) -> None:
+    rows, paused = batch_of(rng.standard_normal((ENOUGH + 1, DIM))), threading.Event()
+    growing = GrowingRows("dense", DIM, paused=paused)
+    paused.set()
+    growing.append(rows[:-1])
+    before = growing.view()
+    assert before.copies is None
+    paused.clear()
+    if resumes_by == "append":
+        growing.append(rows[-1:])
+    else:
+        growing.resume_copies()
+    check_bounds(growing.view(), rng)
+    assert before.copies is None

@@ -37,7 +37,7 @@ KINDS: list[BackendParams] = [
     GcwsParams(bands=4), GcwsParams(bands=2, band_width=3), ExactParams()
 ]  # fmt: skip
 _CACHES = shutil.ignore_patterns("__pycache__")
-ROWS = 2500
+ROWS = 2800  # so many of 90 coordinates that scans read copies of them
 """Enough for neighbour lists."""
 
 
@@ -206,8 +206,10 @@ def _compiled_by_basic_use(directory: Path) -> dict[str, list[object]]:
         stored.finish_background_work()
         assert stored.describe().backends[0].stats["graph"] is None
     compiled = _more(before)
-    catalog.resume_optimizing()
     dense = catalog.get("dim-90")
+    assert dense.memory.view.vectors.copies is None  # to make them would compile
+    catalog.resume_optimizing()
+    assert dense.memory.view.vectors.copies is not None
     dense.finish_background_work()
     assert dense.describe().backends[0].stats["graph"] is not None
     catalog.close()
