@@ -450,6 +450,26 @@ def test_a_new_collection_takes_files_of_all_kinds(
     page.get_by_text("gcws-search load 'items.parquet' --into fresh").wait_for()
 
 
+def test_a_collection_of_texts_is_made_and_takes_a_column(url: str, tab: OpenTab) -> None:
+    page = tab(url).open()
+    page.get_by_text("New collection").click()
+    page.get_by_label("Name").fill("made-of-texts")
+    page.get_by_label("Items are").select_option("texts")
+    page.get_by_role("button", name="Create").click()
+    table = 'id,stars,review\nc,5,"good coffee, and ""hot"""\nd,1,cold and bad coffee\n'
+    choose_file(page, "reviews.csv", table.encode())
+    expect(page.get_by_label("What review becomes")).to_have_value("text")
+    page.get_by_role("button", name="Load into made-of-texts").click()
+    page.get_by_text("2 new").wait_for()
+    path = f"{url}/v1/collections/made-of-texts"
+    items = httpx.get(f"{path}/items").json()["items"]
+    assert [(item["id"], item["text"], item["payload"]) for item in items] == [
+        ("c", 'good coffee, and "hot"', {"stars": 5}),
+        ("d", "cold and bad coffee", {"stars": 1}),
+    ]
+    httpx.delete(path)
+
+
 def test_a_load_under_way_is_a_bar_of_what_is_read(url: str, tab: OpenTab) -> None:
     httpx.put(f"{url}/v1/collections/slow", json={"dim": 2})
     body = b"".join(b'{"id": %d, "vector": [1, 2]}\n' % row for row in range(3000))

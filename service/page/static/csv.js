@@ -138,12 +138,23 @@ function itemOf(row, places, table, isOpen) {
       return JSON.stringify(text);
     })}`);
   }
+  for (const place of places.text) parts.push(`"text":${JSON.stringify(row[place])}`);
   const values = places.vector.map((place) => at(place, coordinate));
   const filled = places.vector.map((place, index) => [names[place], values[index]]).filter(([, value]) => value !== 0);
-  parts.push(`"vector":${JSON.stringify(isOpen ? { names: filled.map(([name]) => name), values: filled.map(([, value]) => value) } : values)}`);
+  if (!places.text.length) parts.push(`"vector":${JSON.stringify(isOpen ? { names: filled.map(([name]) => name), values: filled.map(([, value]) => value) } : values)}`);
   const fields = places.payload.map((place) => [names[place], field(row[place], kinds[place], point)]).filter(([, json]) => json !== undefined);
   if (fields.length) parts.push(`"payload":{${fields.map(([name, json]) => `${JSON.stringify(name)}:${json}`).join()}}`);
   return `{${parts.join()}}\n`;
+}
+
+// As columnsOf, for a collection of texts: the longest words in the first rows are the text.
+export function textColumnsOf(table) {
+  const roles = columnsOf(table);
+  const length = (place) => table.rows.slice(0, 100).reduce((sum, row) => sum + row[place].length, 0);
+  const free = table.names.filter((name) => name && ["vector", "payload"].includes(roles[name]));
+  const longest = (one, other) => length(table.names.indexOf(other)) - length(table.names.indexOf(one));
+  const text = free.find((name) => name.toLowerCase() === "text") ?? [...free].sort(longest)[0];
+  return { ...roles, ...Object.fromEntries(free.map((name) => [name, name === text ? "text" : "payload"])) };
 }
 
 // The columns that name coordinates; null where they only number them.
@@ -166,9 +177,14 @@ export function requireSame(columns, coordinates) {
 // Lines of JSON, the rows that they are of, and the rows that are no items.
 export function itemsOf(table, roles, collection) {
   const placesOf = (role) => table.names.flatMap((name, place) => (roles[name] === role ? [place] : []));
-  const places = { id: placesOf("id"), vector: placesOf("vector"), payload: placesOf("payload") };
+  const places = Object.fromEntries(
+    ["id", "vector", "text", "payload"].map((role) => [role, placesOf(role)]));
   if (collection.coordinates) places.vector = collection.coordinates.map((name) => table.names.indexOf(name));
-  if (!places.vector.length) throw new Error("expected a column that becomes the vector, got none");
+  const what = collection.text ? "text" : "vector";
+  const many = places[what].length;
+  if (!many || (many > 1 && collection.text)) {
+    throw new Error(`expected a column that becomes the ${what}, got ${many || "none"}`);
+  }
   if (places.id.length > 1) throw new Error(`expected one column that becomes the id, got ${places.id.map((place) => JSON.stringify(table.names[place])).join(" and ")}`);
   const [lines, numbers, rejected] = [[], [], []];
   table.rows.forEach((row, number) => {

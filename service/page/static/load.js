@@ -2,7 +2,10 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Command, Dialog, LoadBar, Table, Text, Trouble } from "./parts.js";
-import { columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame, sharesOf } from "./csv.js";
+import {
+  columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame, sharesOf,
+  textColumnsOf,
+} from "./csv.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -10,7 +13,7 @@ const KINDS = [
   [/\.npy(\.gz)?$/i, "application/x-npy"],
   [/\.arrows?(\.gz)?$/i, "application/vnd.apache.arrow.stream"],
 ];
-const ROLES = ["id", "vector", "payload", "leave out"];
+const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave out"];
 
 function Result({ answer }) {
   if (!answer) return null;
@@ -20,7 +23,8 @@ function Result({ answer }) {
       { key: "row", name: "row", figure: true }, { key: "code", name: "code" }, { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` }]} rows=${answer.rejected.slice(0, 200)} />`}</div>`;
 }
 
-function Columns({ table, roles, onChange, collection: { name, dim } }) {
+function Columns({ table, roles, onChange, collection }) {
+  const { name, dim, text } = collection;
   const count = table.names.filter((column) => roles[column] === "vector").length;
   const shares = sharesOf(table, roles);
   const largest = shares.findIndex((share) => count > 1 && share > Math.max(0.5, 1.5 / count));
@@ -29,11 +33,11 @@ function Columns({ table, roles, onChange, collection: { name, dim } }) {
     { key: "example", name: "first value", show: (text) => html`<${Text} value=${text} limit=${40} />` },
     { key: "share", name: "share of Σ|x|", figure: true, show: (share) => share !== undefined && figures.share(share) },
     { key: "role", name: "becomes", show: (role, row) => html`<select aria-label=${`What ${row.name || "(no name)"} becomes`} value=${role} onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-      ${ROLES.map((one) => html`<option value=${one} selected=${one === role}>${one}</option>`)}</select>` }]}
+      ${rolesOf(collection).map((one) => html`<option value=${one} selected=${one === role}>${one}</option>`)}</select>` }]}
     rows=${table.names.slice(0, 200).map((name, place) => ({ name, example: table.rows[0][place] ?? "", share: shares[place], role: roles[name] }))} />
     ${table.names.length > 200 && html`<p class="small">and ${figures.plural(table.names.length - 200, "more column")}, each as the page guessed it.</p>`}
     ${largest >= 0 && html`<p role="status">Scores are mostly those of <${Text} value=${table.names[largest]} limit=${60} />, which has ${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`}
-    ${dim !== null && count !== dim && html`<p role="status">${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of <bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
+    ${!text && dim !== null && count !== dim && html`<p role="status">${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of <bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
 }
 
 const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
@@ -95,7 +99,7 @@ function Loader({ collection, refresh, onLoaded }) {
       const read = await parsed(chosen);
       if (latest.current !== chosen) return;
       tabulate(read);
-      assign(columnsOf(read));
+      assign(collection.text ? textColumnsOf(read) : columnsOf(read));
     } catch (error) {
       set({ problem: error, isForeign: error instanceof OtherEncoding });
     }

@@ -108,14 +108,18 @@ function Start({ phase }) {
 }
 
 function Create() {
+  const [holds, hold] = useState("vectors");
   const [problem, fail] = useState(null);
   const submit = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
     const name = form.get("name").trim();
-    const dim = form.get("dim").trim();
+    const dim = (form.get("dim") || "").trim();
     try {
-      await ask("PUT", at(name), { dim: dim ? Number(dim) : null, transform: { normalize: form.get("normalize") } });
+      const vectors = {
+        dim: dim ? Number(dim) : null, transform: { normalize: form.get("normalize") },
+      };
+      await ask("PUT", at(name), form.get("holds") === "texts" ? { text: {} } : vectors);
       go(href(name, "load"));
     } catch (error) {
       fail(error);
@@ -123,8 +127,11 @@ function Create() {
   };
   return html`<details class="new"><summary>New collection</summary><form class="panel" onSubmit=${submit}>
     <label>Name <input name="name" required /></label>
-    <label>Dimension; empty for sparse vectors of any coordinates <input name="dim" inputmode="numeric" pattern="[0-9]*" /></label>
-    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option><option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select></label>
+    <label>Items are <select name="holds" onChange=${(event) => hold(event.target.value)}>
+      <option value="vectors">vectors</option><option value="texts">texts</option></select></label>
+    ${holds === "vectors" && html`<label>Dimension; empty for sparse vectors of any coordinates
+      <input name="dim" inputmode="numeric" pattern="[0-9]*" /></label>
+    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option><option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select></label>`}
     <${Trouble} problem=${problem} /><p class="actions"><button class="primary">Create, and load a file</button></p></form></details>`;
 }
 
