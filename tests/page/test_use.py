@@ -15,7 +15,7 @@ from playwright.sync_api import Page, Route, expect
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
-from tests.page.conftest import choose_file
+from tests.page.conftest import choose_file, put
 from tests.support.documents import curl
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
@@ -56,7 +56,7 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     page.locator('[data-tile="4"] .main').click()
     expect(page.locator(".found strong")).to_have_text("20 of 20")
     hits = asked(url, "pictures", id="4", limit=20)
-    assert scores(page) == [round(hit["score"], 4) for hit in hits]
+    assert scores(page) == pytest.approx([hit["score"] for hit in hits], abs=5e-5)
     first = page.locator(".tiles .hit").first
     first.get_by_role("link", name=re.compile("^Why")).click()
     expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
@@ -76,13 +76,56 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     page.get_by_text("60 items").wait_for()
 
 
+def test_why_draws_both_on_one_scale_with_the_sign_as_direction(url: str, tab: OpenTab) -> None:
+    both = {"a": [2.0, -1.0, 1.0, -0.5, 0.3047], "b": [0.5, 0.0, 2.0, 1.0, 0.3291]}
+    with httpx.Client(base_url=url) as client:
+        put(client, "pair", {"dim": 5}, [{"id": i, "vector": v} for i, v in both.items()])
+        page = tab(url).open("#/pair/why?a=a&b=b")
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(5)
+        units = []
+        for row in rows.all():
+            place = int(row.locator("td").first.inner_text())
+            middle = row.locator(".half").first.evaluate("(h) => h.getBoundingClientRect().right")
+            for side, outwards, item in (("left", -1, "a"), ("right", 1, "b")):
+                value, bar = both[item][place], row.locator(f"i.{side}")
+                assert bar.count() == (value != 0)
+                if value:
+                    box = bar.bounding_box()
+                    half = row.locator(".half").nth(int(outwards > 0))
+                    zero = half.evaluate("(h) => h.getBoundingClientRect().x + h.clientWidth / 2")
+                    assert box is not None
+                    units.append(box["width"] / abs(value))
+                    way = 1 if box["x"] + box["width"] / 2 > zero else -1
+                    assert way == outwards * (1 if value > 0 else -1)
+                    assert (zero < middle) == (side == "left")
+        assert max(units) == pytest.approx(min(units), rel=0.06)  # pixels are whole
+        expect(page.locator(".amounts li").nth(1)).to_contain_text("only left")
+        client.delete("/v1/collections/pair")
+
+
+def test_scores_that_differ_never_look_equal(url: str, tab: OpenTab) -> None:
+    with httpx.Client(base_url=url) as client:
+        items: list[Json] = [{"id": i, "vector": [1, 1 + i * 1e-5]} for i in range(6)]
+        put(client, "close", {"dim": 2}, items)
+        here = tab(url)
+        for form in ("cards", "table"):
+            page = here.open(f"#/close/query?id=0&as={form}")
+            shown = page.locator(".foot strong" if form == "cards" else "td strong")
+            expect(shown).to_have_count(5)
+            texts = shown.all_inner_texts()
+            assert len({*texts}) == 5
+            assert all(float(text) < 1 for text in texts)
+        client.delete("/v1/collections/close")
+
+
 def test_a_text_finds_texts_and_why(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/notes/query")
     page.locator("[data-query]").fill("hash TABLE hash graph")
     page.get_by_role("button", name="Search").click()
     expect(page.locator(".found strong")).to_have_text("20 of 20")
     hits = asked(url, "notes", text="hash TABLE hash graph", limit=20)
-    assert scores(page) == [round(hit["score"], 4) for hit in hits]
+    assert scores(page) == pytest.approx([hit["score"] for hit in hits], abs=5e-5)
     expect(page.locator(".tiles .hit").first).to_contain_text(hits[0]["text"])
     page.get_by_text("This request, to copy").click()
     expect(page.locator(".request")).to_contain_text('"text":"hash TABLE hash graph"')
@@ -223,21 +266,38 @@ def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: 
     expect(page.locator(".recall tbody tr")).to_have_count(len(curve))
 
 
-def test_recalls_whose_queries_are_scanned_have_no_expected_cost(url: str, tab: OpenTab) -> None:
+def test_a_query_says_what_it_looked_at_and_what_is_typical(url: str, tab: OpenTab) -> None:
     page = tab(url).page
+    points = [{"recall": 0.7, "candidates": 80, "microseconds": 5},
+              {"recall": 0.9, "candidates": 2000, "microseconds": 50}]  # fmt: skip
 
     def scan(route: Route) -> None:
         answer = route.fetch()
-        route.fulfill(response=answer, json=answer.json() | {"scanned_from": scanned_from})
+        more = {"scanned_from": scanned_from, "points": points}
+        route.fulfill(response=answer, json=answer.json() | more)
+
+    def walk(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if "explain" in found:
+            found["explain"] |= {"method": "graph", "candidates": 301, "seconds": 0.0006}
+        route.fulfill(response=answer, json=found)
 
     page.route("**/curve?*", scan)
+    page.route("**/query", walk)
+    looked = "This query looked at 301 of 2,200 items along the graph in 600 µs"
     for scanned_from, words in ((0.8, "for a recall of 0.80 or more"), (0.5, "for 20 hits")):
         page.goto(f"{url}/#/points/query?id=7&recall=0.9")
         page.reload()
         page.get_by_text(f"Queries {words} are scanned: that is quicker").wait_for()
-        expect(page.get_by_text("Expected at")).to_have_count(0)
+        expect(page.locator(".words")).to_contain_text(looked)
+        expect(page.get_by_text("typical here")).to_have_count(0)
         page.get_by_role("slider").fill("0.7")
-        expect(page.get_by_text("Expected at 0.70")).to_have_count(int(scanned_from > 0.7))
+        typical = page.get_by_text(f"{looked}; typical here for a recall of 0.70: 80.")
+        expect(typical).to_have_count(int(scanned_from > 0.7))
+    page.unroute("**/query", walk)
+    page.reload()
+    page.get_by_text("This query was scanned: it looked at 2,200 of 2,200 items").wait_for()
 
 
 def test_a_query_without_hits_says_what_there_is_not(url: str, tab: OpenTab) -> None:
@@ -302,7 +362,8 @@ def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
     page.get_by_label("Item id").fill(row)
     page.get_by_role("button", name="Search").click()
     expect(page.locator(".found strong")).to_contain_text("of 20")
-    assert scores(page)[0] == round(asked(url, "points", vector=[-0.5] * 16)[0]["score"], 4)
+    best = asked(url, "points", vector=[-0.5] * 16)[0]["score"]
+    assert scores(page)[0] == pytest.approx(best, abs=5e-5)
     page.locator(".tiles .hit").first.get_by_role("link", name=re.compile("^Why")).click()
     page.get_by_role("link", name="Back to the hits").click()
     page.get_by_text("This request, to copy").click()
@@ -335,8 +396,9 @@ def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTa
         tab_of_chosen = tab(url)
         tab_of_chosen.expected.append("status of 422")
         page = tab_of_chosen.open("#/chosen/browse")
-        page.get_by_role("button", name="Choose view").click()
+        page.get_by_role("button", name="Change view").click()
         page.get_by_label("title").fill("called")
+        page.locator(".view-form").get_by_text("Picture", exact=True).click()
         page.get_by_label("picture width").fill("2")
         page.get_by_label("picture height").fill("3")
         save = page.get_by_role("button", name="Save")
@@ -348,6 +410,39 @@ def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTa
         metadata = client.get("/v1/collections/chosen").json()["metadata"]
         assert metadata["source"] == "a survey"
         assert metadata["view"] == {"title": "called", "image": {"width": 2, "height": 2}}
+
+
+def test_a_view_is_guessed_once_from_the_first_items(
+    url: str, tab: OpenTab, rng: np.random.Generator
+) -> None:
+    def items(first: int, vectors: np.ndarray, kind: str) -> list[Json]:
+        rows = enumerate(vectors.reshape(len(vectors), -1).tolist(), first)
+        return [{"id": i, "vector": row, "payload": {"kind": kind}} for i, row in rows]
+
+    noise = rng.normal(size=(30, 8, 8))
+    smooth = sum(np.roll(noise, (dx, dy), (1, 2)) for dx in range(4) for dy in range(4))
+    with httpx.Client(base_url=url) as client:
+        put(client, "first", {"dim": 64}, items(0, abs(noise), "positive"))
+        put(client, "smooth", {"dim": 64}, items(0, np.sign(smooth), "signed"))
+        put(client, "rough", {"dim": 64}, items(0, noise, "signed"))
+        more = {"items": items(30, noise, "signed")}
+        assert client.put("/v1/collections/first/items", json=more).status_code == 200
+        here = tab(url)
+        where = '?filter={"must":[{"key":"kind","match":{"value":"signed"}}]}'
+        for address, drawn in (
+            (f"#/first/browse{where}", ".hit .drawn > canvas"),
+            ("#/first/query?id=40", ".hit .drawn > canvas"),
+            ("#/smooth/browse", ".hit .drawn > canvas"),
+            ("#/rough/browse", ".hit .heat"),
+        ):
+            page = here.open(address)
+            page.locator(drawn).first.wait_for()
+            assert page.locator(drawn).count() == page.locator(".hit").count()
+        client.delete("/v1/collections/first")
+        put(client, "first", {"dim": 64}, items(100, noise, "signed"))
+        here.open("#/first/browse").locator(".hit .heat").first.wait_for()
+        for name in ("first", "smooth", "rough"):
+            client.delete(f"/v1/collections/{name}")
 
 
 def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> None:

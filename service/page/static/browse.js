@@ -6,7 +6,7 @@ import { Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
-import { guess, viewOf } from "./view.js";
+import { keepView } from "./view.js";
 import { sorted, turned } from "./sorting.js";
 import * as figures from "./figures.js";
 
@@ -36,42 +36,59 @@ function useItems(collection, filter) {
   return { ...state, isWhole, more };
 }
 
-function ViewForm({ collection, items, refresh, onClose }) {
-  const start = (collection.metadata && collection.metadata.view) || guess(collection, items);
+const KINDS = [["bars", "Bars"], ["text", "Words"], ["smiles", "Molecule"], ["image", "Picture"]];
+const PICTURE = ["width", "height", "channels", "low", "high"];
+
+function viewFrom(form, kind) {
+  const filled = [...new FormData(form)].filter(([, value]) => value.trim());
+  const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
+  if (kind !== "image") return view;
+  view.image = { width: Number(width), height: Number(height) };
+  if (channels) view.image.channels = Number(channels);
+  if (low && high) view.image.range = [Number(low), Number(high)];
+  return view;
+}
+
+function ViewForm({ collection, writes, refresh, onClose }) {
+  const { view: start } = collection;
+  const first = ["image", "smiles", "text"].find((kind) => start[kind]) || "bars";
+  const [kind, choose] = useState(first);
   const [problem, fail] = useState(null);
-  const form = useRef();
   const save = async (event) => {
     event.preventDefault();
-    const filled = Object.fromEntries([...new FormData(form.current)].filter(([, value]) => value.trim()));
-    const { width, height, channels, low, high, ...view } = filled;
-    if (width || height) {
-      view.image = { width: Number(width), height: Number(height) };
-      if (channels) view.image.channels = Number(channels);
-      if (low && high) view.image.range = [Number(low), Number(high)];
-    }
+    const view = viewFrom(event.target, kind);
     try {
-      await ask("PATCH", at(collection.name), { metadata: { ...collection.metadata, view } });
+      const metadata = { ...collection.metadata, view };
+      if (writes) await ask("PATCH", at(collection.name), { metadata });
+      else keepView(collection, view);
       refresh();
       onClose();
     } catch (error) {
       fail(error);
     }
   };
-  const keys = ["title", "text", "smiles", "url", "color"];
+  const field = (key, label, value, more) => html`<label>${label}
+    <input name=${key} defaultValue=${value} ...${more} /></label>`;
+  const keys = [...(["text", "smiles"].includes(kind) ? [kind] : []), "title", "url", "color"];
   const picture = start.image || {};
-  return html`<form ref=${form} class="panel view-form" onSubmit=${save}>
-    <h2>How items are shown</h2><p class="small">Kept with the collection, for everybody. Each field is a key of the payload; what is empty is not shown.</p>
-    <div class="fields">${keys.map((key) => html`<label>${key}<input name=${key} defaultValue=${start[key]} /></label>`)}
-    ${[["width", picture.width], ["height", picture.height], ["channels", picture.channels], ["low", picture.range?.[0]], ["high", picture.range?.[1]]].map(
-      ([name, value]) => html`<label>picture ${name}<input name=${name} inputmode="decimal" defaultValue=${value} /></label>`)}</div>
+  const values = { ...picture, low: picture.range?.[0], high: picture.range?.[1] };
+  return html`<form class="panel view-form" onSubmit=${save}>
+    <h2>How items are shown</h2><p class="small">Kept ${writes ? "with the collection, for everybody"
+      : "in this browser"}. Each field is a key of the payload; what is empty is not shown.</p>
+    ${!collection.text && html`<${Tabs} label="Drawn as" chosen=${kind} options=${KINDS}
+      onChoose=${choose} />`}
+    <div class="fields">${keys.map((key) => field(key, key, start[key]))}
+      ${kind === "image" && PICTURE.map((key) => field(key, `picture ${key}`, values[key], {
+        inputmode: "decimal", required: ["width", "height"].includes(key) }))}</div>
     <${Trouble} problem=${problem} />
-    <p class="actions"><button class="primary">Save</button><button type="button" onClick=${onClose}>Cancel</button></p></form>`;
+    <p class="actions"><button class="primary">Save</button>
+      <button type="button" onClick=${onClose}>Cancel</button></p></form>`;
 }
 
 export default function Browse({ collection, params, writes, refresh }) {
   const { name } = collection;
   const { items, problem, isWhole, more } = useItems(collection, params.filter);
-  const guessed = useMemo(() => viewOf(collection, items.slice(0, PAGE)), [collection, items.length > 0, params.filter]);
+  const { view } = collection;
   const names = useNames(collection, items);
   const counted = useMemo(() => {
     try {
@@ -93,7 +110,6 @@ export default function Browse({ collection, params, writes, refresh }) {
   });
   const asTable = params.as === "table";
   const keys = [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))].slice(0, 12);
-  const isGuess = !(collection.metadata && collection.metadata.view);
   return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
       <${Chips} text=${params.filter} onChange=${onFilter} />
@@ -107,14 +123,16 @@ export default function Browse({ collection, params, writes, refresh }) {
         <span class="small figure">${total.data ? params.filter ? `${figures.plural(total.data.count, "item")} of ${figures.count(collection.items)}` : figures.plural(total.data.count, "item") : "…"}</span>
         <span class="space"></span>
         <${Tabs} label="Shown as" chosen=${asTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]} onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />
-        ${writes && html`<button type="button" onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>${isGuess ? "Choose view…" : "Change view…"}</button>`}</div>
-      ${isEditing && html`<${ViewForm} collection=${collection} items=${items} refresh=${refresh} onClose=${() => edit(false)} />`}
+        ${(writes || !collection.metadata?.view) && html`<button type="button"
+          onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>Change view…</button>`}</div>
+      ${isEditing && html`<${ViewForm} ...${{ collection, writes, refresh }}
+        onClose=${() => edit(false)} />`}
       ${problem && !params.filter && html`<${Trouble} problem=${problem} />`}
       ${!items.length && !problem && !isWhole && html`<${Skeleton} rows=${4} kind="block" />`}
       ${!items.length && isWhole && html`<p>No item passes this filter. <button type="button" class="link" onClick=${() => change({ filter: "" })}>Remove it</button></p>`}
       ${asTable ? html`<${Table} caption=${`Items of ${name}`} columns=${[
         { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Text} value=${id} limit=${60} /></a>` },
-        { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${guessed.image ? guessed : {}} names=${names} limit=${3} /></div>` },
+        { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>` },
         ...keys.map((key) => ({ key, name: key, show: (_, item) => Object.hasOwn(item.payload || {}, key) && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
       ]} rows=${sorted(items, params.sort, (item, key) => (key === "id" ? item.id
         : item.payload?.[key]))} sort=${params.sort} onSort=${(key) => key !== "drawn"
@@ -122,7 +140,7 @@ export default function Browse({ collection, params, writes, refresh }) {
           { replace: true })} />
         ${params.sort && !isWhole && html`<p class="small" role="status">Sorted among the
           ${" "}${figures.plural(items.length, "item")} that are read so far.</p>`}`
-        : html`<${Tiles} ...${{ collection, items, names }} view=${guessed}
+        : html`<${Tiles} ...${{ collection, items, names }} view=${view}
           label=${`Items of ${name}`} />`}
       <div ref=${end} class="end">${!isWhole && !problem && items.length > 0 && html`<button type="button" onClick=${more}>More items</button>`}</div>
     </section></div>`;

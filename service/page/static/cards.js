@@ -67,11 +67,12 @@ function Values({ item, view, palette }) {
 
 export function Tiles({ collection, items, view, names, label, why }) {
   const palette = view.color ? colors(items.map((item) => payloadAt(item.payload, view.color))) : null;
+  const digits = figures.decimals(items.flatMap(({ score }) => score ?? []));
   return html`<ol class=${`tiles ${view.image ? "pictures" : ""}`} aria-label=${label}>
     ${items.map((item) => {
       const reason = why?.(item);
       const name = title(view, item).slice(0, 120);
-      const score = item.score === undefined ? "" : figures.score(item.score);
+      const score = item.score === undefined ? "" : figures.score(item.score, digits);
       return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`} data-tile=${item.id} data-why=${reason}>
         <a class="main" href=${href(collection.name, "query", { id: item.id })}
           aria-label=${`Find items similar to ${name}${score && `, score ${score}`}`}>

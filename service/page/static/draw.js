@@ -8,6 +8,9 @@ import { script } from "./script.js";
 import * as figures from "./figures.js";
 
 const BARS = 6;
+// Colours of the sign in pictures; those of the two sides of a comparison are others.
+const ABOVE = [64, 122, 20];
+const BELOW = [190, 20, 120];
 
 function shade(value, low, high, isSigned) {
   if (!isSigned) {
@@ -15,7 +18,7 @@ function shade(value, low, high, isSigned) {
     return [grey, grey, grey];
   }
   const size = Math.min(1, Math.abs(value) / (Math.max(Math.abs(low), Math.abs(high)) || 1));
-  const [red, green, blue] = value < 0 ? [213, 94, 0] : [0, 114, 178];
+  const [red, green, blue] = value < 0 ? BELOW : ABOVE;
   return [red, green, blue].map((part) => 245 + (part - 245) * size);
 }
 
@@ -132,23 +135,36 @@ function Heat({ vector, label }) {
   const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
   const all = `${label}: ${figures.plural(vector.length, "number")}`;
   return html`<span class="heat" title=${`${figures.plural(vector.length, "number")} up to ±${
-    figures.value(most)}; blue above zero, orange below`}>
+    figures.value(most)}; green above zero, pink below`}>
     <${Picture} vector=${vector} image=${image} range=${[-most, most]} label=${all} /></span>`;
 }
 
+// What an item is drawn as, and from what.
+function drawing(item, view) {
+  if (view.image && item.vector) return ["picture", item.vector];
+  const smiles = payloadAt(item.payload, view.smiles);
+  if (typeof smiles === "string" && smiles.length < 2000) return ["molecule", smiles];
+  const url = payloadAt(item.payload, view.url);
+  const address = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
+  if (address) return ["address", address];
+  const text = textOf(view, item);
+  return text === undefined || text === null ? ["bars", item.vector] : ["words", text];
+}
+
+export const isBars = (item, view) => drawing(item, view)[0] === "bars";
+
 export function Drawn({ item, view, names, limit }) {
   const label = `Item ${title(view, item).slice(0, 80)}`;
-  if (view.image && item.vector) return html`<${Picture} vector=${item.vector} image=${view.image} label=${label} />`;
-  const smiles = payloadAt(item.payload, view.smiles);
-  if (typeof smiles === "string" && smiles.length < 2000) return html`<${Molecule} smiles=${smiles} label=${label} />`;
-  const url = payloadAt(item.payload, view.url);
-  const picture = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
-  if (picture) return html`<img src=${picture} alt=${label} />`;
-  const text = textOf(view, item);
-  if (text !== undefined && text !== null) return html`<p class="text"><${Cut} value=${text} limit=${160} /></p>`;
-  const isBare = Array.isArray(item.vector) && item.vector.length > BARS && !names?.size;
-  if (isBare) return html`<${Heat} vector=${item.vector} label=${label} />`;
-  return html`<${Bars} vector=${item.vector} names=${names} limit=${limit} />`;
+  const [kind, what] = drawing(item, view);
+  if (kind === "picture") {
+    return html`<${Picture} vector=${what} image=${view.image} label=${label} />`;
+  }
+  if (kind === "molecule") return html`<${Molecule} smiles=${what} label=${label} />`;
+  if (kind === "address") return html`<img src=${what} alt=${label} />`;
+  if (kind === "words") return html`<p class="text"><${Cut} value=${what} limit=${160} /></p>`;
+  const isBare = Array.isArray(what) && what.length > BARS && !names?.size;
+  if (isBare) return html`<${Heat} vector=${what} label=${label} />`;
+  return html`<${Bars} vector=${what} names=${names} limit=${limit} />`;
 }
 
 export function Link({ item, view }) {

@@ -8,7 +8,7 @@ import { useNames } from "./draw.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
 import { itemsOf, remove, restore } from "./removal.js";
 import { csv, save } from "./save.js";
-import { textOf, viewOf } from "./view.js";
+import { textOf } from "./view.js";
 import * as figures from "./figures.js";
 
 const LOWEST = 0.5;
@@ -169,7 +169,7 @@ export default function Duplicates({ collection, params, writes, refresh }) {
   const shown = groups.slice(0, pages * PAGE);
   const { items, problem: unread } = useItems(name, shown);
   const drawn = useMemo(() => [...items.values()], [items]);
-  const view = viewOf(collection, drawn);
+  const { view } = collection;
   const names = useNames(collection, drawn);
   const keepOf = ({ key, members }) => (members.includes(chosen[key]) ? chosen[key] : key);
   const othersOf = (group) => group.members.filter((id) => id !== keepOf(group));

@@ -28,5 +28,27 @@ export function value(number) {
   return String(Number(number.toPrecision(4)));
 }
 
-export const score = (number) => number.toFixed(4);
+// One of several numbers, by as many digits as tell it from those that differ.
+export function apart(number, ...others) {
+  for (let digits = 4; digits < 12; digits += 1) {
+    const shown = Number(number.toPrecision(digits));
+    if (others.every((one) => one === number || Number(one.toPrecision(digits)) !== shown)) {
+      return digits === 4 ? value(number) : number.toPrecision(digits);
+    }
+  }
+  return String(number);
+}
+
+const MOST_DECIMALS = 9;
+
+// As many decimals, 4 at least, as tell scores apart, and what is below 1 from 1.
+export function decimals(scores) {
+  const different = (digits) => new Set([...scores, 1].map((one) => one.toFixed(digits))).size;
+  const wanted = different(MOST_DECIMALS);
+  let digits = 4;
+  while (different(digits) < wanted) digits += 1;
+  return digits;
+}
+
+export const score = (number, digits = decimals([number])) => number.toFixed(digits);
 export const share = (number) => `${(number * 100).toFixed(number > 0.995 && number < 1 ? 1 : 0)} %`;

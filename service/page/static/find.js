@@ -3,7 +3,7 @@ import { at, get } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Dialog, Trouble } from "./parts.js";
-import { title, viewOf } from "./view.js";
+import { collectionOf, title } from "./view.js";
 
 const SHOWN = 12;
 const WAIT = 80;
@@ -71,12 +71,12 @@ export default function Find({ collection: name, onClose }) {
   const [chosen, choose] = useState(0);
   const settled = useSettled(typed);
   const field = useRef();
-  const about = useAsk((signal) => get(at(name), signal), [name]);
+  const about = useAsk((signal) => collectionOf(name, signal), [name]);
   const query = `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`;
   const { data, problem, waiting } = useAsk(
     (signal) => settled && get(at(name, query), signal), [name, settled]);
   const items = (settled && data?.items) || [];
-  const view = viewOf(about.data || {}, items);
+  const view = about.data?.view || {};
   const targetOf = (item) => href(name, "item", { id: item.id });
   useEffect(() => {
     field.current.focus();

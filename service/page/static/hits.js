@@ -27,8 +27,9 @@ export function HitTable({ collection, hits, why, sort, onSort }) {
   const { name } = collection;
   const link = (id) => html`<a href=${href(name, "query", { id })}>
     <${Text} value=${id} limit=${40} /></a>`;
-  const score = (value) => html`<strong>${figures.score(value)}</strong>
-    <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value)}`} />`;
+  const digits = figures.decimals(hits.map((hit) => hit.score));
+  const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
+    <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value, digits)}`} />`;
   const columns = [
     { key: "rank", name: "rank", figure: true, show: (rank) => rank ?? "missed" },
     { key: "score", name: "score", figure: true, show: score },

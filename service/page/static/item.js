@@ -5,7 +5,7 @@ import { useAsk } from "./hooks.js";
 import { Copy, Skeleton, Table, Text, Trouble } from "./parts.js";
 import { Bars, Drawn, Link, useNames } from "./draw.js";
 import { entries } from "./vectors.js";
-import { title, viewOf } from "./view.js";
+import { title } from "./view.js";
 import * as figures from "./figures.js";
 
 const LARGEST = 40;
@@ -17,7 +17,7 @@ export default function Item({ collection, params }) {
   const names = useNames(collection, items, LARGEST);
   if (problem) return html`<h1>Item <bdi>${params.id}</bdi></h1><${Trouble} problem=${problem} />`;
   if (!item) return html`<${Skeleton} rows=${5} />`;
-  const view = viewOf(collection, items);
+  const { view } = collection;
   const payload = Object.entries(item.payload || {});
   return html`<div class="head"><h1><bdi>${title(view, item).slice(0, 200)}</bdi></h1>
       <span class="tag">id <bdi>${item.id}</bdi></span><${Copy} text=${item.id} label="Copy id" /><span class="space"></span>

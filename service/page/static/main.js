@@ -1,10 +1,11 @@
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
-import { at, forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
+import { forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
 import { go, href, useAddress } from "./address.js";
 import { useAsk, useKeys, useServer } from "./hooks.js";
 import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { Overview } from "./overview.js";
 import { keepPlace } from "./place.js";
+import { collectionOf } from "./view.js";
 
 const VIEWS = [
   ["browse", "Browse"],
@@ -125,7 +126,7 @@ function Header({ address, server, onHelp, onFind }) {
 
 function View({ address, server }) {
   const { collection: name, view, params } = address;
-  const found = useAsk((signal) => name && get(at(name), signal), [name]);
+  const found = useAsk((signal) => name && collectionOf(name, signal), [name]);
   if (!name) {
     return html`<${Overview} server=${server} params=${params}
       writes=${server.service?.permits === "write"} />`;

@@ -7,7 +7,7 @@ import { Plane } from "./plane.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { added, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
-import { colors, title, viewOf } from "./view.js";
+import { colors, title } from "./view.js";
 import * as figures from "./figures.js";
 
 const SAMPLES = [1000, 5000, 20000];
@@ -99,10 +99,9 @@ export default function MapView({ collection, params }) {
   const { name } = collection;
   const sample = numberIn(params.sample, 5000);
   const first = useAsk((signal) => get(at(name, "/items?limit=24&with_vector=true"), signal), [name]);
-  const said = collection.metadata && collection.metadata.view;
-  const view = said || (first.data ? viewOf(collection, first.data.items) : null);
-  const keys = useMemo(() => [...new Set((first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {})))].filter((key) => key !== view?.text).slice(0, 30), [first.data]);
-  const color = params.color ?? view?.color ?? "";
+  const { view } = collection;
+  const keys = useMemo(() => [...new Set((first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {})))].filter((key) => key !== view.text).slice(0, 30), [first.data]);
+  const color = params.color ?? view.color ?? "";
   const hits = useAsk((signal) => (params.id === undefined ? null : post(at(name, "/query"), { id: params.id, limit: HITS, with_payload: false }, signal)), [name, params.id]);
   const lit = useMemo(() => (params.id === undefined || !hits.data ? [] : [params.id, ...hits.data.hits.map(({ id }) => id)]), [params.id, hits.data]);
   const drawn = (more, signal) => {
@@ -112,7 +111,7 @@ export default function MapView({ collection, params }) {
       return Promise.reject(error);
     }
   };
-  const { data: map, problem } = useAsk((signal) => (view ? drawn(color ? { key: color } : {}, signal) : null), [name, sample, color, params.filter, !view]);
+  const { data: map, problem } = useAsk((signal) => drawn(color ? { key: color } : {}, signal), [name, sample, color, params.filter]);
   const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
   const outside = useMemo(() => (map ? lit.filter((id) => !rows.has(id)) : []), [lit, rows]);
   const beside = useAsk((signal) => (outside.length ? drawn({ also: outside }, signal) : null), [outside]);

@@ -5,7 +5,7 @@ import { useAsk, useSeen, useTimer } from "./hooks.js";
 import { Bar, Command, Empty, LoadBar, Skeleton, Stat, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { Drawn, useNames } from "./draw.js";
-import { title, viewOf } from "./view.js";
+import { collectionOf, title } from "./view.js";
 import { Spark } from "./spark.js";
 import { difference, parse } from "./metrics.js";
 import * as figures from "./figures.js";
@@ -23,9 +23,10 @@ const LIVE = [
 ].map((column) => ({ ...column, figure: true }));
 
 function Strip({ collection, items }) {
-  const view = viewOf(collection, items);
+  const { view } = collection;
   const names = useNames(collection, items, 4);
-  const kind = view.image || view.smiles ? "pictures" : view.text ? "texts" : "charts";
+  const isText = view.text || collection.text;
+  const kind = view.image || view.smiles ? "pictures" : isText ? "texts" : "charts";
   return html`<div class=${`strip ${kind}`}>${items.map((item) => html`<a class="tile"
     href=${href(collection.name, "query", { id: item.id })} title=${title(view, item).slice(0, 120)}>
     <${Drawn} item=${item} view=${view} names=${names} limit=${4} />
@@ -40,7 +41,7 @@ function graphState(backend, curve) {
 
 async function detailed(name, signal) {
   const [collection, page, loads, curve] = await Promise.all([
-    get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal), get(at(name, "/curve?limit=10"), signal),
+    collectionOf(name, signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal), get(at(name, "/curve?limit=10"), signal),
   ]);
   return { collection, items: page.items, loads: loads.loads, curve };
 }

@@ -7,10 +7,9 @@ import { Tiles, useTileKeys } from "./cards.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
 import { HitExport, HitTable } from "./hits.js";
-import { Recall } from "./recall.js";
+import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
-import { viewOf } from "./view.js";
 import * as figures from "./figures.js";
 
 const FORMS = [["id", "Item"], ["row", "Row"], ["names", "Names"]];
@@ -41,20 +40,26 @@ function bodyOf(params) {
   return { ...query, limit, recall, ...(filter && { filter }) };
 }
 
-export function inWords(explain, collection) {
-  const total = figures.count(collection.items);
+// What a query did: items looked at, of how many, in what time, and how many are typical here.
+export function inWords(explain, collection, curve, recall) {
+  const all = figures.count(collection.items);
   const met = figures.count(explain.candidates);
-  const scored = figures.count(explain.scored);
-  const ways = {
-    graph: `Walked past ${met} of ${total} items along the neighbour graph, scored ${scored} exactly`,
-    tables: `Met ${met} of ${total} items in ${figures.plural(explain.bands, "hash table")}, scored ${scored} exactly`,
-    scan: `Scanned ${met} of ${total} items, scored ${scored} exactly: no hit is missed`,
-  };
-  const way = ways[explain.method] || `The backend ${explain.method} met ${met} of ${total} items, scored ${scored} exactly`;
-  const promise = explain.method === "scan" ? "" : ` Expected recall ${explain.expected_recall.toFixed(3)}.`;
-  const audited = explain.measured_recall ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.` : "";
-  const unknown = explain.unknown_names ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.` : "";
-  return `${way}, in ${figures.duration(explain.seconds)}.${promise}${audited}${unknown}`;
+  const time = figures.duration(explain.seconds);
+  const unknown = explain.unknown_names
+    ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.` : "";
+  if (explain.method === "scan") {
+    return `This query was scanned: it looked at ${met} of ${all} items in ${time}, ${
+      "and no hit is missed."}${unknown}`;
+  }
+  const way = { graph: "along the graph", tables: `in ${figures.plural(explain.bands, "hash table")}`,
+  }[explain.method] || `by the backend ${explain.method}`;
+  const usual = typical(curve, recall);
+  const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${
+    figures.count(Math.round(usual.candidates))}` : "";
+  const audited = explain.measured_recall
+    ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.` : "";
+  return `This query looked at ${met} of ${all} items ${way} in ${time}${others}. ${
+    `Expected recall ${explain.expected_recall.toFixed(3)}.`}${audited}${unknown}`;
 }
 
 export function withMissed(hits, exact) {
@@ -128,7 +133,7 @@ function Start({ collection }) {
   if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
   return html`<h1>Query <bdi>${collection.name}</bdi></h1>
     <p>${collection.text ? "Type a text" : "Type an id, paste a row"}, or begin with one of these:</p>
-    <${Tiles} collection=${collection} items=${items} view=${viewOf(collection, items)} names=${names} label="Items to begin with" />`;
+    <${Tiles} collection=${collection} items=${items} view=${collection.view} names=${names} label="Items to begin with" />`;
 }
 
 export default function Query({ collection, params }) {
@@ -144,6 +149,9 @@ export default function Query({ collection, params }) {
   }, [JSON.stringify(params)]);
   const key = body && JSON.stringify(body);
   const { data, problem, waiting } = useAsk((signal) => body && post(at(name, "/query"), { ...body, with_vector: true, explain: true }, signal), [name, key]);
+  const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
+  const curve = useAsk((signal) => get(at(name, `/curve?limit=${limit}`), signal),
+    [name, limit, collection.items]);
   const isExact = body?.recall >= 1;
   const current = !waiting && data;
   const exact = useAsk((signal) => current && !isExact && post(at(name, "/query"), { ...body, recall: 1, with_vector: true }, signal), [name, key, current]);
@@ -151,7 +159,7 @@ export default function Query({ collection, params }) {
   const { shown, found, good, wanted } = useMemo(() => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits), [data, exact.data, exact.waiting]);
   const item = origin.data?.id === params.id ? origin.data : null;
   const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
-  const view = viewOf(collection, drawn);
+  const { view } = collection;
   const names = useNames(collection, drawn);
   const timer = useRef();
   useTileKeys(collection);
@@ -172,7 +180,8 @@ export default function Query({ collection, params }) {
         <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
         onChange=${(filter) => change({ filter })} />
-      <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
+      <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
+        ...${{ limit, recall }} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : wanted === 0 ? "There is nothing to find." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
@@ -185,7 +194,8 @@ export default function Query({ collection, params }) {
             options=${[["cards", "Cards"], ["table", "Table"]]}
             onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />`}</div>
       <${Asked} ...${{ collection, params, view, names, item }} />
-      ${data?.explain && !trouble && html`<p class="words">${inWords(data.explain, collection)}</p>`}
+      ${data?.explain && !trouble && html`<p class="words">
+        ${inWords(data.explain, collection, curve.data, recall)}</p>`}
       ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${data && !data.hits.length && html`<p>${nothing(params)}</p>`}
       ${!trouble && (asTable && shown.length ? html`<${HitTable} hits=${shown} sort=${params.sort}

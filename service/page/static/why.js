@@ -3,78 +3,93 @@ import { at, itemOf, post, Problem } from "./api.js";
 import { href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Table, Text, Trouble } from "./parts.js";
-import { Drawn, Picture, useNames } from "./draw.js";
+import { Drawn, Picture, isBars } from "./draw.js";
 import { queryOf } from "./vectors.js";
-import { textOf, title, viewOf } from "./view.js";
+import { textOf, title } from "./view.js";
 import * as figures from "./figures.js";
 
 const CUTS = 14;
+const NAMED = 5;
 const LISTED = 200;
 const SHOWN = 25;
 const WHOLE = 4096;
 
 const isUnlike = ({ a, b }) => a * b < 0;
-const leftOver = (row) => (isUnlike(row) ? Math.abs(row.a) : Math.max(0, Math.abs(row.a) - row.min));
+const beyond = (row, value) => (
+  isUnlike(row) ? Math.abs(value) : Math.max(0, Math.abs(value) - row.min));
+const leftOver = (row) => beyond(row, row.a);
+const rightOver = (row) => beyond(row, row.b);
 const either = (row) => row.min + leftOver(row) + rightOver(row);
-const rightOver = (row) => (isUnlike(row) ? Math.abs(row.b) : Math.max(0, Math.abs(row.b) - row.min));
 
-function sums(answer) {
-  let left = 0;
-  let right = 0;
-  for (const row of answer.coordinates) {
-    left += leftOver(row);
-    right += rightOver(row);
-  }
-  return { shared: answer.shared, left, right, rest: answer.rest.max - answer.rest.min };
-}
+const sumOf = (rows, of) => rows.reduce((sum, row) => sum + of(row), 0);
+const longestOf = (rows) => rows.reduce(
+  (most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
 
 function Cut({ parts, total, label }) {
-  return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(({ size, kind, name }) => html`<span class=${kind}
-    style=${{ width: `${(100 * size) / total}%` }} title=${`${name}: ${figures.value(size)}`}>${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`)}</div>`;
+  return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(
+    ({ size, kind, name }) => html`<span class=${kind} title=${`${name}: ${figures.value(size)}`}
+      style=${{ width: `${(100 * size) / total}%` }}>
+      ${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`)}</div>`;
 }
 
 function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
   const cuts = coordinates.filter((row) => of(row) > 0).sort((x, y) => of(y) - of(x)).slice(0, CUTS);
-  const listed = cuts.reduce((sum, row) => sum + of(row), 0);
   const parts = cuts.map((row) => ({ size: of(row), kind, name: nameOf(row) }));
-  if (whole - listed > 1e-9 * total) parts.push({ size: whole - listed, kind: `${kind} other`, name: "others" });
+  const others = whole - sumOf(cuts, of);
+  if (others > 1e-9 * total) parts.push({ size: others, kind: `${kind} other`, name: "others" });
   return parts;
 }
 
-function Amounts({ parts }) {
-  return html`<ul class="amounts">${parts.map(([kind, name, size]) => html`<li class="class"><i class=${kind}></i>${name} <strong class="figure">${figures.value(size)}</strong></li>`)}</ul>`;
-}
-
-function RowBar({ row, longest }) {
-  const part = (kind, size) => size > 0 && html`<i class=${kind} style=${{ width: `${(100 * size) / longest}%` }}></i>`;
-  return html`<span class="row-bar" aria-hidden="true">${part("shared", row.min)}${part("left", leftOver(row))}${part("right", rightOver(row))}</span>`;
+// The largest slices of a part by name, since a narrow slice has no room for it.
+function Largest({ kind, label, size, parts }) {
+  const named = parts.filter((part) => part.kind === kind).slice(0, NAMED);
+  return html`<li><span class="class"><i class=${kind}></i>${label}
+      ${" "}<strong class="figure">${figures.value(size)}</strong></span>
+    ${named.length > 0 && html`<span class="small">${named.map(({ name, size: one }, place) => html`
+      ${place ? " · " : " "}<bdi>${name.slice(0, 40)}</bdi>:
+      ${" "}<span class="figure">${figures.value(one)}</span>`)}
+      ${parts.length > named.length && " · …"}</span>`}</li>`;
 }
 
 function Fraction({ answer, nameOf }) {
-  const { shared, total, rest } = answer;
+  const { shared, total, rest, coordinates } = answer;
+  const [left, right] = [sumOf(coordinates, leftOver), sumOf(coordinates, rightOver)];
+  const other = rest.max - rest.min;
   const top = cutBy((row) => row.min, "shared", shared, answer, nameOf);
-  const { left, right, rest: other } = sums(answer);
-  const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...cutBy(leftOver, "left", left, answer, nameOf), ...cutBy(rightOver, "right", right, answer, nameOf)];
-  if (other > 1e-9 * total) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
-  const amounts = [["shared", "shared", shared], ["left", "only left", left], ["right", "only right", right], ...(other > 1e-9 * total ? [["unlisted", "not listed", other]] : [])];
+  const lefts = cutBy(leftOver, "left", left, answer, nameOf);
+  const rights = cutBy(rightOver, "right", right, answer, nameOf);
+  const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
+  const hasOther = other > 1e-9 * total;
+  if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
+  const all = `Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, only right ${
+    figures.value(right)}`;
   return html`<div class="fraction panel">
-    <div class="number"><span class="small">Similarity</span><strong class="figure">${figures.score(answer.score)}</strong></div>
+    <div class="number"><span class="small">Similarity</span>
+      <strong class="figure">${figures.score(answer.score)}</strong></div>
     <div class="sides">
-      <p class="small">What both have, Σ min = <strong class="figure">${figures.value(shared)}</strong></p>
-      <${Cut} parts=${top} total=${total || 1} label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
+      <p class="small">What both have, Σ min = <strong class="figure">${figures.value(shared)}
+        </strong></p>
+      <${Cut} parts=${top} total=${total || 1}
+        label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
       <hr />
-      <${Cut} parts=${bottom} total=${total || 1} label=${`Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, only right ${figures.value(right)}`} />
-      <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}</strong>${rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`}</p>
-      <${Amounts} parts=${amounts} />
+      <${Cut} parts=${bottom} total=${total || 1} label=${all} />
+      <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
+        </strong>${rest.coordinates > 0
+        && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`}</p>
+      <ul class="amounts">
+        <${Largest} kind="shared" label="shared" size=${shared} parts=${top} />
+        <${Largest} kind="left" label="only left" size=${left} parts=${lefts} />
+        <${Largest} kind="right" label="only right" size=${right} parts=${rights} />
+        ${hasOther && html`<${Largest} kind="unlisted" label="not listed" size=${other}
+          parts=${[]} />`}</ul>
     </div></div>`;
 }
 
 function Pictures({ answer, view, sides }) {
-  const { image } = view;
   const { vectors, range } = useMemo(() => {
     const indices = answer.coordinates.map(({ coordinate }) => coordinate);
     const of = (value) => ({ indices, values: answer.coordinates.map(value) });
-    const max = Math.max(...answer.coordinates.map((row) => Math.max(Math.abs(row.a), Math.abs(row.b))), 1e-30);
+    const max = longestOf(answer.coordinates);
     const hasNegative = answer.coordinates.some(({ a, b }) => a < 0 || b < 0);
     return {
       range: [hasNegative ? -max : 0, max],
@@ -87,77 +102,143 @@ function Pictures({ answer, view, sides }) {
       ],
     };
   }, [answer]);
-  return html`<section class="panel five">${vectors.map(([name, vector, kind]) => html`<figure><${Picture} vector=${vector} image=${image} range=${range} label=${typeof name === "string" ? name : name.label} />
-    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${typeof name === "string" ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}</figcaption></figure>`)}</section>`;
+  return html`<section class="panel five">${vectors.map(([name, vector, kind]) => html`<figure>
+    <${Picture} image=${view.image} label=${typeof name === "string" ? name : name.label}
+      ...${{ vector, range }} />
+    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${typeof name === "string"
+      ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}
+    </figcaption></figure>`)}</section>`;
 }
 
 function Marked({ text, words }) {
   const parts = String(text).slice(0, 20_000).split(/([\p{L}\p{N}_]+)/u);
-  return html`<p class="text"><bdi>${parts.map((part, place) => (place % 2 && words.has(part.toLowerCase()) ? html`<mark>${part}</mark>` : part))}</bdi></p>`;
+  return html`<p class="text"><bdi>${parts.map((part, place) => (
+    place % 2 && words.has(part.toLowerCase()) ? html`<mark>${part}</mark>` : part))}</bdi></p>`;
 }
 
-function Side({ label, item, asked, view, names, words, collection }) {
-  if (!item) return html`<section class="panel side"><p class="small">${label}</p><p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p></section>`;
-  const text = textOf(view, item);
-  return html`<section class="panel side"><p class="small">${label}</p>
-    <h2><a href=${href(collection.name, "item", { id: item.id })}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
-    ${typeof text === "string" && html`<${Marked} text=${text} words=${words} />`}
-    <div class="drawn"><${Drawn} item=${{ ...item, text: undefined }} view=${typeof text === "string" ? { ...view, text: undefined } : view} names=${names} limit=${8} /></div></section>`;
+// Words or a molecule; numbers are drawn once, for both sides, in the table below.
+function Side({ label, item, asked, view, words, collection }) {
+  const text = item && textOf(view, item);
+  const target = item && href(collection.name, "item", { id: item.id });
+  return html`<section class="panel side"><p class="small class">
+      <i class=${label.toLowerCase()}></i>${label}</p>
+    ${!item ? html`<p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p>`
+      : html`<h2><a href=${target}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
+      ${typeof text === "string" ? html`<${Marked} ...${{ text, words }} />`
+        : !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`}`}
+  </section>`;
 }
 
-const useItem = (name, id) => useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
+// One coordinate of both: left and right from the middle, on one scale for all rows. Away from the
+// middle is above zero, towards it below. The green foot is what they share.
+function Mirror({ row, longest, isSigned }) {
+  const half = (kind, value) => {
+    const size = (Math.abs(value) / longest) * (isSigned ? 50 : 100);
+    const shared = isUnlike(row) ? 0 : (row.min / longest) * (isSigned ? 50 : 100);
+    const side = kind === "left" ? "right" : "left";
+    const from = { [value < 0 ? kind : side]: isSigned ? "50%" : "0" };
+    return html`<span class=${isSigned ? "half signed" : "half"}>
+      ${value !== 0 && html`<i class=${kind} style=${{ ...from, width: `${size}%` }}></i>`}
+      ${shared > 0 && html`<i class="shared" style=${{ ...from, width: `${shared}%` }}></i>`}
+    </span>`;
+  };
+  return html`<span class="mirror" aria-hidden="true">${half("left", row.a)}
+    ${half("right", row.b)}</span>`;
+}
 
-export default function Why({ collection, params }) {
-  const { name } = collection;
-  const a = useItem(name, params.a);
-  const b = useItem(name, params.b);
-  const items = useMemo(() => [a.data, b.data].filter(Boolean), [a.data, b.data]);
-  const view = viewOf(collection, items);
-  const limit = view.image ? WHOLE : LISTED;
-  const explained = useAsk((signal) => {
-    let left;
-    try {
-      left = queryOf({ id: params.a, row: params.row, names: params.names, text: params.text });
-    } catch (error) {
-      return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }, 0));
-    }
-    return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
-  }, [name, params.a, params.row, params.names, params.text, params.b, limit]);
-  const names = useNames(collection, items, 8);
+const SORTS = {
+  a: (x, y) => Math.abs(y.a) - Math.abs(x.a),
+  b: (x, y) => Math.abs(y.b) - Math.abs(x.b),
+  min: (x, y) => y.min - x.min,
+  either: (x, y) => either(y) - either(x),
+  left: (x, y) => leftOver(y) - leftOver(x),
+  right: (x, y) => rightOver(y) - rightOver(x),
+};
+
+function Coordinates({ answer: { coordinates, rest }, nameOf }) {
   const [sort, order] = useState("min");
   const [isWhole, show] = useState(false);
-  const answer = explained.data;
-  const nameOf = (row) => row.name ?? String(row.coordinate);
-  const words = useMemo(() => new Set((answer?.coordinates || []).filter(({ min }) => min > 0).map((row) => nameOf(row).toLowerCase())), [answer]);
-  const problem = explained.problem || a.problem || b.problem;
   const rows = useMemo(() => {
-    const sorts = { name: (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true }), a: (x, y) => Math.abs(y.a) - Math.abs(x.a), b: (x, y) => Math.abs(y.b) - Math.abs(x.b), min: (x, y) => y.min - x.min, either: (x, y) => either(y) - either(x), left: (x, y) => leftOver(y) - leftOver(x), right: (x, y) => rightOver(y) - rightOver(x) };
-    return [...(answer?.coordinates || [])].sort(sorts[sort]).slice(0, isWhole ? LISTED : SHOWN);
-  }, [answer, sort, isWhole]);
-  const longest = Math.max(...(answer?.coordinates || []).map(either), 1e-30);
-  const listed = Math.min(LISTED, answer?.coordinates.length ?? 0);
-  const linked = (label, item) => ({ label, text: title(view, item).slice(0, 60), href: href(name, "item", { id: item.id }) });
+    const byName = (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true });
+    const all = [...coordinates].sort(sort === "name" ? byName : SORTS[sort]);
+    return all.slice(0, isWhole ? LISTED : SHOWN);
+  }, [coordinates, sort, isWhole]);
+  const longest = useMemo(() => longestOf(coordinates), [coordinates]);
+  const isSigned = coordinates.some(({ a, b }) => a < 0 || b < 0);
+  const listed = Math.min(LISTED, coordinates.length);
   const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
+  const side = (of) => (_, row) => html`<span>${figures.apart(of(row), row.a, row.b)}</span>`;
   const columns = [
-    { key: "name", name: "coordinate", show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />` },
-    { key: "either", name: "either", show: (_, row) => html`<${RowBar} row=${row} longest=${longest} />` },
-    { key: "a", name: "left", figure: true, show: figure((row) => row.a) },
-    { key: "b", name: "right", figure: true, show: figure((row) => row.b) },
+    { key: "name", name: "coordinate",
+      show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />` },
+    { key: "a", name: "left", figure: true, show: side((row) => row.a) },
+    { key: "either", name: "left | right",
+      show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />` },
+    { key: "b", name: "right", figure: true, show: side((row) => row.b) },
     { key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
     { key: "left", name: "only left", figure: true, show: figure(leftOver) },
     { key: "right", name: "only right", figure: true, show: figure(rightOver) },
   ];
+  return html`<section class="panel"><h2>By coordinate</h2>
+    <p class="small">All bars have one scale.
+      ${isSigned && " Away from the middle is above zero, towards it below."}
+      ${" "}The green foot is what both have.</p>
+    <${Table} caption=${`The ${rows.length} of ${coordinates.length + rest.coordinates
+      } coordinates that count most, under the collection's transform`}
+      columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
+    ${!isWhole && listed > rows.length && html`<p class="actions"><button type="button"
+      onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`}</section>`;
+}
+
+const useItem = (name, id) => useAsk(
+  (signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
+
+export default function Why({ collection, params }) {
+  const { name } = collection;
+  const { a: id, row, names, text } = params;
+  const a = useItem(name, id);
+  const b = useItem(name, params.b);
+  const { view } = collection;
+  const limit = view.image ? WHOLE : LISTED;
+  const explained = useAsk((signal) => {
+    let left;
+    try {
+      left = queryOf({ id, row, names, text });
+    } catch (error) {
+      return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }, 0));
+    }
+    return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
+  }, [name, id, row, names, text, params.b, limit]);
+  const answer = explained.data;
+  const width = view.image?.channels > 1 ? 0 : view.image?.width;
+  const nameOf = ({ name: said, coordinate }) => said
+    ?? (width ? `row ${Math.floor(coordinate / width)}, column ${coordinate % width}`
+      : String(coordinate));
+  const words = useMemo(() => new Set((answer?.coordinates || []).filter(({ min }) => min > 0)
+    .map((one) => nameOf(one).toLowerCase())), [answer]);
+  const problem = explained.problem || a.problem || b.problem;
   if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
-  if (!answer || (params.a !== undefined && !a.data) || !b.data) return html`<${Skeleton} rows=${4} kind="block" />`;
-  return html`<div class="head"><h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1><span class="space"></span>
-      <a class="button" href=${href(name, "query", { id: params.a, row: params.row, names: params.names, text: params.text })}>Back to the hits${params.a !== undefined && html` of <bdi>${params.a.slice(0, 40)}</bdi>`}</a>
-      <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to <bdi>${params.b.slice(0, 40)}</bdi></a></div>
-    <${Fraction} answer=${answer} nameOf=${nameOf} />
-    ${view.image ? html`<${Pictures} answer=${answer} view=${view} sides=${[a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)]} />`
+  if (!answer || (id !== undefined && !a.data) || !b.data) {
+    return html`<${Skeleton} rows=${4} kind="block" />`;
+  }
+  const linked = (label, item) => ({
+    label,
+    text: title(view, item).slice(0, 60),
+    href: href(name, "item", { id: item.id }),
+  });
+  const pictures = [a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)];
+  const shown = { view, words, collection };
+  return html`<div class="head">
+      <h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1>
+      <span class="space"></span>
+      <a class="button" href=${href(name, "query", { id, row, names, text })}>Back to the hits${
+        id !== undefined && html` of <bdi>${id.slice(0, 40)}</bdi>`}</a>
+      <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to
+        ${" "}<bdi>${params.b.slice(0, 40)}</bdi></a></div>
+    <${Fraction} ...${{ answer, nameOf }} />
+    ${view.image ? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
       : html`<div class="halves sides-by">
-      <${Side} label="Left" item=${a.data} asked=${params.row ?? params.names ?? params.text} ...${{ view, names, words, collection }} />
-      <${Side} label="Right" item=${b.data} ...${{ view, names, words, collection }} /></div>`}
-    <section class="panel"><h2>By coordinate</h2>
-      <${Table} caption=${`The ${rows.length} of ${answer.coordinates.length + answer.rest.coordinates} coordinates that count most, under the collection's transform`} columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
-      ${!isWhole && listed > rows.length && html`<p class="actions"><button type="button" onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`}</section>`;
+      <${Side} label="Left" item=${a.data} asked=${row ?? names ?? text} ...${shown} />
+      <${Side} label="Right" item=${b.data} ...${shown} /></div>`}
+    <${Coordinates} ...${{ answer, nameOf }} />`;
 }
