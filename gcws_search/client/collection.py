@@ -773,6 +773,7 @@ class Collection:
         where: Mapping[str, Any] | None = None,
         also: Iterable[Any] = (),
         key: str | None = None,
+        neighbours: bool = True,
     ) -> ItemMap:
         """Return places in a plane for a sample of items and others, with their neighbours.
 
@@ -788,12 +789,17 @@ class Collection:
             Ids, and vectors or texts, that are given places and neighbours too.
         key : str or None
             Payload key whose values are returned.
+        neighbours : bool
+            Whether the sample's neighbours are looked for: most of the time of a large map.
 
         Raises
         ------
         ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
-        options = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
+        options = {
+            "sample": sample, "landmarks": landmarks, "seed": seed, "key": key,
+            "neighbours": neighbours,
+        }  # fmt: skip
         return self._do(
             lambda local: local.map(options, where, [local.point(each) for each in also]),
             lambda remote: remote.map(options | present(filter=filter_of(where)), also),

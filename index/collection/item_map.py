@@ -106,12 +106,15 @@ def map_items(
     rows = np.sort(rng.choice(candidates, min(params.sample, len(candidates)), replace=False))
     sample = view.vectors[rows]
     searched = len(rows) * sample.numbers > max_read and len(rows) >= min_share * len(view)
+    neighbours, scores = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0))
+    if params.neighbours:
+        neighbours, scores = _neighbours(memory, view, rows, searched=searched)
     count = min(params.landmarks, len(rows))
     landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
     xy, also_xy = _coordinates(sample, landmarks, points, memory.backend.workers)
     return ItemMap(
         ids=[view.ids[row] for row in rows.tolist()],
-        sample=Places(xy, *_neighbours(memory, view, rows, searched=searched)),
+        sample=Places(xy, neighbours, scores),
         also=Places(also_xy, *_neighbours_of(points, sample, rows)),
         values=None
         if params.key is None

@@ -34,12 +34,15 @@ class MapParams(Checked):
         Of the choice of the sample and its landmarks.
     key : str or None
         Payload key whose values are shown; dots reach into objects.
+    neighbours : bool
+        Whether the sample's neighbours are looked for: most of the time of a large map.
     """
 
     sample: Annotated[int, Within(1, 20_000)] = 5_000
     landmarks: Annotated[int, Within(2, 1_024)] = 256
     seed: Seed = 0
     key: str | None = None
+    neighbours: bool = True
 
 
 class Share(NamedTuple):

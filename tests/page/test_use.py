@@ -17,10 +17,25 @@ from typer.testing import CliRunner
 from gcws_search.commands.app import app
 from tests.page.conftest import choose_file, put
 from tests.support.documents import curl
-from tests.support.service.browser import OpenTab
+from tests.support.service.browser import SCHEMES, OpenTab
 from tests.support.service.client import Json
 from tests.support.waiting import wait_until
 
+COLORS = """() => {
+  const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const names = ["surface", "other", "low", "high"];
+  for (let place = 0; place < 14; place += 1) names.push(`c${place}`);
+  return names.map((name) => {
+    const element = document.createElement("span");
+    element.style.setProperty("color", `var(--${name})`);
+    document.body.append(element);
+    probe.fillStyle = getComputedStyle(element).color;
+    element.remove();
+    probe.fillRect(0, 0, 1, 1);
+    return [...probe.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  });
+}"""
+"""The ground of a map, and all colours of its points, as red, green and blue."""
 WIDTHS = "(all) => all.map((one) => one.offsetWidth / one.parentElement.offsetWidth)"
 
 
@@ -452,10 +467,12 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     page.get_by_role("heading", name="Similar to 7").wait_for()
     expect(page.locator(".tiles[aria-label=Hits] .hit")).to_have_count(15)
     page.get_by_role("button", name="Arrange").click()
-    page.get_by_text("arranging").wait_for()
+    page.get_by_text("Bringing similar items together").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("combobox", name="Colour").select_option("group")
     expect(page.locator(".legend li")).to_have_count(7)
+    for name in ("Zoom in", "Zoom out", "Show all"):
+        page.get_by_role("button", name=name).click()
     box = page.locator(".plane").bounding_box()
     assert box is not None
     page.get_by_role("button", name="Lasso").click()
@@ -470,6 +487,72 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     expect(page.locator(".tiles[aria-label='Items chosen'] .hit")).to_have_count(60)
     page.get_by_role("button", name="Filter: group is one of 7").click()
     page.get_by_text("2,200 items of 2,200").wait_for()
+
+
+def test_a_map_says_in_one_line_why_two_items_are_similar(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/texts/map?id=t1")
+    page.get_by_role("heading", name="Similar to t1").wait_for()
+    page.locator(".plane").press("0")
+    for key in ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown") * 2:
+        page.locator(".plane").press(key)
+        if page.locator(".between").count():
+            break
+    line = page.locator(".between")
+    page.locator(".hovered strong").wait_for()
+    found = page.locator(".hovered strong").inner_text()
+    body = {"a": {"id": "t1"}, "b": {"id": found}}
+    why = httpx.post(f"{url}/v1/collections/texts/explain", json=body).json()
+    expect(line).to_contain_text(f"{why['score']:.4f} similar to t1")
+    [best, *_] = sorted(why["coordinates"], key=lambda row: -row["min"])
+    if best["min"] > 0:
+        expect(line).to_contain_text("both have")
+
+
+def test_numbers_are_coloured_by_a_scale_and_all_colours_stand_out(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    page = here.open("#/notes/map?color=n")
+    scale = page.locator(".legend.scale")
+    expect(scale).to_have_attribute("aria-label", "Colours from 1 to 28")  # of 0 to 29
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate("getComputedStyle(document.body).color")
+        colors: list[list[float]] = page.evaluate(COLORS)
+        assert len(colors) == 1 + 14 + 1 + 2
+        ground, *others = [luminance(color) for color in colors]
+        for other in others:
+            high, low = max(ground, other), min(ground, other)
+            assert (high + 0.05) / (low + 0.05) >= 3, scheme
+
+
+def luminance(color: list[float]) -> float:
+    """Return the relative luminance of red, green and blue from 0 to 255, as WCAG has it."""
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (channel / 255 for channel in color)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_islands_are_named_by_the_class_that_most_of_their_points_have(
+    url: str, tab: OpenTab
+) -> None:
+    page = tab(url).open("#/points/map?color=group")
+    page.locator(".plane").wait_for()
+    labels = page.evaluate(
+        """async () => {
+        const main = document.querySelector("script[type=module]").src;
+        const { labelsOf } = await import(new URL("islands.js", main));
+        const places = [], values = [];
+        for (let i = 0; i < 60; i += 1) {
+          const isLeft = i % 2;
+          places.push(isLeft ? 0.01 * i : 100 + 0.01 * i, 0.02 * i);
+          values.push(isLeft ? "left" : i % 4 ? "mixed" : "other");
+        }
+        return labelsOf(new Float32Array(places), values, ["left", "mixed", "other"]);
+        }"""
+    )
+    assert [label["text"] for label in labels] == ["left"]
+    assert labels[0]["x"] < 1
 
 
 def test_backends_are_attached_compared_and_dropped(url: str, tab: OpenTab) -> None:
@@ -548,7 +631,7 @@ def test_a_new_collection_takes_files_of_all_kinds(
 def test_a_collection_of_texts_is_made_and_takes_a_column(url: str, tab: OpenTab) -> None:
     page = tab(url).open()
     page.get_by_text("New collection").click()
-    page.get_by_label("Name").fill("made-of-texts")
+    page.get_by_label("Name", exact=True).fill("made-of-texts")
     page.get_by_label("Items are").select_option("texts")
     page.get_by_role("button", name="Create").click()
     table = 'id,stars,review\nc,5,"good coffee, and ""hot"""\nd,1,cold and bad coffee\n'
@@ -562,6 +645,7 @@ def test_a_collection_of_texts_is_made_and_takes_a_column(url: str, tab: OpenTab
         ("c", 'good coffee, and "hot"', {"stars": 5}),
         ("d", "cold and bad coffee", {"stars": 1}),
     ]
+    page.goto("about:blank")
     httpx.delete(path)
 
 

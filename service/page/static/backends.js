@@ -4,7 +4,8 @@ import { go, href, numberIn } from "./address.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Bar, Skeleton, Table, Trouble } from "./parts.js";
 import { Chart } from "./chart.js";
-import { OKABE_ITO } from "./view.js";
+import { ink } from "./ink.js";
+import { classColor } from "./palette.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -34,8 +35,8 @@ function bubbles(rows) {
     const x = plot.valToPos(row.recall, "x", true);
     const radius = devicePixelRatio * (5 + 13 * Math.sqrt(row.bytes_per_item / max));
     ctx.save();
-    ctx.fillStyle = row.color;
-    ctx.strokeStyle = row.color;
+    ctx.fillStyle = ink(row.color);
+    ctx.strokeStyle = ctx.fillStyle;
     ctx.lineWidth = 1.5 * devicePixelRatio;
     const y = plot.valToPos(row.latency_p50_seconds * 1e6, "y", true);
     ctx.globalAlpha = 0.55;
@@ -63,7 +64,7 @@ function Plot({ rows }) {
       scales: { x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] }, y: { distr: 3, range: [10 ** Math.floor(Math.log10(Math.min(...times) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5))] } },
       axes: [{ label: "recall", values: (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2))) },
         { label: "p50, µs", size: 56, values: (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x))) }],
-      series: [{}, ...rows.map((row) => ({ label: row.name, stroke: row.color, paths: bubbles(rows), points: { show: false } }))],
+      series: [{}, ...rows.map((row) => ({ label: row.name, stroke: ink(row.color), paths: bubbles(rows), points: { show: false } }))],
       cursor: { show: false },
     };
   }, [rows]);
@@ -77,7 +78,7 @@ function Compare({ collection, params }) {
   const shown = (number) => (typeof number === "number" ? number : "");
   const ready = collection.backends.filter(({ status }) => status === "ready").length;
   const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, ready]);
-  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: OKABE_ITO[place % OKABE_ITO.length] })), [data]);
+  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: classColor(place) })), [data]);
   const submit = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);

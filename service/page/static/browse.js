@@ -37,10 +37,12 @@ function useItems(collection, filter) {
 }
 
 const KINDS = [["bars", "Bars"], ["text", "Words"], ["smiles", "Molecule"], ["image", "Picture"]];
+const KIND = "Drawn as";
 const PICTURE = ["width", "height", "channels", "low", "high"];
 
 function viewFrom(form, kind) {
-  const filled = [...new FormData(form)].filter(([, value]) => value.trim());
+  const fields = [...new FormData(form)].filter(([key]) => key !== KIND);
+  const filled = fields.filter(([, value]) => value.trim());
   const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
   if (kind !== "image") return view;
   view.image = { width: Number(width), height: Number(height) };
@@ -75,7 +77,7 @@ function ViewForm({ collection, writes, refresh, onClose }) {
   return html`<form class="panel view-form" onSubmit=${save}>
     <h2>How items are shown</h2><p class="small">Kept ${writes ? "with the collection, for everybody"
       : "in this browser"}. Each field is a key of the payload; what is empty is not shown.</p>
-    ${!collection.text && html`<${Tabs} label="Drawn as" chosen=${kind} options=${KINDS}
+    ${!collection.text && html`<${Tabs} label=${KIND} chosen=${kind} options=${KINDS}
       onChoose=${choose} />`}
     <div class="fields">${keys.map((key) => field(key, key, start[key]))}
       ${kind === "image" && PICTURE.map((key) => field(key, `picture ${key}`, values[key], {

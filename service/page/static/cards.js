@@ -3,7 +3,8 @@ import { go, href } from "./address.js";
 import { useKeys } from "./hooks.js";
 import { Drawn, Link } from "./draw.js";
 import { Cut } from "./parts.js";
-import { colors, payloadAt, title } from "./view.js";
+import { colors } from "./palette.js";
+import { payloadAt, title } from "./view.js";
 import * as figures from "./figures.js";
 
 function step(event, sideways) {

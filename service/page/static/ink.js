@@ -1,8 +1,9 @@
 import { useEffect, useState } from "./vendor/preact.js";
 
-export function ink(name) {
+// What a canvas takes for a colour of the style sheet: its name, or any colour made of such.
+export function ink(color) {
   const probe = document.createElement("span");
-  probe.style.color = `var(--${name})`;
+  probe.style.color = /^[a-z]+\d*$/.test(color) ? `var(--${color})` : color;
   document.body.append(probe);
   const found = getComputedStyle(probe).color;
   probe.remove();

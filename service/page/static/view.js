@@ -109,23 +109,8 @@ export const title = (view, item) => {
   return found === undefined || found === null ? item.id : String(found);
 };
 
-export const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#d9cc1f"];
-const DARKER = ["#5b3fa0", "#8a5a00", "#7fbf3f", "#8c2f39", "#333f8f", "#2f7f86", "#e78ac3"];
-const PALETTE = [...OKABE_ITO, ...DARKER];
-const OTHER = "#8c8c8c";
-
-export function colors(values) {
-  const counts = new Map();
-  for (const value of values) if (value !== undefined) counts.set(String(value), (counts.get(String(value)) || 0) + 1);
-  const order = [...counts].sort(([a, x], [b, y]) => y - x || a.localeCompare(b, "en", { numeric: true })).map(([value]) => value);
-  const classes = order.slice(0, PALETTE.length).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-  const areSmall = classes.every((value) => /^\d+$/.test(value) && Number(value) < PALETTE.length);
-  return {
-    counts,
-    classes,
-    of: (value) => {
-      const place = classes.includes(String(value)) && areSmall ? Number(value) : classes.indexOf(String(value));
-      return place < 0 ? OTHER : PALETTE[place];
-    },
-  };
+export function nameOfCoordinate(view, { name, coordinate }) {
+  const { width, channels = 1 } = view.image || {};
+  if (name !== undefined || !width || channels > 1) return name ?? String(coordinate);
+  return `row ${Math.floor(coordinate / width)}, column ${coordinate % width}`;
 }

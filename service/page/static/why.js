@@ -5,7 +5,7 @@ import { useAsk } from "./hooks.js";
 import { Skeleton, Table, Text, Trouble } from "./parts.js";
 import { Drawn, Picture, isBars } from "./draw.js";
 import { queryOf } from "./vectors.js";
-import { textOf, title } from "./view.js";
+import { nameOfCoordinate, textOf, title } from "./view.js";
 import * as figures from "./figures.js";
 
 const CUTS = 14;
@@ -210,10 +210,7 @@ export default function Why({ collection, params }) {
     return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
   }, [name, id, row, names, text, params.b, limit]);
   const answer = explained.data;
-  const width = view.image?.channels > 1 ? 0 : view.image?.width;
-  const nameOf = ({ name: said, coordinate }) => said
-    ?? (width ? `row ${Math.floor(coordinate / width)}, column ${coordinate % width}`
-      : String(coordinate));
+  const nameOf = (one) => nameOfCoordinate(view, one);
   const words = useMemo(() => new Set((answer?.coordinates || []).filter(({ min }) => min > 0)
     .map((one) => nameOf(one).toLowerCase())), [answer]);
   const problem = explained.problem || a.problem || b.problem;

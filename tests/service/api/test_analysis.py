@@ -96,6 +96,14 @@ def test_a_map_has_the_neighbours_of_each_item_by_exact_scores(client: Client) -
     assert client.post(MAP, json=body).json() == found
 
 
+def test_a_map_without_neighbours_has_the_same_places(client: Client) -> None:
+    body = {"key": "label", "also": ["b"]}
+    whole = client.post(MAP, json=body).json()
+    found = client.post(MAP, json=body | {"neighbours": False}).json()
+    empty: list[list[float]] = [[]] * 4
+    assert found == whole | {"neighbours": empty, "scores": empty}
+
+
 def test_a_map_is_of_a_sample_that_passes_a_filter(client: Client) -> None:
     found = client.post(MAP, json={"filter": LABEL_3}).json()
     assert (found["ids"], found["neighbours"]) == (["a", "7"], [[1], [0]])
