@@ -25,6 +25,7 @@ from .client.results import (
     Rejected as Rejected,
     TextHit as TextHit,
 )
+from .duplicates import Deduplicated as Deduplicated, dedupe as dedupe
 from .index import (
     KERNEL_NAMES as KERNEL_NAMES,
     BackendComparison as BackendComparison,

@@ -63,6 +63,35 @@ articles.close()
 # $ gcws-search groups articles --min-score 0.8 --keep longest --delete-others --dry-run
 # ```
 #
+# ## A corpus in files
+#
+# `gcws-search dedupe` needs no server, and memory holds no vectors. It reads whatever [`load`](../command-line.md#load) reads:
+#
+# ```console
+# $ gcws-search dedupe corpus/ --text body --ngrams 3 --min-score 0.8 -o unique
+# ```
+#
+# `unique/` then has
+#
+# | file | a row for | columns |
+# | --- | --- | --- |
+# | `groups.parquet` | each row of a group of two or more | id, file, row, group, representative, score to it |
+# | `kept.parquet`, `removed.parquet` | each row that is kept, or not | id, file, row |
+# | `report.json` | the search | counts, recall |
+#
+# A row is the number of a row in its file. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files.
+#
+# 1. Rows are written to files of `unique/`, checked and transformed as in a collection.
+# 2. Rows with equal keys are candidates: a key is of some samples of a row, and there are some keys a row. How many is derived from `--min-score` and `--recall` by [the collision law](../algorithms.md), and from how alike rows of a sample are by chance.
+# 3. Candidates that are not connected yet are scored exactly. No pair joins two rows that scores less than `--min-score`.
+# 4. All partners of 256 rows are looked for by scans; the report says which share of these pairs is in one group, with the interval of 95 %.
+#
+# A key that more than 256 rows of several groups have, such as that of a common header, would make too many pairs: each row is compared with 256 of them at most, and the report names the longest.
+#
+# Interrupted, the same command goes on where it was: what has been read, hashed and compared is on the disk. `--memory 2G` is for tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each coordinate that is not zero, and for 8 bytes a key.
+#
+# In Python, `gcws_search.dedupe("corpus/", "unique", min_score=0.8, choices=Choices(text="body"), text={"ngrams": [3, 3]})`, with `Choices` of `gcws_search.formats.sources`.
+#
 # ## Before an item is stored
 #
 # With the mode `unless_similar` an item that is like one that is stored, or like one before it, is not stored. The question and the write are one step: of copies that several clients send at once one is stored.

@@ -10,5 +10,6 @@
 - `payload`: other payloads for stored items
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``
+- `dedupe`: near-duplicates of files, without a server
 - `demo`: a server with three collections
 """

@@ -43,6 +43,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "pairs": ("commands.groups", _SEARCH, "Find pairs of near-duplicates."),
     "join": ("commands.groups", _SEARCH, "Find the items that are like the rows of a file."),
+    "dedupe": (
+        "commands.dedupe",
+        _SEARCH,
+        "Find near-duplicates of files that need not fit into memory.",
+    ),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "backends": (
         "commands.backends",

@@ -23,6 +23,7 @@ from gcws_search.commands.options import (
     Yes,
     dim_of,
     family,
+    ngrams_of,
     object_from,
     report,
     server,
@@ -75,7 +76,7 @@ def create(
         usage("expected one of --dim and --text")
     options: dict[str, Any] = {
         "tokens": text,
-        "ngrams": None if ngrams is None else _ngrams(ngrams),
+        "ngrams": None if ngrams is None else ngrams_of(ngrams),
         "weights": weights,
         "stop_words": None if stop_words is None else stop_words.split(","),
         "lowercase": False if keep_case else None,
@@ -96,14 +97,6 @@ def create(
         described = collection.describe()
     words = space_words(size, text)
     tell(as_json, described, f"{name}: {words}, {described['items']} items")
-
-
-def _ngrams(given: str) -> list[int]:
-    """Return the least and the greatest length that --ngrams gives."""
-    parts = given.split("-")
-    if len(parts) > len(("low", "high")) or not all(part.isdecimal() for part in parts):
-        usage(f"--ngrams: expected a number or two, such as 1-3, got {given!r}")
-    return [int(parts[0]), int(parts[-1])]
 
 
 @cli.command("fit", epilog="Example: gcws-search fit wines --scale standard")

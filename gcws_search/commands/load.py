@@ -20,15 +20,21 @@ from gcws_search.commands.options import (
     LOCAL,
     OPEN,
     REJECTED,
+    Encoding,
     Fingerprint,
+    Header,
+    IdColumn,
     Json,
     Key,
+    Missing,
     Normalize,
     Power,
     Scale,
     Storage,
+    TextColumn,
     Ttl,
     Url,
+    VectorColumns,
     Yes,
     arrange,
     bar,
@@ -38,10 +44,12 @@ from gcws_search.commands.options import (
     family,
     fingerprint_of,
     server,
+    show_guess,
     space_words,
     tell,
     transform_of,
     usage,
+    words_of,
 )
 from gcws_search.formats.files import WORDS, input_files, is_encoding
 from gcws_search.version import program_version
@@ -80,36 +88,16 @@ def load(
     ],
     *,
     into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
-    id_: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")
-    ] = None,
-    vector: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector."),
-    ] = None,
+    id_: IdColumn = None,
+    vector: VectorColumns = None,
+    text: TextColumn = None,
     payload: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
     ] = None,
-    header: Annotated[
-        bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."
-        ),
-    ] = None,
-    missing: Annotated[
-        Literal["error", "drop", "zero", "mean"],
-        typer.Option(
-            help="What a missing number becomes: an error, its row left out, 0, the mean."
-        ),
-    ] = "error",
+    header: Header = None,
+    encoding: Encoding = None,
+    missing: Missing = "error",
     zero_based: Annotated[
         bool,
         typer.Option("--zero-based", help="Coordinates of svmlight count from 0; else guessed."),
@@ -215,9 +203,9 @@ def load(
         usage("expected standard input once, got - twice")
     choices = Choices(
         id=id_,
-        vector=_words(vector),
+        vector=words_of(vector),
         text=text,
-        payload=_words(payload),
+        payload=words_of(payload),
         dim=dim_of(dim),
         header=header,
         id_start=id_start,
@@ -242,9 +230,7 @@ def load(
             for each in input_files(path, encoding)
         ]
         first = source_of(inputs[0], choices)
-        typer.echo(first.file.name, err=True)
-        for word, value in first.guess:
-            typer.echo(f"  {word:8} {value}", err=True)
+        show_guess(first)
         if dry_run:
             _show_rows(first, as_json)
             return
@@ -272,12 +258,6 @@ def load(
         done.fit(scale)
     if done.tell(as_json):
         raise typer.Exit(REJECTED)
-
-
-def _words(texts: list[str] | None) -> tuple[str, ...] | None:
-    """Return the columns of an option that may be given several times; None where it is not."""
-    words = [word.strip() for text in texts or () for word in text.split(",")]
-    return tuple(filter(None, words)) if texts else None
 
 
 def _show_rows(source: Source, as_json: bool) -> None:

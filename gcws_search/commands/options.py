@@ -49,6 +49,25 @@ Fingerprint = Annotated[
         help="What becomes of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
     ),
 ]
+IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")]
+VectorColumns = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
+]
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector.")
+]
+Header = Annotated[
+    bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."),
+]
+Missing = Annotated[
+    Literal["error", "drop", "zero", "mean"],
+    typer.Option(help="What a missing number becomes: an error, its row left out, 0, the mean."),
+]
 Recall = Annotated[float, typer.Option(help="Expected share found of what there is; 1 finds all.")]
 DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
 Normalize = Annotated[
@@ -142,6 +161,27 @@ def dim_of(text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
     return int(text)
+
+
+def words_of(texts: list[str] | None) -> tuple[str, ...] | None:
+    """Return the columns of an option that may be given several times; None where it is not."""
+    words = [word.strip() for text in texts or () for word in text.split(",")]
+    return tuple(filter(None, words)) if texts else None
+
+
+def ngrams_of(given: str) -> list[int]:
+    """Return the least and the greatest length that --ngrams gives."""
+    parts = given.split("-")
+    if len(parts) > len(("low", "high")) or not all(part.isdecimal() for part in parts):
+        usage(f"--ngrams: expected a number or two, such as 1-3, got {given!r}")
+    return [int(parts[0]), int(parts[-1])]
+
+
+def show_guess(source: Source) -> None:
+    """Say what a file is taken for."""
+    typer.echo(source.file.name, err=True)
+    for word, value in source.guess:
+        typer.echo(f"  {word:8} {value}", err=True)
 
 
 def space_words(dim: int | None, text: str | None) -> str:

@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
+    "corpus": {"cost_model", "exact", "hashing", "lsh"} | EVERYWHERE,
     "backend": {"exact", "joins", "similarities"} | EVERYWHERE,
     "comparison": {"backend", "exact", "hashing", "lsh", "polya", "similarities", "vectors"}
     | EVERYWHERE,

@@ -1,0 +1,189 @@
+"""``dedupe``: near-duplicates of files that need not fit into memory, without a server."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from gcws_search.commands.options import (
+    DIM,
+    REJECTED,
+    Encoding,
+    Fingerprint,
+    Header,
+    IdColumn,
+    Json,
+    Missing,
+    Normalize,
+    Power,
+    TextColumn,
+    VectorColumns,
+    dim_of,
+    failures,
+    family,
+    ngrams_of,
+    show_guess,
+    tell,
+    transform_of,
+    usage,
+    words_of,
+)
+from gcws_search.formats.files import WORDS, is_encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gcws_search.duplicates import Deduplicated
+
+cli = family()
+
+_MIB: Final = 1 << 20
+_UNITS: Final = {"M": _MIB, "G": _MIB << 10}
+
+
+@cli.command(
+    "dedupe",
+    epilog="Example: gcws-search dedupe corpus/ --text body --ngrams 3 --min-score 0.8 -o out",
+)
+def dedupe(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE…", help=f"{WORDS}, compressed too; folders of files."),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="A new folder for the result.")
+    ],
+    min_score: Annotated[
+        float, typer.Option(help="Least exact score of a pair that joins two rows.")
+    ],
+    recall: Annotated[
+        float, typer.Option(help="Probability with which a pair of the least score is found.")
+    ] = 0.95,
+    keep: Annotated[
+        Literal["first", "longest"],
+        typer.Option(help="Which row of a group is kept: the first one, or the longest."),
+    ] = "first",
+    id_: IdColumn = None,
+    vector: VectorColumns = None,
+    text: TextColumn = None,
+    tokens: Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")] = "words",
+    ngrams: Annotated[
+        str,
+        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
+    ] = "1",
+    weights: Annotated[
+        Literal["set", "counts"],
+        typer.Option(help="Weight of an n-gram: 1, or how often a text has it."),
+    ] = "set",
+    dim: Annotated[str | None, DIM] = None,
+    header: Header = None,
+    encoding: Encoding = None,
+    missing: Missing = "error",
+    fingerprint: Fingerprint = None,
+    normalize: Normalize = None,
+    power: Power = None,
+    on_error: Annotated[
+        Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
+    ] = "stop",
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Of tables of keys: 512M, 2G.")
+    ] = "2G",
+    threads: Annotated[int | None, typer.Option(min=1, help="One a processor unless set.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find groups of near-duplicates in files, and write which rows are kept.
+
+    No server is needed, and memory holds no vectors. FOLDER has groups.parquet (id, file, row,
+    group, representative, score), kept.parquet, removed.parquet and report.json. The same command
+    goes on where it was interrupted.
+    """
+    from gcws_search.duplicates import dedupe as run  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices  # noqa: PLC0415
+
+    if encoding is not None and not is_encoding(encoding):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
+    choices = Choices(
+        id=id_,
+        vector=words_of(vector),
+        text=text,
+        payload=(),
+        dim=dim_of(dim),
+        header=header,
+        lenient=on_error == "skip",
+        missing=missing,
+        fingerprint=fingerprint,
+    )
+    with failures(), _progress() as progress:
+        found = run(
+            sources,
+            output,
+            min_score=min_score,
+            recall=recall,
+            keep=keep,
+            choices=choices,
+            encoding=encoding,
+            text={"tokens": tokens, "ngrams": ngrams_of(ngrams), "weights": weights},
+            transform=transform_of(normalize, power),
+            memory_bytes=_bytes_of(memory),
+            threads=threads,
+            show=show_guess,
+            progress=progress,
+        )
+    tell(as_json, asdict(found), *_lines(found, output))
+    if found.rejected:
+        raise typer.Exit(REJECTED)
+
+
+def _bytes_of(text: str) -> int:
+    """Return the bytes that --memory gives."""
+    number, unit = text[:-1], text[-1:].upper()
+    if not number.isdecimal() or unit not in _UNITS:
+        usage(f"--memory: expected a size such as 512M or 2G, got {text!r}")
+    return int(number) * _UNITS[unit]
+
+
+def _lines(found: Deduplicated, output: Path) -> list[str]:
+    """Say what was found."""
+    rejected = f", {found.rejected:,} left out" if found.rejected else ""
+    lines = [
+        f"{found.rows:,} rows{rejected}: {found.kept:,} kept, {found.removed:,} removed, "
+        f"in {found.groups:,} groups",
+        f"expected recall of pairs that score {found.min_score:g}: {found.expected_recall:.3f}",
+    ]
+    if found.recall is not None:
+        lines.append(
+            f"recall of a sample of {found.recall_pairs:,} pairs: {found.recall:.3f} "
+            f"({found.recall_low:.3f} to {found.recall_high:.3f})"
+        )
+    if found.wide_buckets:
+        lines.append(
+            f"{found.wide_buckets:,} keys that too many rows have, up to {found.widest:,}, such as "
+            f"{found.widest_id!r}: compared with 256 of them at most"
+        )
+    return [*lines, f"{output}: groups.parquet, kept.parquet, removed.parquet, report.json"]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float | None], None]]:
+    """Yield what shows a step and its share on a terminal."""
+    import sys  # noqa: PLC0415
+
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(word: str, share: float | None) -> None:
+            if word not in tasks:
+                tasks[word] = bars.add_task(word, total=None if share is None else 1.0)
+            bars.update(tasks[word], completed=share)
+
+        yield show

@@ -1,0 +1,257 @@
+"""Near-duplicates of files without a server: what is written, restarts, what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+from typer.testing import CliRunner
+
+import gcws_search
+from gcws_search.commands.app import app
+from gcws_search.formats.sources import Choices
+
+WORDS = [f"word{number}" for number in range(800)]
+LEAST = 0.7
+
+
+class StoppedAtError(Exception):
+    """The work was stopped."""
+
+
+def texts(rng: np.random.Generator, count: int) -> list[str]:
+    """Return texts, every third one a copy of an earlier one with a word or two changed."""
+    made: list[str] = []
+    for number in range(count):
+        if number % 3 == 2:
+            words = made[rng.integers(len(made))].split()
+            for _ in range(rng.integers(3)):
+                words[rng.integers(len(words))] = str(rng.choice(WORDS))
+        else:
+            words = [str(word) for word in rng.choice(WORDS, 25)]
+        made.append(" ".join(words))
+    return made
+
+
+def write_lines(path: Path, rows: list[str], first: int = 0) -> Path:
+    lines = (
+        json.dumps({"id": f"t{first + row}", "body": body, "n": row})
+        for row, body in enumerate(rows)
+    )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def groups_in(folder: Path) -> set[tuple[str, ...]]:
+    """Return the groups of a result, the kept item of each first."""
+    table = pq.read_table(folder / "groups.parquet").to_pylist()
+    found: dict[int, list[str]] = {}
+    for row in table:
+        found.setdefault(row["group"], []).append(row["id"])
+        assert row["representative"] == found[row["group"]][0]
+    return {(ids[0], *sorted(ids[1:])) for ids in found.values()}
+
+
+def all_groups(rows: list[str], ids: list[str], least: float) -> set[tuple[str, ...]]:
+    """Return the groups of a collection of the same texts, every pair compared."""
+    with gcws_search.Collection.open(":memory:", text={}) as items:
+        items.add(texts=rows, ids=ids)
+        found = items.groups(min_score=least, recall=1)
+    members = ([member for member, _ in group.members] for group in found)
+    return {(ids[0], *sorted(ids[1:])) for ids in members}
+
+
+def column(folder: Path, name: str, of: str) -> list[Any]:
+    return list(pq.read_table(folder / f"{name}.parquet").column(of).to_pylist())
+
+
+def call(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["dedupe", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_texts_of_two_files(rng: np.random.Generator, tmp_path: Path) -> None:
+    rows = texts(rng, 600)
+    first = write_lines(tmp_path / "a.ndjson", rows[:250])
+    second = write_lines(tmp_path / "b.ndjson", rows[250:], 250)
+    out = tmp_path / "out"
+    said = call(first, second, "--text", "body", "--min-score", LEAST, "--recall", 0.999, "-o", out)
+    ids = [f"t{row}" for row in range(600)]
+    wanted = all_groups(rows, ids, LEAST)
+    assert groups_in(out) == wanted
+    removed = {member for group in wanted for member in group[1:]}
+    assert column(out, "removed", "id") == [each for each in ids if each in removed]
+    assert column(out, "kept", "id") == [each for each in ids if each not in removed]
+    places = zip(column(out, "kept", "file"), column(out, "kept", "row"), strict=True)
+    kept = [int(each[1:]) for each in column(out, "kept", "id")]
+    names = str(first), str(second)
+    assert [*places] == [(names[row >= 250], row - 250 * (row >= 250)) for row in kept]
+    report = json.loads((out / "report.json").read_text())
+    assert (report["rows"], report["removed"]) == (600, len(removed))
+    assert report["expected_recall"] >= 0.999
+    assert str(first) in said
+    assert f"{len(removed)} removed" in said
+    assert {each.name for each in out.iterdir()} == {
+        "groups.parquet", "kept.parquet", "removed.parquet", "report.json",
+    }  # fmt: skip
+
+
+def test_a_score_is_that_of_the_item_that_is_kept(tmp_path: Path) -> None:
+    rows = ["a b c d", "a b c d e", "x y z", "a b c d e f", "x y z"]
+    path = write_lines(tmp_path / "a.ndjson", rows)
+    gcws_search.dedupe(path, tmp_path / "out", min_score=0.8, choices=Choices(text="body"))
+    table = pq.read_table(tmp_path / "out" / "groups.parquet").to_pylist()
+    assert [(row["id"], row["group"], row["score"]) for row in table] == [
+        ("t0", 0, 1), ("t1", 0, 4 / 5), ("t3", 0, 4 / 6), ("t2", 1, 1), ("t4", 1, 1),
+    ]  # fmt: skip
+    found = gcws_search.dedupe(
+        path, tmp_path / "long", min_score=0.8, keep="longest", choices=Choices(text="body")
+    )
+    assert column(tmp_path / "long", "kept", "id") == ["t2", "t3"]
+    assert (found.rows, found.kept, found.removed, found.groups) == (5, 2, 3, 2)
+
+
+def signed(rng: np.random.Generator) -> np.ndarray:
+    rows = rng.standard_normal((300, 12)).astype(np.float32)
+    rows[200:] = rows[:100] * (1 + 0.02 * rng.standard_normal((100, 12)))
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+def test_signed_vectors_of_other_formats(
+    rng: np.random.Generator, tmp_path: Path, kind: str
+) -> None:
+    rows, path = signed(rng), tmp_path / f"rows.{kind}"
+    if kind == "npy":
+        np.save(path, rows)
+    elif kind == "npz":
+        sparse.save_npz(path, sparse.csr_matrix(rows))
+    else:
+        pd.DataFrame(rows, columns=[f"c{number}" for number in range(12)]).to_csv(path, index=False)
+    call(path, "--min-score", 0.9, "-o", tmp_path / "out")
+    assert groups_in(tmp_path / "out") == {(str(row), str(200 + row)) for row in range(100)}
+
+
+def test_vectors_by_names_are_joined_by_names(tmp_path: Path) -> None:
+    rows: list[dict[str, float]] = [
+        {"x": 1, "y": 2},
+        {"y": 2, "z": -3},
+        {"z": -3, "y": 2},
+        {"y": 2, "x": 1.1},
+    ]
+    for name, some in (("a", rows[:2]), ("b", rows[2:])):
+        lines = [
+            json.dumps({"vector": {"names": [*row], "values": [*row.values()]}}) for row in some
+        ]
+        (tmp_path / f"{name}.ndjson").write_text("\n".join(lines))
+    gcws_search.dedupe(
+        [tmp_path / "a.ndjson", tmp_path / "b.ndjson"], tmp_path / "out", min_score=0.9
+    )
+    assert groups_in(tmp_path / "out") == {("0", "3"), ("1", "2")}
+
+
+STEPS = ("reading", "choosing bands", "hashing", "comparing", "scoring", "checking", "writing")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_same_call_goes_on_after_a_stop(
+    rng: np.random.Generator, tmp_path: Path, step: str
+) -> None:
+    rows = texts(rng, 400)
+    paths = [
+        write_lines(tmp_path / "a.ndjson", rows[:100]),
+        write_lines(tmp_path / "b.ndjson", rows[100:], 100),
+    ]
+
+    def run(out: Path, progress: Callable[[str, float | None], None]) -> gcws_search.Deduplicated:
+        return gcws_search.dedupe(
+            paths, out, min_score=LEAST, choices=Choices(text="body"), progress=progress
+        )
+
+    whole = run(tmp_path / "whole", lambda _word, _share: None)
+    seen: list[str] = []
+
+    def stop(word: str, share: float | None) -> None:
+        seen.append(word)
+        # The first of two files has been read, or some tables have been compared.
+        if word == step and (share is None or share > 0.3 or word != "reading"):
+            raise StoppedAtError
+
+    with pytest.raises(StoppedAtError):
+        run(tmp_path / "out", stop)
+    assert [*dict.fromkeys(seen)] == [*STEPS[: STEPS.index(step) + 1]]
+    again: list[str] = []
+    found = run(tmp_path / "out", lambda word, _share: again.append(word))
+    assert ("reading" in again) == (step == "reading")
+    for name in ("groups", "kept", "removed"):
+        one, other = (
+            pq.read_table(tmp_path / each / f"{name}.parquet") for each in ("out", "whole")
+        )
+        assert one.equals(other), name
+    assert found.removed == whole.removed > 0
+    asked: list[str] = []
+    assert run(tmp_path / "out", lambda word, _share: asked.append(word)) == found
+    assert asked == []
+
+
+@pytest.fixture
+def lines(rng: np.random.Generator, tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "a.ndjson", texts(rng, 30))
+
+
+def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    text = "--text", "body"
+    for words, said in [
+        ((lines, *text, "--min-score", 1.5), "min_score: expected above 0 and at most 1, got 1.5"),
+        ((lines, *text, "--min-score", 0.5, "--recall", 1), "recall: expected above 0 and below 1"),
+        ((lines, "--text", "nobody", "--min-score", 0.5), "expected a column 'nobody'"),
+        (
+            (lines, *text, "--ngrams", "17", "--min-score", 0.5),
+            "ngrams: expected two whole numbers",
+        ),
+        ((tmp_path / "none", "--min-score", 0.5), "expected a file, got nothing of that name"),
+        (("-", "--min-score", 0.5), "standard input: expected files"),
+    ]:
+        assert said in " ".join(call(*words, "-o", out, code=1).split())
+        assert not out.exists()
+    assert "expected a size such as 512M" in call(
+        lines, *text, "--min-score", 0.5, "--memory", "lots", "-o", out, code=2
+    )
+    out.mkdir()
+    (out / "mine.txt").write_text("of somebody else")
+    said = call(lines, *text, "--min-score", 0.5, "-o", out, code=1)
+    assert "expected a new folder" in said
+    assert [each.name for each in out.iterdir()] == ["mine.txt"]
+
+
+def test_another_search_is_not_laid_over_one(lines: Path, tmp_path: Path) -> None:
+    out, text = tmp_path / "out", ("--text", "body")
+    call(lines, *text, "--min-score", 0.5, "-o", out)
+    before = (out / "report.json").read_bytes()
+    assert "something else" in call(lines, *text, "--min-score", 0.6, "-o", out, code=1)
+    assert (out / "report.json").read_bytes() == before
+
+
+def test_bad_rows_stop_or_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    rows = ["a b c", "...", "a b c", "d e"]
+    write_lines(path, rows)
+    said = call(path, "--text", "body", "--min-score", 0.5, "-o", tmp_path / "out", code=1)
+    assert "a.ndjson: row 1: expected" in " ".join(said.split())
+    assert not (tmp_path / "out").exists()
+    words = "--text", "body", "--min-score", 0.5, "--on-error", "skip", "-o", tmp_path / "out"
+    assert "1 left out" in call(path, *words, code=3)
+    assert groups_in(tmp_path / "out") == {("t0", "t2")}
+    assert column(tmp_path / "out", "kept", "row") == [0, 3]
+    other = tmp_path / "b.npy"
+    np.save(other, np.ones((2, 3), np.float32))
+    said = call(path, other, *words[:-1], tmp_path / "both", code=1)
+    assert "b.npy: expected" in said
+    assert not (tmp_path / "both").exists()

@@ -1,0 +1,210 @@
+"""Groups of rows in files: no false member, as many true ones as the bands promise, restarts."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from gcws_search.index.contracts.arrays import Int32s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.corpus import (
+    Grouping,
+    RowFiles,
+    Wide,
+    append_rows,
+    bands_for,
+    choose_bands,
+    groups_of,
+    mapped_rows,
+    measure_recall,
+    recall_of,
+    row_types,
+    scores_to_first,
+)
+from gcws_search.index.threads import Workers
+from tests.support.data.generated import sparse_of
+from tests.support.index.small_index import SmallIndex
+from tests.support.reference.kernels import gmm_of_rows
+
+ROWS = 900
+DIM = 20
+LEAST = 0.8
+
+
+class StoppedAtError(Exception):
+    """The search was stopped."""
+
+
+def made(rng: np.random.Generator, form: str) -> tuple[VectorBatch, np.ndarray]:
+    """Return signed rows, every other one near an earlier one, and their scores."""
+    rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
+    rows[rng.random(rows.shape) < 0.3] = 0
+    for row in range(1, ROWS, 2):
+        noise = 1 + rng.random() * 0.3 * rng.standard_normal(DIM)
+        rows[row] = rows[rng.integers(row)] * noise
+    rows[5] = rows[8] = rows[2]
+    dim = DIM if form == "dense" else None
+    batch = SmallIndex(CollectionConfig(dim=dim)).prepare(
+        rows if form == "dense" else sparse_of(rows)
+    )
+    exact: Any = rows.astype(np.float64)
+    scores = np.array([gmm_of_rows(np.broadcast_to(row, rows.shape), exact) for row in exact])
+    return batch, scores
+
+
+def first_of_group(scores: np.ndarray, least: float) -> np.ndarray:
+    """Return of each row the first one of its component."""
+    _, labels = connected_components(coo_array(scores >= least), directed=False)
+    return np.asarray(np.unique(labels, return_index=True)[1][labels])
+
+
+def grouping(
+    batch: VectorBatch, folder: Path, bands: int, width: int, memory_bytes: int = 1 << 30
+) -> Grouping:
+    folder.mkdir(exist_ok=True)
+    return Grouping(batch, folder, bands, width, Workers(2), memory_bytes)
+
+
+def connect(some: Grouping, least: float = LEAST) -> tuple[Int32s, Wide]:
+    some.hash(lambda _: None)
+    return some.connect(least, lambda _: None)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_groups_are_those_of_all_pairs(rng: np.random.Generator, tmp_path: Path, form: str) -> None:
+    batch, scores = made(rng, form)
+    roots, wide = connect(grouping(batch, tmp_path, 100, 4))  # 0.59^100 of the least are left
+    assert np.array_equal(roots, first_of_group(scores, LEAST))
+    assert wide.buckets == 0
+    groups = groups_of(roots, batch.norms, "first")
+    near = np.concatenate([*scores_to_first(batch, groups, Workers(2))])
+    firsts = roots[groups.rows]
+    assert np.allclose(near, scores[groups.rows, firsts], rtol=0, atol=1e-12)
+    assert np.all(np.diff(firsts) >= 0)
+    assert [int(groups.rows[start]) for start in groups.starts[:-1]] == sorted({*firsts.tolist()})
+    longest = groups_of(roots, batch.norms, "longest")
+    for start, end in zip(longest.starts[:-1], longest.starts[1:], strict=True):
+        members = longest.rows[start:end]
+        assert batch.norms[members[0]] == batch.norms[members].max()
+        assert {*members.tolist()} == {*np.flatnonzero(roots == roots[members[0]]).tolist()}
+
+
+def test_few_bands_find_what_they_promise_and_nothing_false(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    batch, scores = made(rng, "sparse")
+    truth = first_of_group(scores, LEAST)
+    roots, _ = connect(grouping(batch, tmp_path, 2, 4))
+    assert np.array_equal(truth[roots], truth)  # each group is within one of all pairs
+    a, b = np.nonzero(np.triu(scores >= LEAST, 1))
+    promised = np.array([recall_of(2, 4, score) for score in scores[a, b]])
+    found = np.mean(roots[a] == roots[b])
+    assert found >= promised.mean() - 5 * np.sqrt(0.25 / (len(a) / 8))  # chains find more
+    assert found < 1
+
+
+def test_tables_in_parts_give_the_same_groups(rng: np.random.Generator, tmp_path: Path) -> None:
+    batch, _ = made(rng, "sparse")
+    whole, _ = connect(grouping(batch, tmp_path / "a", 6, 3))
+    parts, _ = connect(grouping(batch, tmp_path / "b", 6, 3, memory_bytes=5000))
+    assert np.array_equal(whole, parts)
+    assert len({*whole.tolist()}) < ROWS
+
+
+def test_an_interrupted_search_goes_on(rng: np.random.Generator, tmp_path: Path) -> None:
+    batch, _ = made(rng, "dense")
+    wanted, _ = connect(grouping(batch, tmp_path / "a", 8, 3))
+    shares: list[float] = []
+
+    def stop(share: float) -> None:
+        shares.append(share)
+        if len(shares) == 2:
+            raise StoppedAtError
+
+    begun = grouping(batch, tmp_path / "b", 8, 3)
+    begun.hash(lambda _: None)
+    with pytest.raises(StoppedAtError):
+        begun.connect(LEAST, stop)
+    again: list[float] = []
+    roots, _ = grouping(batch, tmp_path / "b", 8, 3).connect(LEAST, again.append)
+    assert np.array_equal(roots, wanted)
+    assert min(again) > max(shares)
+
+
+def test_rows_of_one_key_are_compared_with_some_alone(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    rows = (1 + 0.05 * rng.standard_normal((700, DIM))).astype(np.float32)
+    rows[650:] = rows[:50]
+    batch = SmallIndex(CollectionConfig(dim=DIM)).prepare(rows)
+    roots, wide = connect(grouping(batch, tmp_path, 3, 1), least=0.999)
+    assert wide.buckets > 0
+    assert 256 < wide.rows <= 700
+    assert wide.row is not None
+    assert np.array_equal(roots[650:], np.arange(50))
+    assert np.array_equal(roots[:650], np.arange(650))
+
+
+@pytest.mark.parametrize("recall", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize("score", [0.3, 0.8, 0.99, 1.0])
+def test_as_many_bands_as_a_recall_needs(score: float, recall: float) -> None:
+    for width in (1, 4, 9):
+        bands = bands_for(width, score, recall)
+        assert recall_of(bands, width, score) >= recall - 1e-9
+        if bands > 1:
+            assert recall_of(bands - 1, width, score) < recall
+
+
+def test_longer_keys_where_rows_are_alike_by_chance(rng: np.random.Generator) -> None:
+    apart = np.eye(500, dtype=np.float32)
+    alike = (1 + rng.random((500, 500))).astype(np.float32)
+    widths = []
+    for rows in (apart, alike):
+        batch = SmallIndex(CollectionConfig(dim=500)).prepare(rows)
+        bands, width = choose_bands(batch, 0.95, 0.9, Workers(2))
+        assert recall_of(bands, width, 0.95) >= 0.9
+        widths.append(width)
+    assert widths[0] < widths[1]
+
+
+def test_measured_recall_is_that_of_the_sample(rng: np.random.Generator) -> None:
+    batch, scores = made(rng, "sparse")
+    truth = first_of_group(scores, LEAST).astype(np.int32)
+    whole = measure_recall(batch, truth, LEAST, Workers(2), lambda _: None)
+    assert whole.found == whole.pairs > 50
+    assert whole.low < whole.high == 1
+    apart = measure_recall(
+        batch, np.arange(ROWS, dtype=np.int32), LEAST, Workers(2), lambda _: None
+    )
+    assert (apart.found, apart.pairs) == (0, whole.pairs)
+    half = truth.copy()
+    half[ROWS // 2 :] = np.arange(ROWS // 2, ROWS)
+    some = measure_recall(batch, half, LEAST, Workers(2), lambda _: None)
+    assert some.low < some.found / some.pairs < some.high
+    assert 0 < some.found < some.pairs == whole.pairs
+
+
+def test_rows_come_back_and_what_is_not_committed_is_gone(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    for form in ("dense", "sparse"):
+        batch, _ = made(rng, form)
+        types = row_types(is_dense=form == "dense")
+        with closing(RowFiles(tmp_path / form, types, {})) as files:
+            append_rows(files, batch[:500])
+            append_rows(files, batch[500:700])
+            files.commit()
+            counts = dict(files.counts)
+            append_rows(files, batch[700:])
+        with closing(RowFiles(tmp_path / form, types, counts)) as files:
+            assert files.counts == counts
+            append_rows(files, batch[700:])
+            files.commit()
+            found = mapped_rows(files)
+            for name in ("dense", "indptr", "slots", "values", "norms"):
+                assert np.array_equal(getattr(found, name), getattr(batch, name)), name
