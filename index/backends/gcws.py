@@ -234,7 +234,7 @@ class GcwsBackend(Backend[GcwsState]):
         if not delta.count:
             return state
         graph = state.graph
-        needed = 0 if graph is None else graph.neighbours.tables
+        needed = 0 if graph is None else graph.links.entry_tables
         tables = self.band_keys.widen(state.tables, rows, needed, workers)
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
         max_merge_rows = self._policies.max_merge_rows
@@ -274,7 +274,7 @@ class GcwsBackend(Backend[GcwsState]):
 
     def _tables_wanted(self, state: GcwsState) -> int:
         """Return how many tables should be made in all; 0 where none is missing."""
-        needed = 0 if state.graph is None else state.graph.neighbours.tables
+        needed = 0 if state.graph is None else state.graph.links.entry_tables
         wanted = self.plan.bands if self._all_wanted else min(needed, self.plan.bands)
         return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
 

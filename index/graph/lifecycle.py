@@ -174,17 +174,19 @@ class GraphLifecycle:
     ) -> tuple[GraphSearch, Tables] | None:
         """Return a graph of all rows, linked in random order, and calibrated; None when stopped.
 
-        With it come tables enough for it.
+        With it come tables enough to search it. Those that only link rows are forgotten: a row
+        takes 12 bytes in each.
         """
         order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
         queries = QUERIES // 2 if rows.dense.shape[1] > _WIDE else QUERIES
         held_out = order[: min(queries, len(order) // _MAX_HELD_OUT)]
         neighbours = self.empty(rows, alive, workers)
         try:
-            tables = self._band_keys.widen(tables, rows, neighbours.tables, workers, stop=stop)
+            links = neighbours.cover(rows, workers)
+            entered = self._band_keys.widen(tables, rows, links.entry_tables, workers, stop=stop)
+            tables = self._band_keys.widen(entered, rows, neighbours.tables, workers, stop=stop)
         except StoppedError:
             return None
-        links = neighbours.cover(rows, workers)
         keys = keys_by_row(tables, neighbours.tables_to_link(tables))
         linked = order[len(held_out) :]
         visible = alive.copy()
@@ -240,7 +242,7 @@ class GraphLifecycle:
             return None
         neighbours.reach_all(order, links)
         neighbours.mark_all_linked()
-        return replace(graph, calibration=calibration, workers=self._workers), tables
+        return replace(graph, calibration=calibration, workers=self._workers), entered
 
     def _sums(self, items: int) -> int:
         """Return how many sums of two items are searched for, to calibrate a graph."""
@@ -415,7 +417,7 @@ class GraphLifecycle:
             links=_own_links(saved.links, unknown),
         )
         if len(unknown) or tables.bands >= used:
-            tables = self._band_keys.widen(tables, rows, neighbours.tables, workers)
+            tables = self._band_keys.widen(tables, rows, used, workers)
         links = neighbours.cover(rows, workers)
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)

@@ -191,7 +191,7 @@ class NeighbourGraph:
         self, tables: Tables, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
     ) -> ScratchSizes:
         """Return the scratch memory of searches that see ``room`` rows once they have entered."""
-        keys = self.tables_to_link(tables) * len(tables.segments)
+        keys = self.tables * len(tables.segments)
         entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 

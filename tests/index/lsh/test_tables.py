@@ -330,10 +330,7 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
 
 
 @pytest.mark.parametrize("bands", [WANTED, FIRST_TABLES + 1])
-def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_through(
-    rng: np.random.Generator, bands: int
-) -> None:
-    """As far as there can be so many."""
+def test_tables_that_only_link_rows_are_not_held(rng: np.random.Generator, bands: int) -> None:
     rows = (rng.standard_normal((2500, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
     index = index_of(rows, GcwsParams(bands=bands))
     backend, view = index.backend, index.rows.view()
@@ -341,7 +338,9 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     assert state is not None
     assert state.graph is not None
     assert state.graph.neighbours.narrow
-    assert_same(state.tables, built_at_once(index, min(bands, 2 * FIRST_TABLES)))
+    assert state.graph.neighbours.tables == 2 * FIRST_TABLES
+    assert_same(state.tables, built_at_once(index, FIRST_TABLES))
+    assert not backend.is_overdue(state, 2500, 2500)
     saved = backend.saved(state)
     assert saved is not None
     links = saved.links.copy()
