@@ -6,7 +6,7 @@
 - `problems`: errors as RFC 9457 answers, each with its status
 - `models`: what bodies are made of, and how JSON becomes one, a long one in pieces
 - `responses`: content types, answers as bytes
-- `contract`: what routes call
+- `contract`: queries on their way to a collection
 - `messages`: what processes say of each other
 - `keys`: who may do what (401, 403)
 - `limits`: how much one request may ask for, and all together (422, 503, 507)

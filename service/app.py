@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fastapi import FastAPI
 
@@ -87,7 +87,8 @@ def create_app(
         cluster = await asyncio.to_thread(_join_cluster, settings, opened, metrics, open_router)
         if cluster is not None:
             await asyncio.to_thread(cluster.start, asyncio.get_running_loop())
-        collections = opened if cluster is None else cluster
+        # Those of a cluster answer to the same calls.
+        collections = opened if cluster is None else cast("Catalog", cluster)
         room = Room(settings) if cluster is None else Room(settings, cluster.full)
         app.state.service = Service(
             settings,

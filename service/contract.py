@@ -1,11 +1,12 @@
-"""What routes call, wherever the items are: the index's own collections, or a cluster's.
+"""Queries on their way to a collection, and who searches for them.
 
-Searching is awaited. All else is called in a thread, where it may wait for a disk or a network.
+Routes call the index's own collections, `ix.StoredCollection` in `ix.Catalog`; those of a cluster
+answer to the same calls. Searching is awaited. All else is called in a thread, where it may wait
+for a disk or a network.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -91,221 +92,6 @@ def number_errors(numbers: Sequence[int]) -> Iterator[None]:
         raise
 
 
-class CollectionProtocol(Protocol):
-    """One collection; `StoredCollection` of the index says what each call raises."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def config(self) -> ix.CollectionConfig:
-        """What it was created with."""
-
-    @property
-    def space(self) -> ix.VectorSpace:
-        """Checks and transforms vectors."""
-
-    @property
-    def names(self) -> ix.CoordinateNames:
-        """Names of coordinates."""
-
-    def wait_until_found(self) -> None:
-        """Return when searches find what was put, or when that takes too long."""
-
-    # Writing
-
-    def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
-        """Put items, all or none."""
-
-    def prepare(
-        self,
-        items: ix.ItemBatch,
-        mode: ix.Mode,
-        *,
-        keeps_payloads: bool,
-        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
-    ) -> Any:  # noqa: ANN401  # each kind of collection has its own
-        """Check and hash items; return what `commit` takes, once."""
-
-    def commit(self, write: Any) -> ix.WriteResult:  # noqa: ANN401
-        """Put prepared items."""
-
-    def submit(
-        self,
-        read: Callable[[], tuple[ix.ItemBatch, ix.Mode]],
-        ended: Callable[[ix.WriteResult | BaseException], None],
-        run: ix.Run,
-    ) -> None:
-        """Put items without a thread that waits for them; called on the event loop."""
-
-    def submit_payload(
-        self,
-        change: ix.PayloadChange,
-        item_id: str,
-        if_version: int | None,
-        ended: Callable[[int | BaseException], None],
-        run: ix.Run,
-    ) -> None:
-        """Change the payload of an item as `submit` puts items."""
-
-    def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
-        """Delete items, and return how many there were."""
-
-    def change_payloads(
-        self,
-        change: ix.PayloadChange,
-        where: ix.Filter | Sequence[str],
-        *,
-        if_version: int | None = None,
-    ) -> int:
-        """Change the payloads of items, all or none, and return how many there were."""
-
-    def delete_where(self, where: ix.Filter) -> int:
-        """Delete all items whose payloads pass a filter, and return how many did."""
-
-    def load_names(self) -> None:
-        """Know all names that have been stored, by whichever process."""
-
-    def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
-        """Give the first coordinates their names; without ``replace`` only if none has one."""
-
-    def replace_metadata(self, value: bytes | None) -> None:
-        """Replace the metadata, JSON text of an object; None removes it."""
-
-    def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
-        """Return how far loads under keys have come."""
-
-    def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
-        """Store how far a load has come."""
-
-    def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
-        """Learn weights of coordinates, or take others; see `StoredCollection.fit`."""
-        ...
-
-    def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
-        """Attach a comparison backend."""
-
-    def detach(self, name: str) -> None:
-        """Drop a comparison backend."""
-
-    # Reading
-
-    def get(self, item_id: str) -> ix.StoredItem:
-        """Return an item."""
-
-    def page(
-        self,
-        *,
-        limit: int,
-        cursor: str | None,
-        with_vector: bool,
-        where: ix.Filter | None,
-        ids: Sequence[str] | None,
-    ) -> ix.Page:
-        """Return items in the order in which they were put."""
-
-    def hints(self, where: ix.Filter) -> list[str]:
-        """Return which keys and values of a filter no item has, where no item passes it."""
-
-    def find(self, text: str, limit: int) -> ix.Page:
-        """Return items by their ids' beginning, then by what ids and payloads contain."""
-
-    def count(self, where: ix.Filter | None) -> int:
-        """Return the number of items, or of those whose payloads pass a filter."""
-
-    def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
-        """Return the first coordinates that have names."""
-
-    def describe(self) -> ix.Description:
-        """Return all there is to know of the collection."""
-
-    def curve(self, limit: int) -> ix.CostCurve:
-        """Return what recall costs for a limit."""
-
-    def audited(self) -> ix.AuditedQueries:
-        """Return recall asked against recall found."""
-
-    def compare(
-        self,
-        queries: Sequence[ix.RawBatch | ix.SparseVector] | None,
-        params: ix.SearchParams,
-        *,
-        sample: int,
-        seed: int,
-        backends: Sequence[str] | None,
-        stop: threading.Event,
-    ) -> ix.Comparison:
-        """Search for the same by several backends; CancelledError once ``stop`` is set."""
-
-    def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
-        """Return what each coordinate adds to a similarity."""
-
-    def sketch(
-        self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
-    ) -> ix.Signatures | ix.AnyArray:
-        """Return the samples of vectors, or their b-bit codes."""
-
-    def pairs(
-        self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
-    ) -> list[tuple[str, str, float]]:
-        """Return near-duplicate pairs; soon, once ``stop`` is set."""
-
-    def groups(
-        self, params: ix.GroupParams, where: ix.Filter | None, stop: threading.Event
-    ) -> list[ix.Group]:
-        """Return groups of near-duplicates; soon, once ``stop`` is set."""
-
-    def join(
-        self, params: ix.JoinParams, where: ix.Filter | None, *, count: int, stop: threading.Event
-    ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
-        """Return what yields the hits of vectors, ``count`` in all; soon, once ``stop`` is set."""
-
-    def cursor_behind(self, item_id: str) -> str:
-        """Return the cursor of the page that begins behind an item."""
-
-    def map_items(
-        self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
-    ) -> ix.ItemMap:
-        """Return places in a plane for a sample of the items."""
-
-    def profile(self, sample: int, seed: int) -> dict[str, Any]:
-        """Return histograms of a sample of the items."""
-
-
-class CatalogProtocol(Protocol):
-    """All collections; see `index.collection.catalog.Catalog` for what each call raises."""
-
-    @property
-    def snapshots(self) -> ix.Snapshots:
-        """The snapshots of all collections."""
-
-    def get(self, name: str) -> CollectionProtocol:
-        """Return a collection; called on the event loop."""
-
-    def list(self) -> list[ix.Summary]:
-        """Return the collections that can be used, by name."""
-
-    def close(self) -> None:
-        """Finish what is under way, and let nothing be written any more."""
-
-    def create(
-        self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
-    ) -> tuple[CollectionProtocol, bool]:
-        """Return the collection of this name, and whether it was made just now."""
-
-    def drop(self, name: str) -> None:
-        """Remove a collection."""
-
-    def snapshot(self, name: str) -> ix.Snapshot:
-        """Make a snapshot of a collection."""
-
-    def restore(
-        self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
-    ) -> CollectionProtocol:
-        """Make a collection of a snapshot."""
-
-
 class SearchesProtocol(Protocol):
     """Searches the collections of one kind."""
 
@@ -335,8 +121,8 @@ class SearchesProtocol(Protocol):
         """
 
 
-class RouterProtocol(CatalogProtocol, SearchesProtocol, Protocol):
-    """The collections of a cluster."""
+class RouterProtocol(SearchesProtocol, Protocol):
+    """The collections of a cluster; besides, all that `index.Catalog` has."""
 
     @property
     def is_store_reachable(self) -> bool:

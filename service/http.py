@@ -13,8 +13,9 @@ import logging
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import orjson
@@ -25,15 +26,11 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gcws_search import index as ix
 from gcws_search.service import models, problems
-from gcws_search.service.contract import (
-    CatalogProtocol,
-    CollectionProtocol,
-    RouterProtocol,
-    SearchesProtocol,
-)
+from gcws_search.service.contract import RouterProtocol, SearchesProtocol
 from gcws_search.service.errors import BodyTooLarge, Refused, RequestTimeout, Stopping, unsupported
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, Permission, is_local
@@ -42,7 +39,7 @@ from gcws_search.service.metrics import Metrics
 from gcws_search.service.models import Model
 from gcws_search.service.pools import AwaitedWrites, Pools
 from gcws_search.service.responses import JSON, JSON_OPTIONS, UNSAID
-from gcws_search.service.server import BREAK_OFF, HAS_WHOLE_BODY, request_id
+from gcws_search.service.server import CYCLE, request_id
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup import Startup
 
@@ -51,6 +48,8 @@ HEADERS: Final = "gcws.headers"
 _REQUEST_ID: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
+_MAX_JOINED_BYTES: Final = 1 << 16
+"""A longer body goes out by itself: it would be copied."""
 _JSON: Final = JSON.encode()
 _draw: Final = random.Random()  # seeded by the system; names need not be secret
 _log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class Service(Guards):
     """The parts of one application while it runs; ``cluster`` is None on one machine."""
 
     startup: Startup
-    collections: CatalogProtocol
+    collections: ix.Catalog
     searches: SearchesProtocol
     cluster: RouterProtocol | None
     awaited: AwaitedWrites
@@ -83,12 +82,12 @@ class Service(Guards):
     loads: Loads
 
     @property
-    def catalog(self) -> CatalogProtocol:
+    def catalog(self) -> ix.Catalog:
         """The catalog; Refused until items of any form can be stored and scanned."""
         self.startup.require_basics()
         return self.collections
 
-    def collection(self, name: str) -> CollectionProtocol:
+    def collection(self, name: str) -> ix.StoredCollection:
         """Return a collection.
 
         Raises Refused (it starts), CollectionNotFound, CollectionLoading, DamagedFile.
@@ -99,7 +98,7 @@ class Service(Guards):
         self.startup.require_basics(found.config.form)
         return found
 
-    def create(self, name: str, config: ix.CollectionConfig) -> tuple[CollectionProtocol, bool]:
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
         Raises Refused (it starts, or is full), InvalidParameter, CollectionExists,
@@ -128,13 +127,13 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def collection_of(request: Request, name: str) -> CollectionProtocol:
+def collection_of(request: Request, name: str) -> ix.StoredCollection:
     """Return the collection of this name; raises as `Service.collection` does."""
     return service_of(request).collection(name)
 
 
 ServiceOf = Annotated[Service, Depends(service_of)]
-CollectionOf = Annotated[CollectionProtocol, Depends(collection_of)]
+CollectionOf = Annotated[ix.StoredCollection, Depends(collection_of)]
 """The collection that the path names, once the body has been read."""
 
 
@@ -241,6 +240,9 @@ def refuse_parameters(request: Request) -> None:
 
 def read_params(request: Request, model: type[Params]) -> Params:
     """Return the parameters in the URL; InvalidParameter of one that is no list and comes twice."""
+    if not request.scope["query_string"]:
+        defaults: Params = _default_params(model)
+        return defaults
     given = request.query_params
     values: dict[str, str | list[str]] = {}
     for name in given:
@@ -252,10 +254,20 @@ def read_params(request: Request, model: type[Params]) -> Params:
                 expected="one value", got=f"{len(found)} values", loc=(name[:80],)
             )
         values[name] = found if is_list else found[0]
+    return _params_of(model, values)
+
+
+def _params_of(model: type[Params], values: dict[str, str | list[str]]) -> Params:
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise problems.invalid_request(error, model, code="invalid_parameter") from None
+
+
+@lru_cache
+def _default_params(model: type[Params]) -> Params:
+    """Return the parameters of a URL without any, made once."""
+    return _params_of(model, {})
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
@@ -278,19 +290,21 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
     bytes have arrived.
     """
     guards: Guards = request.scope["app"].state.service
+    cycle = request.scope[CYCLE]() if CYCLE in request.scope else None
+    whole = None if cycle is None else take_body(cycle)
+    if whole is not None:
+        if len(whole) > limit_bytes:
+            raise BodyTooLarge(limit_bytes, hint=instead)
+        guards.admission.hold(request.scope, len(whole))
+        return whole
     chunks: list[bytes] = []
-    received, more, deadline = 0, True, None
-    seconds = guards.settings.body_seconds
-    if HAS_WHOLE_BODY not in request.scope:  # else no clock, which takes 6 µs
-        refuse_announced(request, limit_bytes, instead)
-        deadline = asyncio.get_running_loop().time() + seconds
+    received, more, seconds = 0, True, guards.settings.body_seconds
+    refuse_announced(request, limit_bytes, instead)
+    deadline = asyncio.get_running_loop().time() + seconds
     while more:
         try:
-            if deadline is None:
+            async with asyncio.timeout_at(deadline):
                 message = await request.receive()
-            else:
-                async with asyncio.timeout_at(deadline):
-                    message = await request.receive()
         except TimeoutError:
             raise RequestTimeout(seconds) from None
         if message["type"] == "http.disconnect":
@@ -306,6 +320,19 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
+def take_body(cycle: RequestResponseCycle) -> bytes | None:
+    """Return the body of a request once all of it has come, else None; for one caller.
+
+    It spares a clock and the server's `receive`.
+    """
+    if cycle.more_body or cycle.disconnected or cycle.response_complete:
+        return None
+    cycle.flow.resume_reading()
+    cycle.message_event.clear()
+    body, cycle.body = bytes(cycle.body), bytearray()
+    return body
+
+
 async def body_pieces(request: Request) -> AsyncIterator[bytes]:
     """Yield a body of any length as it comes; RequestTimeout where the next piece does not."""
     seconds = guards_of(request).settings.body_seconds
@@ -319,6 +346,49 @@ async def body_pieces(request: Request) -> AsyncIterator[bytes]:
         if piece is None:
             return
         yield piece
+
+
+def answer_at_once(
+    cycle: RequestResponseCycle,
+    status: int,
+    headers: Sequence[tuple[bytes, bytes]],
+    body: bytes | memoryview,
+) -> bool:
+    """Write a whole answer; return False where it has to be sent by messages.
+
+    uvicorn writes a head and a body apart, and each write is a call of the system and a packet.
+    ``headers`` have the body's length, where it has one.
+    """
+    if cycle.disconnected or cycle.response_started or cycle.flow.write_paused:
+        return False
+    fields = [*cycle.default_headers, *headers]
+    if not cycle.keep_alive:
+        fields.append((b"connection", b"close"))
+    head = b"".join([STATUS_LINE[status], *[b"%b: %b\r\n" % field for field in fields], b"\r\n"])
+    is_one = head.count(b"\n") == head.count(b"\r") == len(fields) + 2  # no field has a line break
+    if not is_one or cycle.scope["method"] == "HEAD":
+        return False
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    if len(body) > _MAX_JOINED_BYTES:
+        cycle.transport.write(head)
+        cycle.transport.write(body)
+    else:
+        cycle.transport.write(b"".join((head, body)))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+def break_off(scope: Scope) -> None:
+    """Close the connection of a request with the answer as short as it is."""
+    cycle: RequestResponseCycle | None = scope[CYCLE]() if CYCLE in scope else None
+    if cycle is not None:
+        cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
+        if not cycle.transport.is_closing():
+            cycle.transport.abort()
 
 
 class JsonResponse(Response):
@@ -425,8 +495,8 @@ class Application(FastAPI):
             return
         if scope["path"].endswith("/"):
             self._drop_slash(scope)
-        headers = scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of a name counts
-        given = headers.get(_REQUEST_ID, b"")
+        scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of a name counts
+        given = scope[HEADERS].get(_REQUEST_ID, b"")
         # Asking the system for each would let other threads have the interpreter first.
         sent_id = given if _PERMITTED.fullmatch(given) else b"%032x" % _draw.getrandbits(128)
         request_id.set(sent_id.decode())
@@ -450,10 +520,12 @@ class Application(FastAPI):
                 response = await route.answer(Request(scope, receive, send))
             except Exception as error:
                 response = await problems.answer(Request(scope), error)
-            if isinstance(response, JsonResponse):  # needs nobody between
+            if isinstance(response, JsonResponse) or type(response) is Response:
                 status = response.status_code
-                response.raw_headers.append((_REQUEST_ID, sent_id))
-                await response(scope, receive, send)
+                headers = response.raw_headers = [*response.raw_headers, (_REQUEST_ID, sent_id)]
+                cycle = scope[CYCLE]() if CYCLE in scope else None
+                if cycle is None or not answer_at_once(cycle, status, headers, response.body):
+                    await response(scope, receive, send)
             else:
                 await response(scope, receive, send_with_id)
         except (asyncio.CancelledError, Exception) as error:
@@ -507,9 +579,9 @@ def _unforeseen(scope: Scope, error: BaseException, *, is_begun: bool) -> Except
         told = request_id.get(), scope["method"], scope["path"], error
         _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
         return found
-    if BREAK_OFF not in scope:
+    if CYCLE not in scope:
         raise error
     # The server cancels what has not ended when its time to stop is over, and says so.
     if is_begun:
-        scope[BREAK_OFF]()
+        break_off(scope)
     return Stopping()

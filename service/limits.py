@@ -97,7 +97,9 @@ class AnswerBytes:
         size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
         if payloads is not None:
             size += sum(map(len, filter(None, payloads)))
-        self._add(size)
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise AnswerTooLarge(self._limit_bytes)
 
     def add_vectors(self, vectors: Sequence[Any]) -> None:
         """Count vectors as the API shows them."""

@@ -1,9 +1,11 @@
 """What bodies are made of, and how JSON becomes one of the models that describe them.
 
 A compiled parser keeps Python's lock until it is done, and makes objects that take up to 400 times
-the text. So NumPy counts brackets and commas outside of strings of a long body first, in blocks and
-without the lock. Long lists, however deep in models, are left out of what the parser gets and read
-afterwards in pieces of whole entries. Numbers go straight into one array.
+the text: 32 MiB read at once kept others waiting for 0.5 s (vectors) to 3 s (empty lists, in 11
+times the bytes), and 25 ms in pieces. So NumPy counts brackets and commas outside of strings of a
+long body first, in blocks and without the lock. Long lists, however deep in models, are left out of
+what the parser gets and read afterwards in pieces of whole entries. Numbers go straight into one
+array.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.settings import Settings
 
@@ -205,13 +204,13 @@ class AwaitedWrites:
         self._is_notifying = False
 
     async def put(
-        self, collection: CollectionProtocol, read: Callable[[], tuple[ix.ItemBatch, ix.Mode]]
+        self, collection: ix.StoredCollection, read: Callable[[], tuple[ix.ItemBatch, ix.Mode]]
     ) -> ix.WriteResult:
         """Put items; on return they are on the disk and found by new searches.
 
         read: returns the items and the mode; called in a thread.
         Raises QueueFull, Stopping (the pool was closed before their turn), Exception (what ``read``
-            and `CollectionProtocol.put` raise).
+            and `StoredCollection.put` raise).
         """
         # What is logged in the thread names the request too.
         in_context = partial(copy_context().run, read)
@@ -220,7 +219,7 @@ class AwaitedWrites:
 
     async def change_payload(
         self,
-        collection: CollectionProtocol,
+        collection: ix.StoredCollection,
         item_id: str,
         change: ix.PayloadChange,
         if_version: int | None,

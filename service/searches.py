@@ -100,8 +100,9 @@ class Batcher:
 
     def count_one(self) -> bool:
         """Count a query of this turn; return whether it should be batched, by `search`."""
-        self._schedule()
         self._queries_this_turn += 1
+        if not self._is_scheduled:
+            self._schedule()
         return max(self._queries_this_turn, self._queries_last_turn) > 1
 
     def search(
@@ -117,13 +118,13 @@ class Batcher:
         if entry is None:
             entry = self._groups[group] = _Group()
         entry.waiting.append(_Waiting(query, answer, search, rows))
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
         return answer
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
 
     def _end_turn(self) -> None:
         self._is_scheduled = False
@@ -142,7 +143,8 @@ class Batcher:
         finally:
             entry.calls -= 1
             if entry.waiting:
-                self._schedule()
+                if not self._is_scheduled:
+                    self._schedule()
             elif not entry.calls:
                 del self._groups[group]
 

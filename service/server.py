@@ -16,9 +16,8 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
@@ -34,18 +33,14 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import Receive, Scope, Send
 
-BREAK_OFF: Final = "gcws.break_off"
-"""Where a request's scope has what closes its connection with the answer as short as it is."""
-HAS_WHOLE_BODY: Final = "gcws.has_whole_body"
-"""A request's scope has this once its body has come."""
+CYCLE: Final = "gcws.cycle"
+"""Where a request's scope has a weak reference to the server's state of this request."""
 LAST_DESCRIPTORS: Final = "gcws.last_descriptors"
 """In a request's scope where its connection has one of the last file descriptors."""
 _RESERVED: Final = 32
 """This many descriptors are for files and never for requests, ..."""
 _SHARE_RESERVED: Final = 8
 """... or 1/_SHARE_RESERVED of all, when that is less."""
-_MAX_JOINED_BYTES: Final = 1 << 16
-"""A longer piece goes out by itself: it would be copied."""
 _KEEP_ALIVE_SECONDS: Final = 75
 STOP_SECONDS: Final = 10.0
 """A process whose requests have had their time may take this long to close its files."""
@@ -100,65 +95,6 @@ def configure_logs(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-class JoinedWrites(asyncio.Transport):
-    """Writes in pairs: the first waits for the next, or for the next iteration of the event loop.
-
-    uvicorn writes a head and a body apart, and each write is a call of the system and a packet.
-    One for both took 7 µs less of the 115 µs of a query beside 15 others.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._context = Context()
-        self._waiting = b""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send this with what waits; where nothing waits, let it wait for the next write."""
-        if self._waiting:
-            head, self._waiting = self._waiting, b""
-            if len(data) > _MAX_JOINED_BYTES:
-                self._transport.write(head)
-                self._transport.write(data)
-            else:  # from Python 3.12 on `writelines` fails on an empty piece or a lost connection
-                self._transport.write(b"".join((head, data)))
-        elif data:
-            self._waiting = bytes(data)
-            self._loop.call_soon(self._flush, context=self._context)
-
-    def close(self) -> None:
-        """Send what waits, then close."""
-        self._flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._waiting = b""
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
-        return self._transport.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  # asyncio's
-        """Return what the transport knows."""
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        """Receive nothing more."""
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Receive again."""
-        self._transport.resume_reading()
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, b""
-        if waiting and not self._transport.is_closing():
-            self._transport.write(waiting)
-
-
 def _is_one_of_the_last(transport: asyncio.Transport) -> bool:
     """Whether a connection has one of the descriptors that are for files; the lowest go first."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -185,7 +121,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
-        super().connection_made(JoinedWrites(transport, self.loop))
+        super().connection_made(transport)
         self._is_one_of_the_last = _is_one_of_the_last(transport)
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
@@ -217,18 +153,16 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle: RequestResponseCycle = self.cycle
         # Not the cycle itself: it has the scope, and would be left to the garbage collector.
-        break_off = partial(self._break_off, weakref.ref(cycle))
-        cycle.scope[BREAK_OFF] = break_off  # type: ignore[typeddict-unknown-key]
+        cycle.scope[CYCLE] = weakref.ref(cycle)  # type: ignore[typeddict-unknown-key]
         if self._is_one_of_the_last:
             cycle.scope[LAST_DESCRIPTORS] = True  # type: ignore[typeddict-unknown-key]
             cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """Note that the whole body has come, and be ready for the next head."""
+        """Be ready for the next head."""
         self._reading_head = True
         self._head_bytes = 0
         super().on_message_complete()
-        self.cycle.scope[HAS_WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
         """Give a client that still sends a body nobody wants a last while to end it."""
@@ -252,13 +186,6 @@ class TimedProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         if not self.transport.is_closing():
             self.transport.abort()
-
-    def _break_off(self, cycle_reference: weakref.ref[RequestResponseCycle]) -> None:
-        """Close the connection in the middle of an answer."""
-        cycle = cycle_reference()
-        if cycle is not None:
-            cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
-        self._give_up()
 
     @staticmethod
     def _stop(clock: asyncio.TimerHandle | None) -> None:

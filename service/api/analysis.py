@@ -15,7 +15,7 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
 from gcws_search.service.api.query import SHARE, PairScore, hints_json
-from gcws_search.service.contract import CollectionProtocol, Point
+from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
 from gcws_search.service.models import (
@@ -466,7 +466,7 @@ def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _point_to_explain(
-    body: ExplainedBody, collection: CollectionProtocol, limits: Settings, word: str
+    body: ExplainedBody, collection: ix.StoredCollection, limits: Settings, word: str
 ) -> Point:
     """Return what is to be explained: an id, a vector or a text; errors are at ``word``."""
     given = [name for name in ("id", "vector", "text") if getattr(body, name) is not None]
@@ -484,7 +484,7 @@ def _point_to_explain(
 
 
 def _one_vector(
-    raw: PointBody, collection: CollectionProtocol, limits: Settings, *loc: str | int
+    raw: PointBody, collection: ix.StoredCollection, limits: Settings, *loc: str | int
 ) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
     vector = point_of(raw)

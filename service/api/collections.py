@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import BODY_OF, AnyWeights, BackendBody, TextBody, TransformBody
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
     JsonResponse,
@@ -217,7 +216,7 @@ class CurveParams(BaseModel):
     limit: int = Field(default=10, ge=1, description="How many hits a query wants.")
 
 
-def collection_json(collection: CollectionProtocol) -> dict[str, Any]:
+def collection_json(collection: ix.StoredCollection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
     found = asdict(collection.describe())
     del found["config"]
@@ -334,7 +333,7 @@ async def list_names(
     return JsonResponse(_name(collection, found))
 
 
-def _name(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+def _name(collection: ix.StoredCollection, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
     named = [{"index": index, "name": name} for index, name in found]
     return {"names": named, "count": len(collection.names)}
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.query import SHARE, hints_json
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
     JsonResponse,
@@ -203,7 +202,7 @@ class PageParams(BaseModel):
 
 
 def _item(
-    item: ix.StoredItem, collection: CollectionProtocol, *, with_vector: bool
+    item: ix.StoredItem, collection: ix.StoredCollection, *, with_vector: bool
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": item.id}
     if with_vector:
@@ -313,7 +312,7 @@ async def page_items(
 
 
 def _find_items(
-    collection: CollectionProtocol, params: PageParams, text: str, size: AnswerBytes
+    collection: ix.StoredCollection, params: PageParams, text: str, size: AnswerBytes
 ) -> Response:
     """Return the items that a text finds."""
     for name in ("cursor", "filter", "ids"):
@@ -392,7 +391,7 @@ def _chosen_items(
 
 
 def read_items(
-    raw: Sequence[PutItemBody], collection: CollectionProtocol, limits: Settings
+    raw: Sequence[PutItemBody], collection: ix.StoredCollection, limits: Settings
 ) -> ix.ItemBatch:
     """Return items as the index stores them."""
     ids: list[str | None] = []

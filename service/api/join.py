@@ -14,7 +14,6 @@ from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api import requests
 from gcws_search.service.api.query import SHARE, Score
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     Service,
     ServiceOf,
@@ -174,7 +173,7 @@ def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
 
 def _read(
     service: Service,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     body: bytes,
     stated: str | None,
     after: int | None,
@@ -220,7 +219,7 @@ def _read(
 
 
 def _stored(
-    collection: CollectionProtocol, other: CollectionProtocol, after: str | None
+    collection: ix.StoredCollection, other: ix.StoredCollection, after: str | None
 ) -> tuple[Iterator[_Part], int]:
     """Return the vectors of another collection's items, and about how many there are."""
     ix.require_joinable(collection.config, other.config)
@@ -229,7 +228,7 @@ def _stored(
 
 
 def _pages(
-    collection: CollectionProtocol, other: CollectionProtocol, cursor: str | None
+    collection: ix.StoredCollection, other: ix.StoredCollection, cursor: str | None
 ) -> Iterator[_Part]:
     find = requests.finder(collection, [], beyond_dim=False)
     while True:

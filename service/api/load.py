@@ -17,7 +17,6 @@ from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api.query import SHARE
 from gcws_search.service.api.requests import PUT_MODE
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, unsupported
 from gcws_search.service.http import (
     CollectionOf,
@@ -315,7 +314,7 @@ def _entry(account: Account) -> dict[str, Any]:
     }
 
 
-def _earlier(collection: CollectionProtocol, record: ix.LoadRecord) -> dict[str, Any]:
+def _earlier(collection: ix.StoredCollection, record: ix.LoadRecord) -> dict[str, Any]:
     """Return a load of before this start of the service."""
     state = LoadState.read(collection, record)
     return {

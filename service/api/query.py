@@ -18,8 +18,9 @@ from pydantic_core import PydanticCustomError
 from gcws_search import index as ix
 from gcws_search.service import models, problems
 from gcws_search.service.api import requests
-from gcws_search.service.contract import CollectionProtocol, QueryRequest
+from gcws_search.service.contract import QueryRequest
 from gcws_search.service.http import (
+    HEADERS,
     CollectionOf,
     JsonResponse,
     Service,
@@ -63,6 +64,7 @@ from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 _PACKED: Final = (NPY, ARROW)
+_JSON: Final = JSON.encode()
 _GROWTH: Final = 10
 _LONG_TEXT: Final = 4096
 """Characters of a text that becomes a vector in less than a millisecond."""
@@ -333,14 +335,14 @@ def reads_names(body: QueryBody) -> bool:
     return body.consistency == "strict" and isinstance(body.vector, NamedBody)
 
 
-def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings) -> QueryRequest:
+def request_of(body: QueryBody, collection: ix.StoredCollection, limits: Settings) -> QueryRequest:
     """Return a checked query."""
     given = (body.vector is not None) + (body.text is not None) + (body.id is not None)
     if given != 1:
         got = "both" if given else "neither"
         raise ix.InvalidParameter(expected="one of 'vector', 'text' and 'id'", got=got)
-    asked = query_of(body, limits)
-    if collection.config.text is not None:
+    asked, space = query_of(body, limits), collection.space
+    if space.text is not None:
         asked = asked._replace(shows_texts=True)
     if body.text is not None:
         text = ix.Text(body.text)
@@ -350,9 +352,7 @@ def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings
     if raw is None:
         return asked
     if isinstance(raw, np.ndarray):
-        return asked._replace(
-            vectors=requests.dense_vector(raw, collection.space, limits, "vector")
-        )
+        return asked._replace(vectors=requests.dense_vector(raw, space, limits, "vector"))
     unknown: list[str] = []
     if isinstance(raw, NamedBody):
         asked = asked._replace(hints=ix.name_hints(collection.names, raw.names))
@@ -407,10 +407,12 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
     A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
     the URL, as of a batch.
     """
-    kind = media_type(request)
-    if kind in _PACKED:
-        return await query_packed(request, service, service.collection(name), kind)
-    refuse_parameters(request)
+    if request.scope[HEADERS].get(b"content-type") != _JSON:
+        kind = media_type(request)
+        if kind in _PACKED:
+            return await query_packed(request, service, service.collection(name), kind)
+    if request.scope["query_string"]:
+        refuse_parameters(request)
     body = await read_model(request, QueryBody)
     collection = service.collection(name)
     if body.consistency == "strict" and reads_names(body):
@@ -428,7 +430,7 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
 
 
 async def query_packed(
-    request: Request, service: Service, collection: CollectionProtocol, kind: str
+    request: Request, service: Service, collection: ix.StoredCollection, kind: str
 ) -> Response:
     """Find the stored items most similar to the only vector of an `.npy` or Arrow body."""
     require_plain(request)
@@ -452,7 +454,7 @@ async def query_packed(
     return await _answer_one(service, collection, asked)
 
 
-def hinter(collection: CollectionProtocol) -> Hint:
+def hinter(collection: ix.StoredCollection) -> Hint:
     """Return what gives hints on the filters of one answer, the first of them."""
     known: dict[ix.Filter, list[str]] = {}
 
@@ -514,7 +516,7 @@ def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[s
 
 
 async def _answer_one(
-    service: Service, collection: CollectionProtocol, asked: QueryRequest
+    service: Service, collection: ix.StoredCollection, asked: QueryRequest
 ) -> Response:
     def show(found: Sequence[ix.QueryResult]) -> Response:
         return JsonResponse(query_json(asked, found[0], collection.hints))
@@ -586,7 +588,7 @@ async def query_batch(
 
 
 def _read_json(
-    service: Service, collection: CollectionProtocol, body: bytes
+    service: Service, collection: ix.StoredCollection, body: bytes
 ) -> tuple[list[QueryRequest], _Bad]:
     batch = models.parse(BatchBody, body, service.settings)
     if any(map(reads_names, batch.queries)):
@@ -615,7 +617,7 @@ def _read_json(
     return asked, bad
 
 
-def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None:
+def _require_a_rest(query: QueryRequest, collection: ix.StoredCollection) -> None:
     """Raise InvalidVector where the transform leaves nothing of a query's vector."""
     if query.vectors is not None:
         try:
@@ -625,7 +627,7 @@ def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None
 
 
 def _usable(
-    service: Service, collection: CollectionProtocol, vectors: ix.InputVectors, params: BatchParams
+    service: Service, collection: ix.StoredCollection, vectors: ix.InputVectors, params: BatchParams
 ) -> tuple[ix.InputVectors, _Bad]:
     """Return the vectors that can be searched for, and what is wrong with the others."""
 
@@ -660,7 +662,7 @@ def _read_vectors(
 
 
 def _query_of_vectors(
-    service: Service, collection: CollectionProtocol, vectors: ix.InputVectors, params: BatchParams
+    service: Service, collection: ix.StoredCollection, vectors: ix.InputVectors, params: BatchParams
 ) -> list[QueryRequest]:
     """Return one query of all vectors together, or one of each where names may be unknown."""
     asked = query_of(params, service.settings)
@@ -690,7 +692,7 @@ def _query_of_vectors(
 def _answers(
     asked: Sequence[QueryRequest],
     bad: _Bad,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     found: Sequence[ix.QueryResult],
 ) -> Response:
     """Return the answers to a batch, whose vectors may all be of one request."""
@@ -713,7 +715,7 @@ def _answers(
 
 async def search_page(
     service: Service,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     asked: QueryRequest,
     show: Callable[[Sequence[ix.QueryResult]], T],
 ) -> T:
@@ -740,7 +742,7 @@ async def search_page(
 
 async def search_batch(
     service: Service,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     asked: Sequence[QueryRequest],
     show: Callable[[Sequence[ix.QueryResult]], T],
 ) -> T:
@@ -770,7 +772,7 @@ async def search_batch(
     return await service.workers.batches.run(show, ranked)
 
 
-def _query_mark(collection: CollectionProtocol, asked: QueryRequest) -> int:
+def _query_mark(collection: ix.StoredCollection, asked: QueryRequest) -> int:
     """Return a CRC-32 of what a query asks of a collection, but for how many hits."""
     parts: list[bytes] = [
         collection.name.encode(),
@@ -814,7 +816,7 @@ class _Position(NamedTuple):
 
 
 async def answer_page(
-    service: Service, collection: CollectionProtocol, asked: QueryRequest, cursor: bool | str
+    service: Service, collection: ix.StoredCollection, asked: QueryRequest, cursor: bool | str
 ) -> Response:
     """Answer a page of a ranking: the hits behind the last one of the page before.
 
@@ -868,7 +870,7 @@ async def answer_page(
 
 
 async def answer_groups(
-    service: Service, collection: CollectionProtocol, asked: QueryRequest, body: QueryBody
+    service: Service, collection: ix.StoredCollection, asked: QueryRequest, body: QueryBody
 ) -> Response:
     """Answer with the best hits of each of the best groups, by falling score."""
     size, limits = 1 if body.group_size is None else body.group_size, service.settings
@@ -910,7 +912,7 @@ async def answer_groups(
 
 def _add_items(
     service: Service,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     asked: QueryRequest,
     pages: list[ix.QueryResult],
 ) -> list[ix.QueryResult]:

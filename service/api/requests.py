@@ -10,7 +10,6 @@ import numpy as np
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.limits import require_count
 from gcws_search.service.models import (
     NamedBody,
@@ -32,7 +31,7 @@ Find: TypeAlias = Callable[[Sequence[str]], list[int]]
 """Returns the coordinates of different names; InvalidVector is at ``(place,)``."""
 
 
-def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bool = True) -> Find:
+def finder(collection: ix.StoredCollection, unknown: list[str], *, beyond_dim: bool = True) -> Find:
     """Return what looks up the names of a query.
 
     A name that no coordinate has gets one for this query alone, and is added to ``unknown``.
@@ -48,7 +47,7 @@ def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bo
 
 
 def vector(
-    body: PointBody, collection: CollectionProtocol, find: Find, limits: Settings, *loc: str | int
+    body: PointBody, collection: ix.StoredCollection, find: Find, limits: Settings, *loc: str | int
 ) -> ix.RawBatch:
     """Return one vector or text as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):
@@ -76,7 +75,7 @@ def dense_vector(
 
 def vectors(
     raw: Sequence[PointBody],
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     find: Find,
     limits: Settings,
     name: str,
@@ -140,7 +139,7 @@ def condition_in_url(text: str | None, limits: Settings) -> ix.Filter | None:
 
 def with_unknown(
     body: NamedBody,
-    collection: CollectionProtocol,
+    collection: ix.StoredCollection,
     unknown: list[str],
     limits: Settings,
     *loc: str | int,
@@ -154,7 +153,7 @@ def with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[PointBody], collection: CollectionProtocol, limits: Settings, name: str
+    raw: Sequence[PointBody], collection: ix.StoredCollection, limits: Settings, name: str
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterCatalog:
-    """The collections of a cluster, and snapshots in ``local``; see `CatalogProtocol`."""
+    """The collections of a cluster, and snapshots in ``local``; called as `index.Catalog` is."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One collection of a cluster as routes call it; see `CollectionProtocol`."""
+"""One collection of a cluster as routes call it: as `index.StoredCollection`."""
 
 from __future__ import annotations
 

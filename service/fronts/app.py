@@ -32,6 +32,7 @@ from gcws_search.service.http import (
     Guards,
     JsonResponse,
     JsonRoute,
+    break_off,
     header,
     may_read,
     may_write,
@@ -43,7 +44,7 @@ from gcws_search.service.limits import ALWAYS, Admission
 from gcws_search.service.metrics import COUNTED, Metrics
 from gcws_search.service.pools import Pools
 from gcws_search.service.responses import JSON, NPY, json_bytes
-from gcws_search.service.server import BREAK_OFF, request_id
+from gcws_search.service.server import request_id
 from gcws_search.service.settings import Settings
 
 # Names of the owner's sockets, for messages and for HTTP.
@@ -370,8 +371,7 @@ async def _answer(
                 return
             if not has_started:
                 raise OwnerUnavailable
-            if BREAK_OFF in scope:
-                scope[BREAK_OFF]()
+            break_off(scope)
             return
         parser.feed_data(data)
         if answer.has_head and not has_started:

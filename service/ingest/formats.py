@@ -58,7 +58,10 @@ def media_type_of(start: bytes, text: str) -> str:
 
 def require_not_foreign(start: bytes, kind: str) -> None:
     """Raise MalformedBody where the first bytes are those of another format than ``kind``."""
-    if _begins(start, _TAKEN) not in (None, kind) or _begins(start, _FOREIGN):
+    taken = _begins(start, _TAKEN)
+    if taken == kind:
+        return
+    if taken is not None or _begins(start, _FOREIGN):
         raise MalformedBody(f"expected {NAMES[kind]}, got {start_words(start)}")
 
 

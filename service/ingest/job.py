@@ -24,7 +24,6 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import IdempotencyMismatch
 from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source, expiry_of
 from gcws_search.service.problems import document
@@ -93,7 +92,7 @@ class LoadState:
         return _STATES.dump_json(self, exclude_none=True).decode()
 
     @staticmethod
-    def read(collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
+    def read(collection: ix.StoredCollection, record: ix.LoadRecord) -> LoadState:
         """Return the state of a load that a file has; DamagedFile if its record is unreadable."""
         try:
             return _STATES.validate_json(record.progress)
@@ -138,7 +137,7 @@ class Account:
         self._piece = b""
         self._size_before = self._crc_before = self._crc = 0
 
-    def go_on(self, collection: CollectionProtocol, parameters: str, keep_seconds: int) -> None:
+    def go_on(self, collection: ix.StoredCollection, parameters: str, keep_seconds: int) -> None:
         """Continue from what the file has under the key.
 
         IdempotencyMismatch: the load before had other parameters.
@@ -333,7 +332,7 @@ class Loads:
         self._running: list[tuple[object, Account]] = []
 
     @contextmanager
-    def running(self, collection: CollectionProtocol, account: Account) -> Iterator[None]:
+    def running(self, collection: ix.StoredCollection, account: Account) -> Iterator[None]:
         """Count a load among those under way while it runs, and then among those that have ended.
 
         CollectionBusy: another load of its key runs.
@@ -354,12 +353,12 @@ class Loads:
             self._running.remove(running)
             self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(account)
 
-    def of(self, collection: CollectionProtocol) -> list[Account]:
+    def of(self, collection: ix.StoredCollection) -> list[Account]:
         """Return the loads of a collection, the last first, those under way before the others."""
         ended = self._ended.get(collection, ())
         return [*reversed(self._of(collection)), *reversed(ended)]
 
-    def _of(self, collection: CollectionProtocol) -> list[Account]:
+    def _of(self, collection: ix.StoredCollection) -> list[Account]:
         return [account for owner, account in self._running if owner is collection]
 
 
@@ -401,7 +400,7 @@ class Load:
     soon, with `BodyAborted`. ``expires`` is of rows that have none of their own.
     """
 
-    collection: CollectionProtocol
+    collection: ix.StoredCollection
     account: Account
     mode: ix.Mode
     on_error: Literal["stop", "skip"]

@@ -257,20 +257,6 @@ def test_service_takes_the_index_by_its_public_names_alone() -> None:
         assert all(name.count(".") <= 1 for name in names), (path, names)
 
 
-def test_only_what_opens_collections_knows_where_they_are() -> None:
-    """Routes and all below them take protocols: the items may be in another process."""
-    local = {"Catalog", "StoredCollection"}
-    knowing = {
-        str(path.relative_to(REPOSITORY / "service"))
-        for path, tree in sources("service")
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.Attribute) and node.attr in local)
-        or (isinstance(node, ast.Name) and node.id in local)
-    }
-    on_one_machine = {name for name in knowing if not name.startswith("cluster/")}
-    assert on_one_machine == {"app.py", "searches.py", "startup.py"}
-
-
 def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
     knowing = {
         str(path.relative_to(REPOSITORY / "service"))

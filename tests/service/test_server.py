@@ -20,7 +20,7 @@ from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gcws_search import index as ix
-from gcws_search.service.server import JoinedWrites, JsonLines, StartingApplication, configure_logs
+from gcws_search.service.server import JsonLines, StartingApplication, configure_logs
 from tests.support.service.client import Json, Serve, assert_problem, fill
 from tests.support.service.live_server import URL, listening
 
@@ -131,74 +131,22 @@ def test_a_request_leaves_nothing_that_only_the_garbage_collector_frees(tmp_path
         assert alive <= 2  # the last one of each connection
 
 
-# What one turn of the event loop writes goes out together
-
-LONG: Final = bytes(100_000)
-
-
-class Recorded(asyncio.Transport):
-    """A transport that takes down what goes out, by its calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-        self.is_closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent.append(bytes(data))
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def abort(self) -> None:
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-
-def joined_writes(*pieces: bytes | str) -> list[bytes]:
-    """Return the calls for pieces written one after the other, or methods called among them."""
-
-    async def written() -> list[bytes]:
-        transport = Recorded()
-        joined = JoinedWrites(transport, asyncio.get_running_loop())
-        for piece in pieces:
-            if piece == "turn":
-                await asyncio.sleep(0)
-            elif piece == "lost":  # closed below, as by the other side
-                transport.close()
-            elif isinstance(piece, str):
-                getattr(joined, piece)()
-            else:
-                joined.write(piece)
-        await asyncio.sleep(0)
-        assert joined.is_closing() == transport.is_closed
-        return transport.sent
-
-    return asyncio.run(written())
-
-
-JOINED: Final[list[tuple[tuple[bytes | str, ...], list[bytes]]]] = [
-    ((b"head", b"body"), [b"headbody"]),
-    ((b"head", b"a", b"b", b"c"), [b"heada", b"bc"]),
-    ((b"head", b"a", b"b"), [b"heada", b"b"]),
-    ((b"head", "turn", b"body"), [b"head", b"body"]),
-    ((b"head", b""), [b"head"]),
-    ((b"head", b"", "close"), [b"head"]),
-    ((b"head", LONG), [b"head", LONG]),
-    ((b"",), []),
-    ((b"head", "close"), [b"head"]),
-    ((b"head", b"body", "close"), [b"headbody"]),
-    ((b"head", "abort"), []),
-    ((b"head", b"body", "abort"), [b"headbody"]),
-    ((b"head", "lost"), []),
-]
-
-
-def test_two_writes_of_a_turn_are_one_and_none_waits_longer() -> None:
-    for pieces, expected in JOINED:
-        assert joined_writes(*pieces) == expected
+def test_queries_sent_at_once_are_answered_in_their_order(tmp_path: Path) -> None:
+    item = {"id": "a", "vector": [1, 2, 3, 4]}
+    with listening(tmp_path) as port, connected(port) as connection:
+        httpx.put(f"http://127.0.0.1:{port}{URL}/items", json={"items": [item]}, timeout=60)
+        whole = b""
+        for limit in range(1, 9):
+            body = b'{"vector": [1, 2, 3, 4], "limit": %d, "offset": %d}' % (limit, limit % 2)
+            whole += b"POST %s/query HTTP/1.1\r\nHost: localhost\r\n" % URL.encode()
+            whole += b"X-Request-Id: q%d\r\nContent-Length: %d\r\n\r\n" % (limit, len(body)) + body
+        connection.sendall(whole + b"GET / HTTP/1.0\r\n\r\n")
+        answers = ended(connection).split(b"HTTP/1.1 ")[1:-1]
+    assert [answer.startswith(b"200 OK") for answer in answers] == [True] * 8
+    assert [answer.count(b"x-request-id: q%d\r\n" % n) for n, answer in enumerate(answers, 1)] == [
+        1
+    ] * 8
+    assert [answer.count(b'"id"') for answer in answers] == [0, 1] * 4
 
 
 def test_a_client_that_waits_is_told_to_go_on_and_gets_answers_without_a_body(
