@@ -26,7 +26,8 @@ from gcws_search.index.exact.scan import scan
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.gmm.rows import rows_of
-from gcws_search.index.kernels.lsh.bucket_join import connect_buckets, exact_pairs, unite
+from gcws_search.index.kernels.lsh.bucket_join import exact_pairs
+from gcws_search.index.kernels.lsh.connect import connect_buckets, unite
 from gcws_search.index.kernels.ordering.keys import RowPairs, sort_keys
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.threads import Workers

@@ -31,8 +31,8 @@ from tests.support.paths import REPOSITORY
 from tests.support.processes import run_python
 
 KERNELS = "gcws_search.index.kernels."
-COMPARISON = {"hashing.binning", "hashing.fourier", "lsh.gather"}
-"""Kernels of backends that are attached on demand: compiled when one first is."""
+ON_DEMAND = {"hashing.binning", "hashing.fourier", "lsh.connect", "lsh.gather"}
+"""Kernels of backends that are attached on demand, and of `dedupe`: compiled when one first is."""
 KINDS: list[BackendParams] = [
     GcwsParams(bands=4), GcwsParams(bands=2, band_width=3), ExactParams()
 ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_every_kernel_that_python_calls_is_compiled_by_the_warm_up() -> None:
     } <= called
     kernels = _kernels()
     left = [name for name in kernels if name in called and not kernels[name].signatures]
-    assert {name.rpartition(".")[0] for name in left} <= COMPARISON
+    assert {name.rpartition(".")[0] for name in left} <= ON_DEMAND
 
 
 def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""Groups from one table: pairs that connect the rows of each bucket."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
+from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
+from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.ordering.keys import RowPairs
+
+_ROUNDED = 1.00001
+"""Norms are of float32: those of two rows that score the least may be so much further apart."""
+
+
+class Bucket(NamedTuple):
+    """Room for a bucket that `connect_buckets` looks at; as many places as rows."""
+
+    labels: Int32s  # rows of one label are connected
+    leaders: Int64s  # places of rows that stand for others, in a wide bucket
+    near: Int64s  # places of the rows that one row is compared with
+    rows: Int64s  # and these rows
+    scores: Float64s
+
+
+@inner
+def _connect(
+    key_rows: Int32s,
+    rows: Rows,
+    threshold: float,
+    wide: int,
+    room: Bucket,
+    out: RowPairs,
+    found: int,
+) -> int:
+    """Append the pairs that connect the rows of a bucket; return how many there are now."""
+    norms, labels, leaders = rows.norms, room.labels, room.leaders
+    n = key_rows.shape[0]
+    count = 0
+    for i in range(n):
+        a = int(key_rows[i])
+        compared = count if n > wide else n - i - 1
+        size = 0
+        for place in range(compared):
+            j = leaders[place] if n > wide else i + 1 + place
+            b = np.int64(key_rows[j])
+            # GMM is at most the lesser norm over the greater.
+            near = min(norms[a], norms[b]) * _ROUNDED >= threshold * max(norms[a], norms[b])
+            if near and labels[j] != labels[i]:
+                room.near[size] = j
+                room.rows[size] = b
+                size += 1
+        exact_gmm(rows, a, rows, room.rows[:size], room.scores)
+        for place in range(size):
+            j = room.near[place]
+            if room.scores[place] >= threshold and labels[j] != labels[i]:
+                out.a[found] = np.int32(a)
+                out.b[found] = key_rows[j]
+                found += 1
+                old = labels[j]
+                for other in range(n):
+                    if labels[other] == old:
+                        labels[other] = labels[i]
+        if n > wide and count < wide:
+            is_led = False
+            for place in range(count):
+                is_led |= labels[leaders[place]] == labels[i]
+            if not is_led:
+                leaders[count] = i
+                count += 1
+    return found
+
+
+@kernel
+def connect_buckets(
+    keys: UInt64s,
+    key_rows: Int32s,
+    rows: Rows,
+    roots: Int32s,
+    threshold: float,
+    wide: int,
+    first: int,
+    last: int,
+    out: RowPairs,
+) -> tuple[int, int, int]:
+    """List pairs that connect rows of equal keys, as far as they are not connected already.
+
+    Each pair has a float64 GMM of at least ``threshold``. A bucket of n rows gives fewer than n
+    pairs. In one of more than ``wide`` rows each row is compared with at most ``wide`` others that
+    stand for the rest.
+
+    keys, key_rows: (n,), keys rising; buckets that begin in [first, last) are looked at.
+    roots: rows with one number are connected.
+    out: room for last - first + the longest bucket.
+    Returns pairs written, how many buckets were wide, and where the longest of these begins.
+    """
+    rows, out = Rows(*rows), RowPairs(*out)
+    n = keys.shape[0]
+    found = wides = longest = longest_at = 0
+    place = first
+    while 0 < place < last and keys[place] == keys[place - 1]:
+        place += 1
+    capacity = 0
+    room = _room(1)
+    while place < last:
+        end = place + 1
+        while end < n and keys[end] == keys[place]:
+            end += 1
+        size = end - place
+        if size > capacity:
+            capacity = 2 * size
+            room = _room(capacity)
+        labels = room.labels[:size]
+        is_connected = True
+        for i in range(size):
+            labels[i] = roots[key_rows[place + i]]
+            is_connected &= labels[i] == labels[0]
+        if not is_connected:
+            if size > wide:
+                wides += 1
+                if size > longest:
+                    longest, longest_at = size, place
+            held = Bucket(labels, room.leaders, room.near, room.rows, room.scores)
+            found = _connect(key_rows[place:end], rows, threshold, wide, held, out, found)
+        place = end
+    return found, wides, longest_at
+
+
+@inner
+def _room(size: int) -> Bucket:
+    """Return room for a bucket of so many rows."""
+    return Bucket(
+        np.empty(size, np.int32),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.float64),
+    )
+
+
+@kernel
+def unite(roots: Int32s, a: Int32s, b: Int32s) -> None:
+    """Connect rows by pairs: ``roots`` then has for each row the first one it is connected with."""
+    for i in range(a.shape[0]):
+        x, y = a[i], b[i]
+        while roots[x] != x:
+            roots[x] = roots[roots[x]]
+            x = roots[x]
+        while roots[y] != y:
+            roots[y] = roots[roots[y]]
+            y = roots[y]
+        roots[max(x, y)] = min(x, y)
+    for row in range(roots.shape[0]):
+        roots[row] = roots[roots[row]]
