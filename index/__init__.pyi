@@ -14,7 +14,12 @@ from .collection.describe import (
     WeightsDescription as WeightsDescription,
     describe_weights as describe_weights,
 )
-from .collection.expiry import expiry_ms as expiry_ms, expiry_text as expiry_text
+from .collection.expiry import (
+    Expirations as Expirations,
+    expiry_ms as expiry_ms,
+    expiry_text as expiry_text,
+    with_ttl as with_ttl,
+)
 from .collection.fit import (
     config_with as config_with,
     sample_size as sample_size,

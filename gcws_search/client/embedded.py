@@ -326,7 +326,8 @@ class EmbeddedCollection:
             except InvalidInput as error:
                 raise error.at(row) from None
         given = enumerate(batch.expires or ())
-        expires = [None if at is None else expiry_ms(at, row) for row, at in given]
+        now = index.clock()
+        expires = [None if at is None else expiry_ms(at, row, now=now) for row, at in given]
         return ItemBatch(ids, vectors, payloads, batch.if_versions or (), expires)
 
     def put(self, items: Items, mode: ix.Mode) -> Added:

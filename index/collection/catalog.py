@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final
 from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.collection.check import findings_of
 from gcws_search.index.collection.describe import Summary
+from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.reclaim import move_log
 from gcws_search.index.collection.recovery import config_of
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -84,13 +84,13 @@ class Catalog:
         threads: int | None,
         names: Iterable[str],
         policies: Policies,
-        clock: Callable[[], float],
+        expirations: Callable[[], Expirations],
     ) -> None:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
         self._policies = policies
-        self._clock = clock
+        self._expirations = expirations
         self._searches = Searches()
         self._paused = threading.Event()
         # Finding a collection takes no lock; only the holder of a reserved name changes its entry.
@@ -113,7 +113,7 @@ class Catalog:
         threads: int | None = None,
         only: Iterable[str] | None = None,
         policies: Policies = POLICIES,
-        clock: Callable[[], float] = time.time,
+        expirations: Callable[[], Expirations] = Expirations,
     ) -> Catalog:
         """Take possession of a directory, made when it does not exist.
 
@@ -121,13 +121,13 @@ class Catalog:
             crash of the process.
         threads: for kernels; None takes as many as the process may use.
         only: names of the collections that `load` reads; None for all. `read` reads others.
-        clock: returns seconds since 1970; items expire by it.
+        expirations: as of `MemoryCollection`.
         Raises DirectoryLocked (another process, which it names, has it).
         """
         owned = DataDirectory(directory)
         try:
             names = owned.names() if only is None else only
-            return cls(owned, durability, threads, names, policies, clock)
+            return cls(owned, durability, threads, names, policies, expirations)
         except BaseException:
             owned.close()
             raise
@@ -243,7 +243,7 @@ class Catalog:
             policies=self._policies,
             searches=self._searches,
             paused=self._paused,
-            clock=self._clock,
+            expirations=self._expirations,
         )
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 A read takes the lock and compares one number with the clock; where something is due, it looks at a
 copy of the mask of live rows. The writer deletes what is due with the next change, and a thread
-makes one where none comes.
+makes one where none comes. A shard of a cluster deletes what the cluster does, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from gcws_search.index.contracts.arrays import NEVER, Int64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import MAX_TTL_SECONDS
 
-_NOTHING_HIDDEN: Final[tuple[View | None, View | None]] = (None, None)
+_NOTHING_HIDDEN: Final[tuple[View | None, int, View | None]] = (None, 0, None)
 _MAX_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
 
@@ -66,17 +67,19 @@ def expiry_text(expires: int | None) -> str | None:
 class Expirations:
     """When the items of a collection expire; any thread.
 
-    clock: returns seconds since 1970.
+    clock: returns seconds since 1970, of each reader its own instant perhaps.
+    are_deleted: whether who writes deletes what has expired.
     are_any: whether any item may expire, or has and is not deleted yet.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, are_deleted: bool = True) -> None:
         self.clock = clock
+        self.are_deleted = are_deleted
         self.are_any = False
         self._lock = threading.Lock()
         self._queue: list[tuple[int, int]] = []  # ms since 1970 and sequence number, a heap
-        self._due: set[int] = set()  # sequence numbers of rows not deleted yet
-        self._hidden = _NOTHING_HIDDEN  # a view, and the same without what was due
+        self._due: list[tuple[int, int]] = []  # sorted: what has, or had for one of the readers
+        self._hidden = _NOTHING_HIDDEN  # a view, how many were due, and the same without these
 
     def add(self, sequences: Sequence[int], expires: Sequence[int | None]) -> None:
         """Note when items expire, ms since 1970; None for never."""
@@ -92,64 +95,67 @@ class Expirations:
         rows = rows[view.expires[rows] < NEVER]
         columns = view.expires[rows].tolist(), view.sequences[rows].tolist()
         with self._lock:
-            self._queue = sorted(zip(*columns, strict=True))
+            self._queue, self._due = sorted(zip(*columns, strict=True)), []
 
     @property
     def seconds_left(self) -> float | None:
-        """How long until an item expires; 0 where one has, None where none will."""
+        """How long until an item is to be deleted; 0 where one is, None where none will be."""
         with self._lock:
-            self._find_due()
-            if self._due:
-                return 0.0
-            if not self._queue:
+            first = min(self._queue[:1] + self._due[:1], default=None)
+            if first is None or not self.are_deleted:
                 return None
-            return max(0.0, self._queue[0][0] / 1000 - self.clock())
+            return max(0.0, first[0] / 1000 - self.clock())
 
     def hide(self, view: View) -> View:
         """Return a view without the items that have expired."""
         with self._lock:
-            self._find_due()
-            if not self._due:
+            due = self._find_due()
+            if not due:
                 return view
-            of, hidden = self._hidden
-            if of is not view or hidden is None:
-                rows = self._rows(view)
+            of, count, hidden = self._hidden
+            if of is not view or count != due or hidden is None:
+                rows = self._rows(view, due)
                 hidden = view
                 if len(rows):
                     alive = view.alive.copy()
                     alive[rows] = 0
                     hidden = replace(view, alive=alive, count=view.count - len(rows))
-                self._hidden = view, hidden
+                self._hidden = view, due, hidden
             return hidden
 
-    def due_ids(self, view: View) -> list[str]:
+    def ids_to_delete(self, view: View) -> list[str]:
         """Return the ids of items that have expired; of the present view, by who writes."""
+        if not self.are_deleted:
+            return []
         with self._lock:
-            self._find_due()
-            if not self._due:
+            if not (due := self._find_due()):
                 return []
-            rows = self._rows(view).tolist()
-            self._due.intersection_update(view.sequences[rows].tolist())  # others were replaced
+            rows = self._rows(view, due).tolist()
+            there = {*view.sequences[rows].tolist()}  # others were replaced
+            self._due[:due] = [each for each in self._due[:due] if each[1] in there]
             return [view.ids[row] for row in rows]
 
     def forget(self, sequences: Sequence[int]) -> None:
         """Forget items that have expired: they are deleted."""
         with self._lock:
-            self._due.difference_update(sequences)
+            if self._due:
+                gone = {*sequences}
+                self._due = [each for each in self._due if each[1] not in gone]
             self._hidden = _NOTHING_HIDDEN
             self.are_any = bool(self._queue or self._due)
 
-    def _find_due(self) -> None:
-        """Note what has expired since; the lock is held."""
+    def _find_due(self) -> int:
+        """Return how many have expired, the first of `_due`; the lock is held."""
         queue, now = self._queue, self.clock() * 1000
         if queue and queue[0][0] <= now:
             self._hidden = _NOTHING_HIDDEN
         while queue and queue[0][0] <= now:
-            self._due.add(heapq.heappop(queue)[1])
+            insort(self._due, heapq.heappop(queue))
+        return bisect_right(self._due, (now, NEVER))
 
-    def _rows(self, view: View) -> Int64s:
-        """Return the live rows of a view that are due; the lock is held."""
-        due = np.fromiter(self._due, np.int64, len(self._due))
+    def _rows(self, view: View, count: int) -> Int64s:
+        """Return the live rows of a view among the first of `_due`; the lock is held."""
+        due = np.fromiter((sequence for _, sequence in self._due[:count]), np.int64, count)
         rows = np.searchsorted(view.sequences, due)
         known = rows < len(view)
         rows, due = rows[known], due[known]

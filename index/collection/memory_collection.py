@@ -70,7 +70,7 @@ class MemoryCollection:
 
     searches: those of all collections that share the processors; None for those of this one alone.
     folder: where vectors are mapped, if the configuration says so.
-    clock: as of `Expirations`.
+    expirations: returns what hides items that have expired.
     paused: rows are not copied in bytes, nor the index optimized, while it is set.
     Raises InvalidParameter (vectors are to be mapped, and there is no folder).
     """
@@ -83,7 +83,7 @@ class MemoryCollection:
         policies: Policies = POLICIES,
         searches: Searches | None = None,
         folder: Path | None = None,
-        clock: Callable[[], float] = time.time,
+        expirations: Callable[[], Expirations] = Expirations,
         paused: threading.Event | None = None,
     ) -> None:
         is_mapped = config.storage == "mapped"
@@ -98,7 +98,7 @@ class MemoryCollection:
         self.space = VectorSpace.of(config)
         self._folder = folder if is_mapped else None
         self.names = CoordinateNames(config.dim)
-        self.expirations = Expirations(clock)
+        self.expirations = expirations()
         self.backend = make_backend(
             config, threads=threads, policies=policies, searches=self.searches
         )

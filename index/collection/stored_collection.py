@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -30,6 +29,7 @@ from gcws_search.index.collection.describe import (
     versions,
 )
 from gcws_search.index.collection.expirer import Expirer
+from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.fit import (
     Reencoding,
@@ -117,8 +117,7 @@ class StoredCollection:
     changed nothing then but where the file is damaged. A start raises DamagedFile, DiskFull.
 
     searches: those of all collections of the catalog.
-    paused: as of `MemoryCollection`.
-    clock: returns seconds since 1970; items expire by it.
+    paused, expirations: as of `MemoryCollection`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class StoredCollection:
         policies: Policies = POLICIES,
         searches: Searches | None = None,
         paused: threading.Event | None = None,
-        clock: Callable[[], float] = time.time,
+        expirations: Callable[[], Expirations] = Expirations,
     ) -> None:
         self.name = store.name
         self.store = store
@@ -141,7 +140,7 @@ class StoredCollection:
             policies=policies,
             searches=searches,
             folder=folder,
-            clock=clock,
+            expirations=expirations,
             paused=paused,
         )
         self.writer = Writer(store, self.memory, self._after_commit)
@@ -177,6 +176,11 @@ class StoredCollection:
     def config(self) -> CollectionConfig:
         """What it was created with; weights as they were asked for last."""
         return self.memory.config
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Returns the seconds since 1970 by which items expire."""
+        return self.memory.expirations.clock
 
     @property
     def space(self) -> VectorSpace:

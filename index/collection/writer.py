@@ -766,7 +766,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         planned = []
         expired = []
         expirations = self._collection.expirations
-        if expirations.are_any and (ids := expirations.due_ids(self._collection.stored_view)):
+        if expirations.are_any and (ids := expirations.ids_to_delete(self._collection.stored_view)):
             expired = [Delete(ids=ids)]
             expired[0].plan(numbers)
         for waiting in group:

@@ -417,7 +417,9 @@ def read_items(
         payloads.append(payload)
         wanted.append(item.if_version)
         at = item.expires
-        expires.append(None if at is None else ix.expiry_ms(at, "items", row))
+        if at is not None:
+            at = ix.expiry_ms(at, "items", row, now=collection.clock())
+        expires.append(at)
     place = "items", collection.space.word
     vectors = requests.vectors(given, collection, collection.names.reserve, limits, *place)
     if wanted.count(None) == len(wanted):

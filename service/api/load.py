@@ -237,9 +237,9 @@ async def load(
     With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
     passed over, and the summary counts all of it once.
     """
-    chunks = _reader(request, params, service)
+    chunks = _reader(request, params, service, collection.clock)
     if params.expires is not None:
-        expiry_of(params.expires)
+        expiry_of(params.expires, collection.clock())
     if params.payloads == "keep" and collection.config.text is not None:
         raise ix.InvalidParameter(
             expected="'replace': the payloads of this collection hold its texts",
@@ -360,8 +360,10 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
     return told
 
 
-def _reader(request: Request, params: LoadParams, service: Service) -> Read:
-    """Return what turns the body's bytes into chunks of rows."""
+def _reader(
+    request: Request, params: LoadParams, service: Service, clock: Callable[[], float]
+) -> Read:
+    """Return what turns the body's bytes into chunks of rows, which expire by a clock."""
     settings = service.settings
     stated = stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     encoding = request.headers.get("content-encoding", "").strip().lower()
@@ -380,7 +382,7 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
         _require_its_parameters(params, kind)
         formats.require_not_foreign(start, kind)
         if kind == NDJSON:
-            return read_ndjson(plain, settings)
+            return read_ndjson(plain, settings, clock)
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == NPY:
             if params.id_start is None and params.payloads == "keep":
@@ -392,7 +394,7 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
             return read_npy(reader, settings, params.id_start)
         from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
 
-        return read_arrow(reader, settings, takes_others=params.columns is not None)
+        return read_arrow(reader, settings, takes_others=params.columns is not None, clock=clock)
 
     return chunks
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
-from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment
+from gcws_search.service.cluster.committer import PreparedDelete
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, expires_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import StoreUnavailable
@@ -115,6 +117,17 @@ class ClusterCatalog:
             if each.names_read < max(1, row.head):
                 with suppress(ix.CollectionNotFound):  # dropped just now
                     each.load_names()
+        self._delete_expired({row.number: found[row.name] for row in rows})
+
+    def _delete_expired(self, collections: Mapping[int, ClusterCollection]) -> None:
+        """Delete items that have expired, for as long as a poll may take."""
+        end = time.monotonic() + _POLL_SECONDS
+        while due := collections.keys() & self.database.collections_due():
+            for number in due:
+                with suppress(ix.CollectionNotFound):  # dropped just now
+                    collections[number].committer.commit(PreparedDelete())  # each write does
+            if time.monotonic() > end or self._stopping.is_set():
+                return
 
     def _collection_of(self, row: CollectionRow) -> ClusterCollection:
         known = self._by_name.get(row.name)
@@ -166,7 +179,6 @@ class ClusterCatalog:
     ) -> tuple[ClusterCollection, bool]:
         """Return the collection of this name, and whether it was made just now."""
         ix.check_name(name)
-        _require_no_ttl(config)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
@@ -248,8 +260,8 @@ class ClusterCatalog:
             for rows in reading:
                 vectors = copy.space.from_blobs([row.vector for row in rows])
                 ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-                versions = [row.version for row in rows]
-                copy.commit(copy.prepare(ix.ItemBatch(ids, vectors, payloads), versions=versions))
+                items = ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
+                copy.commit(copy.prepare(items, versions=[row.version for row in rows]))
 
     def restore(
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
@@ -261,7 +273,6 @@ class ClusterCatalog:
             raise ix.CollectionExists(name, "already, and is not to be replaced")
         with self._alone(name):
             read = self.local.restore(name, snapshot, admit=admit)
-            _require_no_ttl(read.config)
             return self._fill(name, read, before, admit)
 
     def _fill(
@@ -301,13 +312,6 @@ class ClusterCatalog:
         for backend in database.backends(row.number):
             found.wait_for_backend(backend.name)
         return found
-
-
-def _require_no_ttl(config: ix.CollectionConfig) -> None:
-    """Raise InvalidParameter where the items of a collection expire: those of a cluster do not."""
-    if config.ttl is not None:
-        expected = "null: items of a cluster do not expire"
-        raise ix.InvalidParameter(expected=expected, got=repr(config.ttl), loc=("ttl",))
 
 
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:

@@ -96,11 +96,16 @@ class ClusterCollection:
             _MAX_CALLS, lambda error: isinstance(error, ix.InvalidVector | AnswerTooLarge)
         )
 
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Returns the seconds since 1970 by which items expire."""
+        return self.database.clock
+
     # Asking shards
 
     def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
         """Return a collection of no items, in memory wherever the shards have their vectors."""
-        config = replace(self.config, storage="memory")
+        config = replace(self.config, storage="memory", ttl=None)
         found = ix.StoredCollection.in_memory(self.name, config, threads=threads)
         if (weights := self.learned_weights()) is not None:
             found.use_weights(weights)
@@ -117,6 +122,7 @@ class ClusterCollection:
             "collection": self.row.served,
             "at": self.committer.last.key,
             "since": self.committer.last.epoch,
+            "now": self.database.now_ms,  # items that expire by then are hidden
             "epoch": self.shards.epoch,
             "seconds": self.shards.seconds,
             **more,
@@ -359,10 +365,6 @@ class ClusterCollection:
         ``versions`` are those of a copy, whose ids come once.
         """
         ix.check_ids(items.ids)
-        if items.expires:
-            raise ix.InvalidParameter(
-                expected="none: items of a cluster do not expire", got="a time", loc=("expires",)
-            )
         places = ix.last_places(items.ids, mode)
         ix.require_distinct(items, places)
         if len(places) < len(items):
@@ -387,6 +389,7 @@ class ClusterCollection:
             names=names,
             if_versions=items.if_versions,
             versions=versions,
+            expires=ix.with_ttl(items.expires, len(items), self.config.ttl, self.clock()),
             check=partial(self._check_under, items.vectors, mode),
             leave_out=leave_out,
         )
@@ -451,6 +454,7 @@ class ClusterCollection:
                 vectors=[put.vectors[row] for row in kept],
                 payloads=[put.payloads[row] for row in kept],
                 places=[put.places[row] for row in kept],
+                expires=[put.expires[row] for row in kept if put.expires],
                 if_versions=(),
                 left_out=[
                     (
@@ -747,7 +751,7 @@ class ClusterCollection:
         vector = None
         if with_vector:
             vector = self.space.to_json(self.space.from_blobs([row.vector]), 0)
-        return ix.StoredItem(row.id, vector, row.payload, row.version)
+        return ix.StoredItem(row.id, vector, row.payload, row.version, row.expires)
 
     def get(self, item_id: str) -> ix.StoredItem:
         """Return an item."""
@@ -767,15 +771,17 @@ class ClusterCollection:
         if ids is not None:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
             rows = [row for row in rows if row.key > after][: limit + 1]
+            keys = [row.key for row in rows]
         elif where is not None:
             answers = self.ask("rows", filter=encode_filter(where), after=after, limit=limit + 1)
             keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
-            rows = database.rows_by_key(self.number, keys[: limit + 1])
+            rows = database.rows_by_key(self.number, keys[:limit])  # without those gone by now
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
-        shown = rows[:limit]
-        next_cursor = str(shown[-1].key) if len(rows) > limit else None
-        return ix.Page([self._item(row, with_vector=with_vector) for row in shown], next_cursor)
+            keys = [row.key for row in rows]
+        next_cursor = str(keys[limit - 1]) if len(keys) > limit else None
+        items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]
+        return ix.Page(items, next_cursor)
 
     def hints(self, where: ix.Filter) -> list[str]:
         """Return which keys and values of a filter no item has, where all shards tell."""
@@ -872,7 +878,7 @@ class ClusterCollection:
         """Return histograms of a sample of the items."""
         with self.lend_sample(sample, seed, None) as items:
             found = items.profile(sample, seed)
-        return found | {"items": self.database.count(self.number)}
+        return found | {"items": self.count(None)}
 
     def compare(
         self,

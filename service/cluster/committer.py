@@ -1,7 +1,8 @@
 """Group commit of one collection: writes become one transaction of the database.
 
 Nobody else writes to the collection from its first statement on: the row of the head is its lock.
-Two round trips do for a small write: to lock and look up, to store and commit.
+Two round trips do for a small write: to lock and look up, to store and commit. Each transaction
+deletes items that have expired, as long as there are any, before its writes.
 """
 
 from __future__ import annotations
@@ -46,11 +47,29 @@ _COPY_ROWS: Final = 256
 _RETRY_SECONDS: Final = 0.005, 0.5
 
 _LOCK: Final = """
-SELECT h.head, c.stamp, h.free_id, h.generation
+SELECT h.head, c.stamp, h.free_id, h.generation,
+    EXISTS (SELECT 1 FROM expiries AS e WHERE e.collection = h.collection AND at <= %b)
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
 WHERE h.collection = %b FOR NO KEY UPDATE OF h
 """
-"""The last key, and the stamp of its commit, NULL where that was made while this one waited."""
+"""The last key, and the stamp of its commit, NULL where that was made while this one waited; last
+whether items have expired."""
+_TAKE_DUE: Final = """
+DELETE FROM expiries WHERE (collection, at, bucket, id) IN (
+    SELECT collection, at, bucket, id FROM expiries
+    WHERE collection = %b AND at <= %b ORDER BY at LIMIT %b
+) RETURNING id
+"""
+_MAX_DUE: Final = 4096  # items deleted by one transaction because they have expired
+_ADD_EXPIRIES: Final = """
+INSERT INTO expiries (collection, at, bucket, id)
+SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[]) ON CONFLICT DO NOTHING
+"""
+_REMOVE_EXPIRIES: Final = """
+DELETE FROM expiries AS e USING unnest(%b::bigint[], %b::smallint[], %b::bytea[])
+    AS gone(at, bucket, id)
+WHERE e.collection = %b AND e.at = gone.at AND e.bucket = gone.bucket AND e.id = gone.id
+"""
 _HEAD: Final = """
 UPDATE heads SET head = %b, items = items + %b, free_id = greatest(free_id, %b)
 WHERE collection = %b
@@ -74,8 +93,8 @@ SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
 _STORE_NAMES: Final = """
 UPDATE names SET stored = true WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored
 """
-_COLUMNS: Final = "(bucket, key, id, vector, payload, checksum, version)"
-_TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8", "int8"
+_COLUMNS: Final = "(bucket, key, id, vector, payload, checksum, version, expires)"
+_TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8", "int8", "int8"
 _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
 
 
@@ -96,6 +115,7 @@ class PreparedPut:
     names: Sequence[int] = ()  # coordinates with reserved names that the items use
     if_versions: Sequence[int | None] = ()  # as of `ItemBatch`; all ids come once then
     versions: Sequence[int] = ()  # of items that are copied; else each has the next
+    expires: Sequence[int | None] = ()  # ms since 1970; empty where none does
     numbers: range = range(0)  # what items without ids were given
     # called under the lock with the number of the collection's generation, whose weights are others
     # than those of the preparation perhaps; raises where these leave nothing of a vector
@@ -142,6 +162,7 @@ class GroupPlan:
     existing: dict[str, bytes | None]
     vectors: dict[str, bytes]  # of these items, where they were read
     versions: dict[str, int]  # of these items
+    expires: dict[str, int]  # of those of these items that expire
     free_id: int = 0  # the number for the next item without an id
     rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
     # ids and keys of items that are in the database before and not after
@@ -149,11 +170,32 @@ class GroupPlan:
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
     coordinates: int = 0
     names: set[int] = field(default_factory=set)
+    takes_due: bool = False  # whether the table of times changes, whatever else does
+
+    @classmethod
+    def of(cls, key: int, rows: Sequence[tuple[Any, ...]], free_id: int) -> GroupPlan:
+        """Return a plan after a change; ``rows`` are those of `Committer._look_up`."""
+        plan = cls(key, {}, {}, {}, {}, free_id)
+        for name, payload, vector, version, expires in rows:
+            item_id = name.decode()
+            plan.existing.setdefault(item_id, payload)
+            plan.versions[item_id] = version
+            if vector is not None:
+                plan.vectors[item_id] = vector
+            if expires is not None:
+                plan.expires[item_id] = expires
+        return plan
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not (self.rows or self.deleted or self.loads)
+        return not (self.rows or self.deleted or self.loads or self.takes_due)
+
+    def expire(self, now_ms: int, *, takes_due: bool) -> None:
+        """Delete what has expired, before any write."""
+        self.takes_due = takes_due
+        self.key += takes_due  # each commit has a key
+        self._delete([item_id for item_id, at in self.expires.items() if at <= now_ms])
 
     @property
     def ids_to_remove(self) -> list[str]:
@@ -201,25 +243,31 @@ class GroupPlan:
             payload = put.payloads[row]
             if payload is None and put.keeps_payloads:
                 payload = self._payload(item_id)
-            self._store(item_id, put.vectors[row], payload)
+            self._store(
+                item_id, put.vectors[row], payload, put.expires[row] if put.expires else None
+            )
             if put.versions:
                 self.rows[item_id] = self.rows[item_id]._replace(version=put.versions[row])
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
 
-    def _store(self, item_id: str, vector: bytes, payload: bytes | None) -> None:
+    def _store(
+        self, item_id: str, vector: bytes, payload: bytes | None, expires: int | None
+    ) -> None:
         self.key += 1
         version = self._version(item_id) + 1
         self.deleted.pop(item_id, None)
-        self.rows[item_id] = Row(self.key, item_id, vector, payload, version)
+        self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
 
     def _change(self, write: PreparedChange) -> int:
         ids = [item_id for item_id in dict.fromkeys(write.ids) if self._has(item_id)]
         payloads = [write.change.of(self._payload(item_id), item_id) for item_id in ids]
         for item_id, payload in zip(ids, payloads, strict=True):
-            row = self.rows.get(item_id)
-            self._store(item_id, self.vectors[item_id] if row is None else row.vector, payload)
+            if (row := self.rows.get(item_id)) is None:
+                self._store(item_id, self.vectors[item_id], payload, self.expires.get(item_id))
+            else:
+                self._store(item_id, row.vector, payload, row.expires)
         return len(ids)
 
     def _delete(self, ids: Sequence[str]) -> int:
@@ -365,9 +413,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
         """Lock the collection; return its position (None if unknown), plan and outcomes."""
         begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
+        now_ms = self._database.now_ms
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
-            head, before, free_id, generation = self._head(connection.run(_LOCK, self._number))
+            lock = connection.run(_LOCK, now_ms, self._number)
+            head, before, free_id, generation, is_due = self._head(lock)
             writes = [
                 each
                 if isinstance(each, PreparedPut) or each.choose is None
@@ -381,14 +431,16 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         else:
             with connection.pipeline():
                 connection.run("BEGIN")
-                lock = connection.run(_LOCK, self._number)
+                lock = connection.run(_LOCK, now_ms, self._number)
                 found = self._look_up(connection, writes)
-            head, before, free_id, generation = self._head(lock)
-        rows = found.fetchall()
-        existing = {item_id.decode(): payload for item_id, payload, *_ in rows}
-        vectors = {item_id.decode(): row[0] for item_id, _, *row in rows if row[0] is not None}
-        versions = {item_id.decode(): version for item_id, *_, version in rows}
-        plan = GroupPlan(head, existing, vectors, versions, free_id)
+            head, before, free_id, generation, is_due = self._head(lock)
+        rows, due = found.fetchall(), list[bytes]()
+        if is_due:
+            due = connection.column(_TAKE_DUE, self._number, now_ms, _MAX_DUE)
+            asked = PreparedDelete(ids=[item_id.decode() for item_id in due])
+            rows += self._look_up(connection, [asked]).fetchall()
+        plan = GroupPlan.of(head, rows, free_id)
+        plan.expire(now_ms, takes_due=bool(due))
         outcomes: list[_Outcome] = []
         for place, write in enumerate(writes):
             try:
@@ -422,14 +474,14 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         ids, numbers = ix.number_items(put.ids, first, find_taken)
         return replace(put, ids=ids, numbers=numbers)
 
-    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int, int]:
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int, int, bool]:
         row = lock.fetchone()
         if row is None:
             raise ix.CollectionNotFound(self.name)
-        head, stamp, free_id, generation = row
+        head, stamp, *others = row
         if stamp is not None:
-            return head, Position(head, head, stamp), free_id, generation
-        return head, None if head else START, free_id, generation
+            return head, Position(head, head, stamp), *others
+        return head, None if head else START, *others
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
         """Find the writes' ids that are there, with payloads and vectors where they are needed."""
@@ -439,7 +491,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         changes = any(isinstance(write, PreparedChange) for write in writes)
         payload = "payload" if keeps or changes else "NULL::bytea"
         vector = "vector" if changes else "NULL::bytea"
-        columns = f"id, {payload}, {vector}, version"
+        columns = f"id, {payload}, {vector}, version, expires"
         table = f"items_{self._number}"
         if len(ids) == 1:
             [bucket], [name] = self._buckets_and_names(ids)
@@ -491,6 +543,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         if plan.deleted:
             buckets, names = self._buckets_and_names([*plan.deleted])
             connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
+        until = {row.id: row.expires for row in plan.rows.values() if row.expires is not None}
+        if until:
+            buckets, names = self._buckets_and_names([*until])
+            connection.run(_ADD_EXPIRIES, number, [*until.values()], buckets, names)
         # In this order all take the rows of a collection: its head, itself, its names.
         if plan.coordinates:
             raise_free(connection, number, plan.coordinates)
@@ -511,6 +567,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 " WHERE i.bucket = asked.bucket AND i.id = asked.id",
                 *self._buckets_and_names(replaced),
             )
+        expiring = [each for each in replaced if each in plan.expires]
+        if expiring:
+            times = [plan.expires[each] for each in expiring]
+            lists = times, *self._buckets_and_names(expiring)
+            connection.run(_REMOVE_EXPIRIES, *lists, self._number)
 
     def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         if not rows:
@@ -518,15 +579,17 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         columns = zip(*map(self._columns, rows), strict=True)
         connection.run(
             f"INSERT INTO items_{self._number} {_COLUMNS} SELECT * FROM unnest(%b::smallint[],"
-            " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])",
+            " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[],"
+            " %b::bigint[])",
             *map(list, columns),
         )
 
-    def _columns(self, row: Row) -> tuple[int, int, bytes, bytes, bytes | None, int, int]:
+    def _columns(self, row: Row) -> tuple[Any, ...]:
         name = row.id.encode()
         checksum = ix.content_checksum(name, row.vector, row.payload)
         bucket = bucket_of(row.id, self._database.buckets)
-        return bucket, row.key, name, row.vector, row.payload, checksum, row.version
+        life = row.version, row.expires
+        return bucket, row.key, name, row.vector, row.payload, checksum, *life
 
     # In doubt
 
@@ -542,7 +605,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             try:
                 with self._database.connections.transaction() as connection:
                     epoch = connection.epoch_number
-                    connection.run(_LOCK, self._number)
+                    connection.run(_LOCK, 0, self._number)
                     is_stored = bool(connection.column(_KNOWN, self._number, key, stamp))
                 break
             except StoreUnavailable:

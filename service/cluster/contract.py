@@ -141,6 +141,13 @@ class Row(NamedTuple):
     vector: bytes  # of `VectorSpace.to_blobs`; empty where it was not asked for
     payload: bytes | None  # JSON text
     version: int = 1  # as the database counts; a shard is not told
+    expires: int | None = None  # ms since 1970
+
+
+def expires_of(rows: Sequence[Row]) -> list[int | None]:
+    """Return when items expire; nothing where none does."""
+    found = [row.expires for row in rows]
+    return [] if found.count(None) == len(found) else found
 
 
 class Position(NamedTuple):
@@ -237,8 +244,9 @@ def encode_change(change: ChangeSet) -> Message:
         (each.key, each.commit, each.stamp.hex()) for each in (change.before, change.after)
     )
     rows = change.rows
+    life = {"expires": expires} if (expires := expires_of(rows)) else {}
     return Message(
-        {"before": before, "after": after, "deleted": change.deleted},
+        {"before": before, "after": after, "deleted": change.deleted, **life},
         [
             np.fromiter((row.key for row in rows), np.int64, len(rows)).tobytes(),
             *encode_names([row.id for row in rows]),
@@ -259,9 +267,11 @@ def decode_changes(
             ids = decode_names(next(parts), next(parts))
             vectors = decode_texts(next(parts), next(parts))
             payloads = decode_texts(next(parts), next(parts))
+            expires = each.get("expires") or [None] * len(keys)
+            columns = zip(keys, ids, vectors, payloads, expires, strict=True)
             rows = [
-                Row(key, item_id, vector or b"", payload)
-                for key, item_id, vector, payload in zip(keys, ids, vectors, payloads, strict=True)
+                Row(key, item_id, vector or b"", payload, expires=at)
+                for key, item_id, vector, payload, at in columns
             ]
             before, after = (
                 Position(key, commit, bytes.fromhex(stamp))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
@@ -57,14 +58,21 @@ SET changed = excluded.changed, progress = excluded.progress, checksum = exclude
 """
 
 # What else is of one collection.
-_TABLES: Final = "commits", "gone", "names", "loads", "backends", "generations"
+_TABLES: Final = "commits", "gone", "names", "loads", "backends", "generations", "expiries"
 _ADD_BACKEND: Final = """
 INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b, %b, %b)
 ON CONFLICT DO NOTHING RETURNING true
 """
 _REMOVE_BACKEND: Final = "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true"
-_CONTENT: Final = "key, id, vector, payload, checksum"
-_COLUMNS: Final = f"{_CONTENT}, version"
+_COLUMNS: Final = "key, id, vector, payload, checksum, version, expires"
+_LIVE: Final = "coalesce(expires > %b, true)"
+"""Of items that have not expired at an instant."""
+_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+_DUE: Final = """
+SELECT number FROM collections WHERE EXISTS (
+    SELECT 1 FROM expiries WHERE collection = number AND at <= %b
+)
+"""
 ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
 _BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
@@ -135,7 +143,10 @@ class Database:
         self.identity = identity
         self.buckets = buckets
         self._names: dict[int, str] = {}
-        self._versioned: set[int] = set()  # collections whose items are known to have versions
+        self._prepared: set[int] = set()  # collections whose items have all columns
+        # returns the seconds since 1970 by which items expire: those of the database
+        self.clock: Callable[[], float] = self._time
+        self._ahead = float("-inf")  # its clock, of the monotonic one here
 
     @classmethod
     def open(  # noqa: PLR0913
@@ -164,9 +175,11 @@ class Database:
             identity = schema.prepare(connections, buckets, key)
             if not connections.memory.number:  # the tables were made just now
                 connections.forget()
-            with connections.use():
+            with connections.use() as connection:
                 connections.cluster = identity
-            return cls(connections, identity, buckets)
+                found = cls(connections, identity, buckets)
+                found._set_clock(connection)
+            return found
         except BaseException:
             connections.close()
             raise
@@ -193,6 +206,31 @@ class Database:
         """Close all connections."""
         self.connections.close()
 
+    # Time: all that reads items does so at an instant of the database's clock
+
+    def _time(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def _set_clock(self, connection: Connection) -> None:
+        """Ask for the time; what was known stays unless the answer contradicts it."""
+        asked = time.monotonic()
+        [seconds] = connection.column(_CLOCK)
+        error = (time.monotonic() - asked) / 2
+        ahead = seconds - asked - error
+        if abs(ahead - self._ahead) > error:
+            self._ahead = ahead
+
+    @property
+    def now_ms(self) -> int:
+        """The instant of now, in ms since 1970."""
+        return int(1000 * self.clock())
+
+    def collections_due(self) -> list[int]:
+        """Return the numbers of collections some of whose items have expired; set the clock."""
+        with self.connections.use() as connection:
+            self._set_clock(connection)
+            return connection.column(_DUE, self.now_ms)
+
     # Collections
 
     def label(self, number: int) -> str:
@@ -203,18 +241,18 @@ class Database:
         """Return all collections, by name."""
         found = [_collection(row) for row in self._rows(_READ + "ORDER BY name")]
         self._names |= {row.number: row.name for row in found}
-        self._add_versions({row.number for row in found})
+        self._add_columns({row.number for row in found})
         return found
 
-    def _add_versions(self, numbers: set[int]) -> None:
-        """Let the items of collections have versions where an older program made these."""
-        new = numbers - self._versioned
+    def _add_columns(self, numbers: set[int]) -> None:
+        """Let the items of collections have all columns where an older program made these."""
+        new = numbers - self._prepared
         if not new:
             return
         with self.connections.use() as connection:
-            for number in connection.column(schema.WITHOUT_VERSION, [*new]):
-                connection.execute(schema.ADD_VERSION.format(number=number).encode())
-        self._versioned |= new
+            for number in connection.column(schema.WITHOUT_LIFE, [*new]):
+                connection.execute(schema.ADD_LIFE.format(number=number).encode())
+        self._prepared |= new
 
     def find(self, name: str) -> CollectionRow | None:
         """Return the collection of a name."""
@@ -222,7 +260,7 @@ class Database:
             found = _find(connection, name)
         if found is not None:
             self._names[found.number] = name
-            self._add_versions({found.number})
+            self._add_columns({found.number})
         return found
 
     def create(
@@ -426,37 +464,43 @@ class Database:
         names = [item_id.encode() for item_id in ids]
         buckets = [bucket_of(item_id, self.buckets) for item_id in ids]
         if len(ids) == 1:
-            where = f"SELECT {_COLUMNS} FROM items_{number} WHERE bucket = %b AND id = %b"
-            rows = self._read(number, where, buckets[0], names[0])
+            where = f"FROM items_{number} WHERE bucket = %b AND id = %b AND {_LIVE}"
+            rows = self._read(
+                number, f"SELECT {_COLUMNS} {where}", buckets[0], names[0], self.now_ms
+            )
         else:
-            join = f"SELECT {_COLUMNS} FROM {ASKED} JOIN items_{number} USING (bucket, id)"
-            rows = self._read(number, join, buckets, names)
+            join = f"FROM {ASKED} JOIN items_{number} USING (bucket, id) WHERE {_LIVE}"
+            rows = self._read(number, f"SELECT {_COLUMNS} {join}", buckets, names, self.now_ms)
         return {row.id: row for row in rows}
 
     def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
-        rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE key = ANY(%b) ORDER BY key"
-        return self._read(number, rows, list(keys))
+        where = f"WHERE key = ANY(%b) AND {_LIVE} ORDER BY key"
+        rows = f"SELECT {_COLUMNS} FROM items_{number} {where}"
+        return self._read(number, rows, list(keys), self.now_ms)
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
         """Return the first items beyond a key, by key; without vectors they are not checked."""
-        where = f"FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
+        where = f"FROM items_{number} WHERE key > %b AND {_LIVE} ORDER BY key LIMIT %b"
+        asked = after, self.now_ms, limit
         if with_vector:
-            return self._read(number, f"SELECT {_COLUMNS} {where}", after, limit)
-        statement = f"SELECT key, id, payload, version {where}"
-        found = self._rows(statement, after, limit, name=self.label(number))
+            return self._read(number, f"SELECT {_COLUMNS} {where}", *asked)
+        statement = f"SELECT key, id, payload, version, expires {where}"
+        found = self._rows(statement, *asked, name=self.label(number))
         return [Row(key, item_id.decode(), b"", *others) for key, item_id, *others in found]
 
-    def bucket_rows(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
-        """Return the first items of a bucket beyond an id, by id."""
-        where = "WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
+    def bucket_rows(
+        self, number: int, bucket: int, *, after: str, limit: int, now_ms: int
+    ) -> list[Row]:
+        """Return the first items of a bucket beyond an id, by id, at an instant."""
+        where = f"WHERE bucket = %b AND id > %b AND {_LIVE} ORDER BY id LIMIT %b"
         statement = f"SELECT {_COLUMNS} FROM items_{number} {where}"
-        return self._read(number, statement, bucket, after.encode(), limit)
+        return self._read(number, statement, bucket, after.encode(), now_ms, limit)
 
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
-            yield from _read_in_order(connection, number, chunk_rows, _COLUMNS, "true")
+            yield from _read_in_order(connection, number, chunk_rows, _LIVE, self.now_ms)
 
     # Names of coordinates
 
@@ -556,9 +600,7 @@ class Database:
             rows: Iterator[list[Row]] = iter(())
             if head > after.key:
                 where = "bucket = ANY(%b) AND key > %b"
-                rows = _read_in_order(
-                    connection, number, chunk_rows, _CONTENT, where, own, after.key
-                )
+                rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
             ids = [each.decode() for each in deleted]
             yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
@@ -668,7 +710,6 @@ def _read_in_order(
     connection: Connection,
     number: int,
     chunk_rows: int,
-    columns: str,
     where: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
@@ -676,7 +717,7 @@ def _read_in_order(
 
     Who abandons the generator sends nothing: another thread may have the connection by then.
     """
-    rows = f"SELECT {columns} FROM items_{number} WHERE {where} ORDER BY key"
+    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
     connection.execute(f"DECLARE ordered NO SCROLL CURSOR FOR {rows}".encode(), parameters)
     fetch = f"FETCH {chunk_rows} FROM ordered".encode()
     while found := connection.execute(fetch, binary=True).fetchall():
@@ -688,10 +729,10 @@ def _read_in_order(
 def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
     """Verify checksums, and return the rows."""
     rows = []
-    for key, item_id, vector, payload, checksum, *version in found:
+    for key, item_id, vector, payload, checksum, version, expires in found:
         if ix.content_checksum(item_id, vector, payload) != checksum:
             raise ix.DamagedFile(str(number), f"row {key} of the database is not what was written")
-        rows.append(Row(key, item_id.decode(), vector, payload, *version))
+        rows.append(Row(key, item_id.decode(), vector, payload, version, expires))
     return rows
 
 

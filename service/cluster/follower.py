@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import orjson
@@ -31,6 +31,7 @@ from gcws_search.service.cluster.contract import (
     Position,
     Row,
     buckets_of,
+    expires_of,
 )
 from gcws_search.service.cluster.database import Changes, Database
 from gcws_search.service.errors import StoreUnavailable
@@ -133,7 +134,8 @@ class Follower:
         self.name = name_of(row.served)
         self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
         self.head = row.head  # the last key that the database was seen to have
-        self._config = ix.CollectionConfig.from_dict(row.config)
+        # Rows say themselves when they expire.
+        self._config = replace(ix.CollectionConfig.from_dict(row.config), ttl=None)
         self._weights = None if row.weights is None else ix.Weights.from_text(row.weights)
         self._place = place
         self._database = database
@@ -471,7 +473,8 @@ class Follower:
     ) -> None:
         """Put rows under their keys; the commit stores how far that is."""
         vectors = collection.space.from_blobs([row.vector for row in rows])
-        items = ix.ItemBatch([row.id for row in rows], vectors, [row.payload for row in rows])
+        ids, payloads = [row.id for row in rows], [row.payload for row in rows]
+        items = ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
         known = position_record(self._place, reached)
         write = collection.prepare(
             items, progress=lambda _: known, sequences=[row.key for row in rows]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -69,8 +70,13 @@ class ShardHost:
         if not 0 <= shard < shards:
             raise ClusterMismatch("shard", f"0 to {shards - 1}", str(shard))
         self.place = Place(database.identity, shard, shards, database.buckets)
+        self._instant: ContextVar[int | None] = ContextVar("instant", default=None)
         self.catalog = ix.Catalog.open(
-            folder, durability="normal", threads=threads, policies=policies
+            folder,
+            durability="normal",
+            threads=threads,
+            policies=policies,
+            expirations=partial(ix.Expirations, self._clock, are_deleted=False),
         )
         self.startup = Startup(self.catalog) if options.compiles else None
         self._memory = database.connections.memory
@@ -124,6 +130,12 @@ class ShardHost:
         self._is_leaving = True
         self._polling.set()
         return self._withdrawn.wait(seconds)
+
+    def _clock(self) -> float:
+        """Return the instant of the message that is answered, or of now, in seconds since 1970."""
+        asked = self._instant.get()
+        # Half a ms more, lest the quotient be rounded down below that instant.
+        return self._database.clock() if asked is None else (asked + 0.5) / 1000
 
     # What there is
 
@@ -239,6 +251,7 @@ class ShardHost:
 
     def answer_message(self, asked: Message, stop: threading.Event | None = None) -> bytes:
         """Return the answer to a message, errors in it; any thread. ``stop`` ends long work."""
+        token = self._instant.set(asked.head.get("now"))  # older programs do not say it
         try:
             answer = self._answer(asked, stop)
             return encode(answer._replace(head=answer.head | {"epoch": self._memory.document}))
@@ -249,6 +262,8 @@ class ShardHost:
             if isinstance(error, ix.DamagedFile) and known is not None:
                 known.note_damage()
             return encode_error(error, epoch=self._memory.document)
+        finally:
+            self._instant.reset(token)
 
     def _answer(self, asked: Message, stop: threading.Event | None) -> Message:
         """Answer a message about the replica, or about one of its collections.

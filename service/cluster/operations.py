@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, fields
+from functools import partial
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -456,9 +457,15 @@ def find_pairs(
     would list.
     """
     best = _BestPairs(min_score, limit, collection.router.max_pairs)
+    text, now_ms = encode_filter(where), collection.database.now_ms
     wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
+
+    def message(vectors: ix.RawBatch, limit: int) -> Message:
+        params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
+        return search_message(collection.head("search", now=now_ms), vectors, params, filter=text)
+
     try:
-        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted, filter=encode_filter(where))
+        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted, filter=text, now=now_ms)
         count = len(answers)
         while answers:
             blobs = answers.pop().blobs
@@ -469,10 +476,11 @@ def find_pairs(
             for bucket in buckets_of(shard, count, database.buckets):
                 after = ""
                 # In chunks, without a transaction between them: an item that stays comes once.
-                while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
+                page = partial(database.bucket_rows, number, bucket, now_ms=now_ms)
+                while rows := page(after=after, limit=_CHUNK_ROWS):
                     behind = range(shard + 1, count)
                     _add_pairs_across(
-                        collection, best, rows, behind, recall=recall, where=where, stop=stop
+                        collection, message, best, rows, behind, where=where, stop=stop
                     )
                     after = rows[-1].id
     except CancelledError:
@@ -580,11 +588,11 @@ class _BestPairs:
 
 def _add_pairs_across(
     collection: ClusterCollection,
+    message: Callable[[ix.RawBatch, int], Message],  # that searches for as many of vectors
     best: _BestPairs,
     rows: Sequence[Row],  # of a shard
     behind: range,  # the shards after that one
     *,
-    recall: float,
     where: ix.Filter | None,
     stop: threading.Event,
 ) -> None:
@@ -595,7 +603,6 @@ def _add_pairs_across(
         if not rows:
             return
     shards, vectors = collection.shards, collection.space.from_blobs([row.vector for row in rows])
-    text = encode_filter(where)
 
     def search(other: int) -> None:
         left, limit = np.arange(len(rows)), min(_FIRST_LIMIT, best.wanted)
@@ -604,11 +611,8 @@ def _add_pairs_across(
             for part in np.split(left, range(size, len(left), size)):
                 if stop.is_set():
                     raise CancelledError
-                params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
-                message = search_message(
-                    collection.head("search"), vectors[part], params, filter=text
-                )
-                answer = shards.ask(other, behind.stop, message, LONG_SECONDS)
+                asked = message(vectors[part], limit)
+                answer = shards.ask(other, behind.stop, asked, LONG_SECONDS)
                 hits = ShardHits.decode(shards.wait(answer, stop))
                 is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
                 ids = decode_names(hits.lengths.data, hits.ids)

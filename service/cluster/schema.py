@@ -114,6 +114,16 @@ CREATE TABLE keys (
     hash bytea NOT NULL
 );
 """,
+    # When items expire, in ms since 1970. Older programs leave rows of items that they replace.
+    "expiries": """
+CREATE TABLE expiries (
+    collection bigint,
+    at bigint,
+    bucket smallint,
+    id bytea,
+    PRIMARY KEY (collection, at, bucket, id)
+);
+""",
     # Of collections whose weights were learned: that of the head, and later ones being prepared.
     "generations": """
 ALTER TABLE heads ADD COLUMN IF NOT EXISTS generation bigint NOT NULL DEFAULT 0;
@@ -144,23 +154,25 @@ CREATE TABLE items_{number} (
     payload bytea,
     checksum bigint NOT NULL,
     version bigint NOT NULL DEFAULT 1,
+    expires bigint,
     PRIMARY KEY (bucket, id)
 ) PARTITION BY LIST (bucket);
 ALTER TABLE items_{number} ALTER COLUMN vector SET STORAGE EXTERNAL;
 CREATE INDEX ON items_{number} (key);
 """
 """Ids are UTF-8; numbers do not get smaller by compression. The checksum is of the content: older
-programs, which read rows during a rollout, know no versions."""
-WITHOUT_VERSION: Final = """
+programs, which read rows during a rollout, know neither versions nor times."""
+WITHOUT_LIFE: Final = """
 SELECT number FROM collections WHERE number = ANY(%b) AND NOT EXISTS (
     SELECT 1 FROM pg_attribute
-    WHERE attrelid = to_regclass('items_' || number) AND attname = 'version'
+    WHERE attrelid = to_regclass('items_' || number) AND attname = 'expires'
 )
 """
-ADD_VERSION: Final = """
-ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 1
+ADD_LIFE: Final = """
+ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 1,
+    ADD COLUMN IF NOT EXISTS expires bigint
 """
-"""Older programs make collections without it; what they write has version 1."""
+"""Older programs make collections without these; what they write has version 1, and stays."""
 
 PARTITION: Final = """
 CREATE TABLE items_{number}_{bucket} PARTITION OF items_{number} FOR VALUES IN ({bucket});

@@ -8,6 +8,7 @@ batch would be without them is counted before that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -62,16 +63,21 @@ _VIEW_BYTES: Final = 16
 
 
 def read_arrow(
-    reader: ByteReader, settings: Settings, *, takes_others: bool = False
+    reader: ByteReader,
+    settings: Settings,
+    *,
+    takes_others: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> Iterator[ItemRows]:
     """Yield the chunks of an Arrow stream; its own batches are cut and joined to chunks.
 
-    ``takes_others``: columns that items do not have become fields of their payloads.
+    ``takes_others``: columns that items do not have become fields of their payloads. ``clock``:
+    items expire by it.
     """
     check = partial(_check_items, takes_others=takes_others)
     first = 0
     for batch in _rebatch(batches(reader, check, settings.max_arrow_batch_bytes), settings):
-        rows = from_batch(batch, first, settings, takes_others=takes_others)
+        rows = from_batch(batch, first, settings, takes_others=takes_others, now=clock())
         yield replace(rows, size=reader.taken)
         first += len(batch)
 
@@ -105,6 +111,7 @@ def from_batch(
     settings: Settings,
     *,
     takes_others: bool,
+    now: float,
 ) -> ItemRows:
     """Return a plain record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
@@ -129,7 +136,7 @@ def from_batch(
             if row in unusable:
                 raise unusable[row]
             ids.append(_id(raw, settings) if has_ids else None)
-            expires.append(None if at is None else expiry_of(at))
+            expires.append(None if at is None else expiry_of(at, now))
             payloads.append(_payload(text, fields, settings))
         except ix.InvalidInput as error:
             del ids[len(good) :], expires[len(good) :]

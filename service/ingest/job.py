@@ -504,7 +504,7 @@ class Load:
     def _expires(self, chunk: ItemRows) -> Sequence[int | None]:
         if self.expires is None:
             return chunk.expires
-        at = expiry_of(self.expires)
+        at = expiry_of(self.expires, self.collection.clock())
         return [at if own is None else own for own in chunk.expires or [None] * len(chunk)]
 
     def _check(self, vectors: ix.InputVectors) -> ix.RawBatch:

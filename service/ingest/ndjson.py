@@ -1,7 +1,8 @@
 """NDJSON: one item a line."""
 
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -38,8 +39,10 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
         yield line, end + len(line)
 
 
-def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
-    """Yield the chunks of an NDJSON body."""
+def read_ndjson(
+    source: Source, settings: Settings, clock: Callable[[], float] = time.time
+) -> Iterator[ItemRows]:
+    """Yield the chunks of an NDJSON body; its items expire by a clock."""
     numbers: list[int] = []
     items: list[_Item] = []
     rejects: list[Reject] = []
@@ -47,7 +50,7 @@ def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
     for number, (line, end) in enumerate(lines(source, settings.max_line_bytes)):
         size += len(line)
         try:
-            items.append(_item(line, settings))
+            items.append(_item(line, settings, clock))
             numbers.append(number)
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             rejects.append(Reject(number, error))
@@ -61,7 +64,7 @@ def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
         yield _rows(numbers, items, rejects, end)
 
 
-def _item(line: bytes, settings: Settings) -> _Item:
+def _item(line: bytes, settings: Settings, clock: Callable[[], float]) -> _Item:
     """Return id, payload, vector of one line, and when it expires."""
     item = models.parse(ItemBody, line, settings)
     item_id = None if item.id is None else str(item.id)
@@ -70,7 +73,8 @@ def _item(line: bytes, settings: Settings) -> _Item:
     given, payload = item.point(), item.stored_payload()
     require_short_vector(given, settings, "vector" if item.text is None else "text")
     require_short_payload(payload, settings, "payload")
-    return item_id, payload, point_of(given), ix.expiry_ms(item.expires)
+    expires = None if item.expires is None else ix.expiry_ms(item.expires, now=clock())
+    return item_id, payload, point_of(given), expires
 
 
 def _rows(numbers: list[int], items: list[_Item], rejects: list[Reject], end: int) -> ItemRows:

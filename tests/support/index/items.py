@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -96,7 +98,9 @@ def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[objec
 def opened_catalog(
     directory: Path, policies: Policies = POLICIES, clock: Callable[[], float] = time.time
 ) -> Catalog:
-    catalog = Catalog.open(directory, threads=1, policies=policies, clock=clock)
+    catalog = Catalog.open(
+        directory, threads=1, policies=policies, expirations=partial(Expirations, clock)
+    )
     catalog.load()
     return catalog
 

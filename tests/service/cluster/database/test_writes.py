@@ -309,7 +309,7 @@ def test_items_have_versions_where_an_older_program_made_the_collection(
     """Another program may write beside this one, and does not count."""
     committer.commit(put_of("a", "b"))
     with database.connections.transaction() as connection:
-        connection.run(f"ALTER TABLE items_{number} DROP COLUMN version")
+        connection.run(f"ALTER TABLE items_{number} DROP COLUMN version, DROP COLUMN expires")
     with closing(Database.open(database_url, buckets=4)) as upgraded:
         assert upgraded.find("plants") is not None
         committer = Committer(upgraded, number, "plants")
@@ -323,6 +323,87 @@ def test_items_have_versions_where_an_older_program_made_the_collection(
         with pytest.raises(ix.VersionConflict) as caught:
             committer.commit(conflict)
         assert (caught.value.expected, caught.value.got) == (1, 2)
+
+
+def test_items_expire_where_an_older_program_made_the_collection(
+    database_url: str, database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(put_of("a", "b"))
+    with database.connections.transaction() as connection:
+        connection.run(f"ALTER TABLE items_{number} DROP COLUMN expires")
+        connection.run("DROP TABLE expiries")
+        connection.run("DELETE FROM migrations WHERE name = 'expiries'")
+    with closing(Database.open(database_url, buckets=4)) as upgraded:
+        assert upgraded.find("plants") is not None
+        assert {*contents(upgraded, number)} == {"a", "b"}
+        until = upgraded.now_ms + 10_000
+        Committer(upgraded, number, "plants").commit(put_of("b", "c", expires=[until, None]))
+        assert {each.id: each.expires for each in upgraded.fetch(number, [*"abc"]).values()} == {
+            "a": None, "b": until, "c": None,
+        }  # fmt: skip
+        upgraded.clock = lambda: until / 1000
+        assert {*contents(upgraded, number)} == {"a", "c"}
+        assert upgraded.collections_due() == [number]
+
+
+def test_a_transaction_deletes_what_has_expired_and_is_none_where_nothing_has(
+    database: Database, number: int, committer: Committer
+) -> None:
+    start = database.now_ms
+    database.clock = lambda: start / 1000
+    expires = [start + 1000, start + 2000, start + 2000, None]
+    committer.commit(put_of("a", "b", "c", "d", expires=expires, payload=b"{}"))
+    committer.commit(put_of("b"))  # stays from now on
+    committer.commit(PreparedDelete(ids=["c"]))
+    database.clock = lambda: (start + 999) / 1000
+    assert database.collections_due() == []
+    assert {*contents(database, number)} == {"a", "b", "d"}
+    database.clock = lambda: (start + 1000) / 1000
+    assert {*contents(database, number)} == {"b", "d"}
+    copy, before = Copy(database, number), database.last_moment(number)
+    copy.follow()
+    assert {*copy.items} == {"a", "b", "d"}, "shards hide it themselves"
+    with pytest.raises(ix.VersionConflict):
+        committer.commit(put_of("a", if_versions=[1]))
+    copy.follow()
+    assert {*copy.items} == {"b", "d"}, "of a write that fails, too"
+    assert database.count(number) == 2
+    assert database.last_moment(number) > before
+    assert committer.commit(put_of("a", mode="insert")) == ix.WriteResult(1, 0)
+    assert database.fetch(number, ["a"])["a"].version == 1
+    database.clock = lambda: (start + 2000) / 1000
+    assert database.collections_due() == [], "nothing is left of replaced and deleted items"
+    last = database.last_moment(number)
+    committer.commit(PreparedDelete())
+    assert database.last_moment(number) == last
+
+
+def test_a_program_that_knows_no_times_leaves_nothing_that_is_due_for_ever(
+    database: Database, number: int, committer: Committer
+) -> None:
+    until = database.now_ms + 1000
+    committer.commit(put_of("a", "b", expires=[until] * 2))
+    with database.connections.transaction() as connection:
+        connection.run(f"UPDATE items_{number} SET expires = NULL WHERE id = 'a'")
+    database.clock = lambda: until / 1000
+    assert database.collections_due() == [number]
+    committer.commit(PreparedDelete())
+    assert {*contents(database, number)} == {"a"}
+    assert database.collections_due() == []
+
+
+@pytest.mark.parametrize("count", [3, 300, 9000])
+def test_times_are_stored_alike_however_many_they_are(
+    database: Database, number: int, committer: Committer, count: int
+) -> None:
+    ids, start = [str(each) for each in range(count)], database.now_ms + 60_000
+    committer.commit(put_of(*ids, expires=[start + each % 2 for each in range(count)]))
+    database.clock = lambda: start / 1000
+    assert {*contents(database, number)} == {*ids[1::2]}
+    while database.collections_due():
+        committer.commit(PreparedDelete())
+    assert database.count(number) == count // 2
+    assert committer.commits <= 3
 
 
 # Two routers

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
@@ -13,16 +13,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import Behind, bucket_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.messages import Malformed
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,
     DIM,
+    SECONDS,
     Start,
     Written,
     ask,
@@ -338,3 +340,49 @@ def copy_files(folder: Path, copy: Path) -> None:
         for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
             for path in inner.glob(f"c*.sqlite{suffix}"):
                 copyfile(path, target / path.name)
+
+
+# Items that expire
+
+
+def hidden_at(host: ShardHost, written: Written, instants: range) -> list[int]:
+    """Return how many items a shard has at each instant, asked for in an order of no meaning."""
+    order = sorted(instants, key=lambda at: (at % 3, -at))
+    found = {at: ask(host, "count", written.number, at=written.head, now=at) for at in order}
+    return [found[at].head["count"] for at in instants]
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_each_message_has_its_own_instant_however_a_shard_came_to_its_items(
+    written: Written, start: Start, tmp_path: Path, is_sent: bool
+) -> None:
+    database, now = written.database, written.database.now_ms + 60_000
+    with start(1) as [host]:
+        names = ids(6)
+        vectors = written.node.space.from_items([*written.some_vectors(names).values()])
+        blobs = written.node.space.to_blobs(vectors)
+        expires = [now, now + 1, now + 1, now + 3, None, None]
+        put = PreparedPut(ids=names, vectors=blobs, payloads=[None] * 6, expires=expires)
+        written.committer.commit(put)
+        if is_sent:
+            send([host], written, written.changes)
+        follow([host], written)
+        instants = range(now - 1, now + 5)
+        assert hidden_at(host, written, instants) == [6, 5, 3, 3, 2, 2]
+        late = PreparedPut(ids=["i1"], vectors=blobs[:1], payloads=[None], expires=[now + 4])
+        written.committer.commit(late)
+        follow([host], written)
+        assert hidden_at(host, written, instants) == [6, 5, 4, 4, 3, 2]
+    if not is_sent:
+        rmtree(tmp_path / "0-of-1")  # all are read again
+    with start(1) as [host]:
+        follow([host], written)
+        assert hidden_at(host, written, instants) == [6, 5, 4, 4, 3, 2]
+        assert ask(host, "count", written.number, at=written.head).head["count"] == 6
+        database.clock = lambda: (now + 3) / 1000
+        assert ask(host, "count", written.number, at=written.head).head["count"] == 3
+        host.collection(written.number, written.head, SECONDS).finish_background_work()
+        assert hidden_at(host, written, instants) == [6, 5, 4, 4, 3, 2], "it deletes nothing itself"
+        written.committer.commit(PreparedDelete(ids=["nothing"]))
+        follow([host], written)
+        assert hidden_at(host, written, instants) == [3, 3, 3, 3, 3, 2], "as the log says"
