@@ -142,6 +142,7 @@ from .contracts.errors import (
     StorageFailed as StorageFailed,
     StoreError as StoreError,
     VersionConflict as VersionConflict,
+    error_words as error_words,
     too_many_pairs as too_many_pairs,
 )
 from .contracts.hits import METHODS as METHODS, Explanation as Explanation

@@ -16,7 +16,7 @@ import typer
 import uvicorn
 
 from gcws_search.imports import quick_imports
-from gcws_search.index import GcwsError
+from gcws_search.index import GcwsError, error_words
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.keys import cluster_key, database_url, require_guard
 from gcws_search.service.server import (
@@ -33,7 +33,7 @@ from gcws_search.service.settings import Settings, flags, settings_from, unread
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
 _NOT_STARTED: Final = 3
 """Exit code of a server that could not listen."""
@@ -58,6 +58,11 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             from gcws_search.service.cluster.catalog import require_cluster  # noqa: PLC0415
 
             require_cluster(settings)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        if settings.port:
+            page = f"http://{host}:{settings.port}/"
+            _log.info("open %s in a browser; its API page is %sdocs", page, page)
+        _log.info("collections are in %s; the program is being loaded", settings.data_dir.resolve())
         if settings.workers > 1:
             from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
 
@@ -69,7 +74,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
         typer.echo(f"gcws-search: {error}{advice}", err=True)
         raise typer.Exit(1) from None
     except (GcwsError, ServiceError, OSError, ValueError) as error:
-        typer.echo(f"gcws-search: {error}", err=True)
+        typer.echo(f"gcws-search: {error_words(error)}", err=True)
         raise typer.Exit(1) from None
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
@@ -16,7 +16,7 @@ _PREFIX: Final = "GCWS_"
 _OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
 """Variables of other commands, and of the tests."""
 
-_METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
+_METAVARS: Final = {bool: "true|false", int: "<int>", float: "<float>", Path: "<path>"}
 
 
 class Settings(BaseSettings):
@@ -225,24 +225,28 @@ class Settings(BaseSettings):
 
 def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
     """Return what a setting's value looks like."""
-    if get_origin(annotation) is Literal:
-        return "|".join(get_args(annotation))
     for kind in (annotation, *get_args(annotation)):
         if kind in _METAVARS:
             return _METAVARS[kind]
-    return "TEXT"
+    return "<str>"
 
 
-def flags(*others: inspect.Parameter) -> inspect.Signature:
-    """Return a signature with a flag for each setting, none of them given, behind some others."""
+def flags(*others: inspect.Parameter, names: Collection[str] = ()) -> inspect.Signature:
+    """Return a signature with a flag for each setting, none of them given, behind some others.
+
+    names: of the settings; all unless some are named.
+    """
     parameters = [*others]
-    for name, field in Settings.model_fields.items():
+    for name in names or Settings.model_fields:
+        field = Settings.model_fields[name]
         default = field.default
         told = json.dumps(default) if isinstance(default, bool) else default
-        shown = "" if default is None else f" [default: {told}]"
+        is_choice = get_origin(field.annotation) is Literal
+        choice = f" One of {', '.join(get_args(field.annotation))}." if is_choice else ""
+        shown = "" if default is None else f" \\[default: {told}]"  # no tag of rich
         option = typer.Option(
             f"--{name.replace('_', '-')}",
-            help=f"{field.description}{shown}",
+            help=f"{field.description}{choice}{shown}",
             envvar=f"GCWS_{name.upper()}",
             show_envvar=True,
             metavar=_metavar(field.annotation),
@@ -262,8 +266,9 @@ def settings_from(given: dict[str, Any]) -> Settings:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         found = [
-            f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}"
-            for entry in error.errors(include_input=False)
+            f"--{'.'.join(map(str, entry['loc'])).replace('_', '-')}: "
+            f"{entry['msg'].replace('Input should be', 'expected')}"
+            for entry in error.errors(include_input=False)  # which may be a key
         ]
         raise typer.BadParameter("; ".join(found)) from None
 

@@ -80,13 +80,15 @@ class Startup:
                 self._announced = logging.INFO
                 self._catalog.pause_optimizing()  # it would compile in this process
                 _log.info("first start here: compiling kernels, once; this takes about a minute")
+            else:
+                _log.info("reading compiled kernels")
             seconds = compile_kernels(
                 self._report_compiled,
                 basics_ready=self._report_basics,
                 check=self._check,
                 without_blas=True,
             )
-            _log.info("kernels ready after %.1f s", seconds)
+            _log.info("kernels ready after %.1f s; reading collections", seconds)
             self._enter(StartProgress("loading"))
             self._catalog.resume_optimizing()
             self._catalog.load(self._report_loaded)

@@ -2,11 +2,13 @@
 
 import functools
 import gc
+import logging
 import os
 import shutil
 import ssl
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,17 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Return a generator seeded by the name of the test: the same draws in any order of tests."""
     name: str = request.node.name
     return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+@pytest.fixture
+def root_log() -> Iterator[None]:
+    """Take all handlers off the root logger, and give them back: `serve` sets one of its own.
+
+    Under a runner of commands that one writes to a stream that is closed with the command.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    root.handlers = []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)

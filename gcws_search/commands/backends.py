@@ -14,9 +14,9 @@ from gcws_search.commands.options import (
     Url,
     family,
     object_from,
-    print_table,
     server,
     tell,
+    tell_rows,
     usage,
 )
 
@@ -57,8 +57,7 @@ def backends(
         if detach is not None:
             collection.detach(detach)
         rows = collection.describe()["backends"]
-    if not tell(as_json, {"backends": rows}):
-        print_table(rows, ["name", "kind", "primary", "status", "build_seconds"])
+    tell_rows(as_json, rows, ["name", "kind", "primary", "status", "build_seconds"])
 
 
 @cli.command("recall", epilog="Example: gcws-search recall mnist")
@@ -67,7 +66,6 @@ def recall(name: Name, *, as_json: Json = False, url: Url = LOCAL, key: Key = No
     with server(url, key) as found:
         audits = found.collection(name).audits()
     if not tell(as_json, audits):
-        print_table(
-            audits["audited"], ["week", "recall", "limit", "queries", "found", "low", "high"]
-        )
-        typer.echo(f"{audits['waiting']} queries wait")
+        columns = ["week", "recall", "limit", "queries", "found", "low", "high"]
+        tell_rows(False, audits["audited"], columns)
+        typer.echo(f"{audits['waiting']:,} queries wait")

@@ -21,10 +21,10 @@ from gcws_search.commands.options import (
     family,
     items_of_file,
     object_from,
-    print_table,
     report,
     server,
     tell,
+    tell_rows,
     usage,
 )
 from gcws_search.commands.query import PairScore, Score, Where
@@ -110,7 +110,7 @@ def groups(
         deleted = 0
         if delete_others and others and not dry_run:
             if not yes:
-                question = f"Delete {len(others)} items of {len(found)} groups from {name!r}?"
+                question = f"Delete {len(others):,} items of {len(found):,} groups from {name!r}?"
                 typer.confirm(question, abort=True, err=True)
             deleted = collection.delete(others)
     items = len(others) + len(found)
@@ -124,14 +124,17 @@ def groups(
             }
             for each in found
         ]
-        tell(True, {"groups": shown, "items": items, "others": len(others), "deleted": deleted})
+        tell_rows(True, shown)
+        if delete_others:
+            tell(True, {"others": len(others), "deleted": deleted})
         return
     if output is None:
         columns = ["size", "representative", "weakest", "others"]
         _print_first([*map(_line, found)], columns, "groups")
-    typer.echo(f"{len(found)} groups of {items} items, {len(others)} beside the representatives")
+    words = f"{len(found):,} groups of {items:,} items"
+    typer.echo(f"{words}, {len(others):,} beside the representatives")
     if delete_others:
-        typer.echo(f"{len(others)} would be deleted" if dry_run else f"{deleted} deleted")
+        typer.echo(f"{len(others):,} would be deleted" if dry_run else f"{deleted:,} deleted")
 
 
 def _line(group: Group) -> dict[str, Any]:
@@ -177,11 +180,11 @@ def pairs(
         )
         _write(output, _PAIR, found)
     rows = [pair._asdict() for pair in found]
-    if tell(as_json, {"pairs": rows}):
+    if tell_rows(as_json, rows):
         return
     if output is None:
         _print_first(rows, [*_PAIR], "pairs")
-    typer.echo(f"{len(rows)} pairs")
+    typer.echo(f"{len(rows):,} pairs")
 
 
 @cli.command("join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
@@ -238,11 +241,11 @@ def join(
             first += len(vectors)
         _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
-    if tell(as_json, {"hits": shown, "rows": first}):
+    if tell_rows(as_json, shown):
         return
     if output is None:
         _print_first(shown, [*_JOINED], "hits")
-    typer.echo(f"{len(rows)} hits of {first} rows")
+    typer.echo(f"{len(rows):,} hits of {first:,} rows")
 
 
 def _require_format(path: str | None) -> None:
@@ -252,9 +255,9 @@ def _require_format(path: str | None) -> None:
 
 def _print_first(rows: list[dict[str, Any]], columns: list[str], what: str) -> None:
     """Print the first rows as a table, and how many more there are."""
-    print_table(rows[:_SHOWN], columns)
+    tell_rows(False, rows[:_SHOWN], columns)
     if len(rows) > _SHOWN:
-        typer.echo(f"{len(rows) - _SHOWN} more {what}; -o FILE writes them all")
+        typer.echo(f"{len(rows) - _SHOWN:,} more {what}; -o FILE writes them all")
 
 
 def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:

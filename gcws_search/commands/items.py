@@ -29,6 +29,7 @@ from gcws_search.commands.options import (
     server,
     space_words,
     tell,
+    tell_rows,
     transform_of,
     usage,
 )
@@ -96,7 +97,7 @@ def create(
         )
         described = collection.describe()
     words = space_words(size, text)
-    tell(as_json, described, f"{name}: {words}, {described['items']} items")
+    tell(as_json, described, f"{name}: {words}, {described['items']:,} items")
 
 
 @cli.command("fit", epilog="Example: gcws-search fit wines --scale standard")
@@ -106,8 +107,8 @@ def fit(
     """Learn weights of coordinates from the items; without --scale those that it learned last."""
     with server(url, key) as found:
         learned = found.collection(name).fit(scale)
-    words = f"{name}: {learned['kind']} weights of {learned['coordinates']} coordinates"
-    tell(as_json, learned, f"{words}, learned from {learned['items']} items")
+    words = f"{name}: {learned['kind']} weights of {learned['coordinates']:,} coordinates"
+    tell(as_json, learned, f"{words}, learned from {learned['items']:,} items")
 
 
 @cli.command("get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
@@ -116,13 +117,11 @@ def get(
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of items.")],
     *,
     with_vector: Annotated[bool, typer.Option("--with-vector", help="Show vectors, too.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one object, with a list of the items.")
-    ] = False,
+    as_json: Json = True,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Print items as JSON, one a line."""
+    """Print items as JSON, one a line; --json changes nothing."""
     with server(url, key) as found:
         collection = found.collection(name)
         items = [asdict(collection.get(each)) for each in ids]
@@ -132,10 +131,7 @@ def get(
         for word in ("text", "expires"):
             if item[word] is None:
                 del item[word]
-    if tell(as_json, {"items": items}):
-        return
-    for item in items:
-        tell(True, item)
+    tell_rows(as_json, items)
 
 
 @cli.command("count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
@@ -182,12 +178,12 @@ def delete(
                 else sum(each in collection for each in dict.fromkeys(ids or ()))
             )
             if dry_run:
-                tell(as_json, {"items": number, "deleted": 0}, f"{number} would be deleted")
+                tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
                 return
             if number:
-                typer.confirm(f"Delete {number} items from {name!r}?", abort=True, err=True)
+                typer.confirm(f"Delete {number:,} items from {name!r}?", abort=True, err=True)
         deleted = collection.delete(**asked, if_version=if_version)
-    tell(as_json, {"deleted": deleted}, f"{deleted} deleted")
+    tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
 
 
 def _require_conditions(where: dict[str, Any]) -> None:

@@ -23,13 +23,20 @@ LOCAL: Final = "http://127.0.0.1:8000"
 FAILED: Final = 1
 _WIDE: Final = 10_000
 """Columns where nobody looks: nothing is cut."""
+_CUT: Final = ("text", "others", "payload", "sha256")
+"""Columns of a table that are cut where a terminal is too narrow, and to how little."""
+_LEAST: Final = 8
+_LARGE: Final = 10_000
+"""Numbers from here on are shown without digits behind the point."""
 REJECTED: Final = 3
 
 Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Where the server is.")]
 Key = Annotated[
     str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="The server's key.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON: an object, or of a list an object a line.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
 IfVersion = Annotated[
     int | None, typer.Option(min=1, help="Only if the item has this version; takes one id.")
@@ -100,16 +107,14 @@ def family() -> typer.Typer:
 def failures() -> Iterator[None]:
     """End the command with one sentence and exit code 1 where something goes wrong."""
     from gcws_search.formats.files import BadFile  # noqa: PLC0415  # loads numpy
-    from gcws_search.index import GcwsError  # noqa: PLC0415
+    from gcws_search.index import GcwsError, error_words  # noqa: PLC0415
 
     try:
         yield
-    except (GcwsError, BadFile) as error:
-        fail("; ".join([str(error), *getattr(error, "__notes__", ())]))
+    except (GcwsError, BadFile, OSError) as error:
+        fail(error_words(error))
     except KeyboardInterrupt:
         fail("interrupted")
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 @contextmanager
@@ -245,26 +250,48 @@ def tell(as_json: bool, answer: Any, *lines: str) -> bool:
     return as_json
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print rows as a table, for people; in a terminal that is too narrow the last column is cut.
+def tell_rows(
+    as_json: bool, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> bool:
+    """Print rows as JSON, an object a line, or as a table of columns, if any, for people."""
+    found = [*rows]
+    for row in found if as_json else ():
+        tell(True, row)
+    if columns is not None and not as_json:
+        _print_table(found, columns)
+    return as_json
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print rows as a table; see `_CUT` for what happens in a narrow terminal.
 
     A column called ``bytes`` or ``seconds`` has units.
     """
     from rich import box  # noqa: PLC0415
+    from rich.cells import cell_len  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for column in columns:
-        is_number = all(isinstance(row.get(column), int | float) for row in rows)
+    cells = {name: [in_words(name, row.get(name)) for row in rows] for name in columns}
+    least = 0
+    for name in columns:
+        title = name.removesuffix("_seconds").replace("_", " ")
+        width = max(map(cell_len, [title, *cells[name]]))
+        is_cut = name in _CUT and width > _LEAST
+        is_number = bool(rows) and all(isinstance(row.get(name), int | float) for row in rows)
+        least += 3 + (_LEAST if is_cut else width)  # with what stands between two
         table.add_column(
-            column, justify="right" if is_number and rows else "left", no_wrap=column != columns[-1]
+            title,
+            justify="right" if is_number else "left",
+            no_wrap=not is_cut,
+            min_width=None if is_cut else width,
         )
-    for row in rows:
-        cells = (in_words(column, row.get(column)) for column in columns)
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+    console.width = max(console.width, least)
     console.print(table)
 
 
@@ -274,7 +301,7 @@ def in_words(name: str, value: Any) -> str:
 
     match value:
         case None:
-            found = ""
+            found = "open" if name == "dim" else ""
         case bool():
             found = "yes" if value else "no"
         case int():
@@ -282,14 +309,14 @@ def in_words(name: str, value: Any) -> str:
         case float() if name.endswith("seconds"):
             found = f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
         case float():
-            found = f"{value:.4g}"
+            found = f"{value:.4g}" if abs(value) < _LARGE else f"{value:,.0f}"
         case list():
             found = ", ".join(in_words("", each) for each in value)
         case dict():
             found = "  ".join(f"{key}={_quoted(each)}" for key, each in value.items())
         case _:
             found = str(value)
-    return found
+    return " ".join(found.split("\n"))
 
 
 def _quoted(value: Any) -> str:

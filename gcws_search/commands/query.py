@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import accumulate, pairwise
+from operator import mul
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,19 +24,25 @@ from gcws_search.commands.options import (
     in_words,
     items_of_file,
     object_from,
-    print_table,
     report,
     server,
     tell,
+    tell_rows,
     usage,
 )
 
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
+    from gcws_search.index.contracts.analysis import Explained
 
 cli = family()
 
 _SHARES = 10
+_SLICES: Final = "█▓▒"
+"""Shades of the coordinates that have the largest slices of a bar."""
+_OTHERS: Final = "░"
+_WIDTH: Final = 60
+"""Characters of the longer bar."""
 
 Row = Annotated[
     str | None, typer.Option("--row", help="A vector: '1,0,2', or JSON as the API takes it.")
@@ -126,6 +134,9 @@ def query(
     where: Where = None,
     score: Score = "gmm",
     explain: Annotated[bool, typer.Option("--explain", help="Say what the query cost.")] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Draw the fraction that each score is, as two bars.")
+    ] = False,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
@@ -135,16 +146,18 @@ def query(
         usage("expected one of --id, --row, --names, --text, --smiles and --file")
     condition = object_from(where, "--where")
     if file is not None:
-        if explain or offset or group_by is not None:
-            usage("--explain, --offset and --group-by: expected one query, got --file")
+        if explain or why or offset or group_by is not None:
+            usage("--explain, --why, --offset and --group-by: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         with server(url, key) as found:
             asked |= {"score": score, "where": condition}
             results = _query_rows(found.collection(name), file, fingerprint, asked)
-        if not tell(as_json, {"results": results}):
+        if not tell_rows(as_json, results):
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
-            print_table(rows, ["query", "id", "score", "payload"])
+            tell_rows(False, rows, ["query", "id", "score", "payload"])
         return
+    if why and score == "containment":
+        usage("--why: expected --score gmm or bray_curtis, whose fraction it draws")
     if smiles is None and fingerprint is not None:
         usage("expected --smiles with --fingerprint")
     vector = vector_of(row, names)
@@ -166,17 +179,53 @@ def query(
             explain=explain,
             score=score,  # type: ignore[arg-type]  # what is none is refused
         )
-    rows = [hit._asdict() for hit in hits]
-    explained = {"explain": dict(hits.explanation)} if hits.explanation else {}
+        rows = [hit._asdict() for hit in hits]
+        point = id_ if id_ is not None else vector if text is None else {"text": text}
+        reasons = [collection.explain(point, hit.id, limit=len(_SLICES)) for hit in hits if why]
     for each in hits.hints:
         report(each)
-    if tell(as_json, {"hits": rows} | explained):
-        return
+    for hit, reason in zip(rows, reasons, strict=False):
+        hit["why"] = reason.to_dict()
     is_text = any("text" in each for each in rows)
-    print_table(rows, ["id", "score", *(["text"] if is_text else []), "payload"])
+    columns = ["id", "score", *(["text"] if is_text else []), "payload"]
+    tell_rows(as_json, rows, columns)
+    for hit, reason in zip([] if as_json else rows, reasons, strict=False):
+        _draw(hit["id"], reason)
     if hits.explanation:
-        told = hits.explanation.items()
-        typer.echo(", ".join(f"{word.replace('_', ' ')} {in_words(word, of)}" for word, of in told))
+        tell(as_json, {"explain": dict(hits.explanation)}, cost_words(hits.explanation))
+
+
+def cost_words(cost: Mapping[str, Any]) -> str:
+    """Say what a query cost: how it was answered, what it looked at, recall expected, time."""
+    method = cost["method"]
+    how = {
+        "graph": f"by the graph, {cost['beam']:,} wide",
+        "tables": f"by {cost['bands']:,} hash tables, {cost['depth']} samples deep",
+        "scan": "by a scan",
+    }.get(method, f"by {method}")
+    seen = f"{cost['candidates']:,} items looked at, {cost['scored']:,} scored exactly"
+    seconds = in_words("seconds", float(cost["seconds"]))
+    found = f"found {how}: {seen}; {cost['expected_recall']:.1%} recall expected; {seconds}"
+    unknown = cost.get("unknown_names")
+    return f"{found}; no item has {', '.join(map(repr, unknown))}" if unknown else found
+
+
+def _draw(item_id: str, why: Explained) -> None:
+    """Draw the fraction that a score is: what both share above what both have together.
+
+    The largest slices are those of the first coordinates, each in a shade of its own.
+    """
+    slices = [(share.label, share.min, share.max) for share in why.coordinates]
+    if why.rest.coordinates:
+        slices.append((f"{why.rest.coordinates:,} more", why.rest.min, why.rest.max))
+    shades = [*_SLICES[: len(why.coordinates)], _OTHERS]
+    typer.echo(f"\n{item_id}: {why.shared:.4g} shared of {why.total:.4g}")
+    for amounts in ([low for _, low, _ in slices], [high for _, _, high in slices]):
+        ends = [round(_WIDTH * end / why.total) for end in accumulate(amounts, initial=0)]
+        lengths = [after - before for before, after in pairwise(ends)]
+        typer.echo("  " + "".join(map(mul, shades, lengths)))
+    for shade, (label, low, high) in zip(shades, slices, strict=False):
+        typer.echo(f"  {shade} {label}  {low:.4g} of {high:.4g}")
 
 
 def _query_rows(
@@ -222,10 +271,8 @@ def find(
         | {"payload": item.payload}
         for item in found
     ]
-    if tell(as_json, {"items": rows, "complete": found.complete}):
-        return
     is_text = any("text" in each for each in rows)
-    print_table(rows, ["id", *(["text"] if is_text else []), "payload"])
+    tell_rows(as_json, rows, ["id", *(["text"] if is_text else []), "payload"])
     if not found.complete:
         report("the time was over before all items were looked at")
 
@@ -248,9 +295,9 @@ def explain(
     words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
     if tell(as_json, why.to_dict(), words):
         return
-    print_table(rows, ["coordinate", "a", "b", "min", "max"])
+    tell_rows(False, rows, ["coordinate", "a", "b", "min", "max"])
     if why.rest.coordinates:
-        typer.echo("{} others: min {:.4g}, max {:.4g}".format(*why.rest))
+        typer.echo("{:,} others: min {:.4g}, max {:.4g}".format(*why.rest))
 
 
 @cli.command("compare", epilog="Example: gcws-search compare mnist --sample 50")
@@ -273,7 +320,8 @@ def compare(
     if tell(as_json, {"backends": rows, "mean_similarity": compared.mean_similarity}):
         return
     for each in rows:
-        each["p50 ms"] = each["latency_p50_seconds"] * 1e3
-        each["p95 ms"] = each["latency_p95_seconds"] * 1e3
-        each["bytes/item"] = each["bytes_per_item"]
-    print_table(rows, ["name", "recall", "p50 ms", "p95 ms", "candidates", "bytes/item"])
+        each["p50_seconds"] = each["latency_p50_seconds"]
+        each["p95_seconds"] = each["latency_p95_seconds"]
+        each["bytes_an_item"] = round(each["bytes_per_item"])
+    columns = ["name", "recall", "p50_seconds", "p95_seconds", "candidates", "bytes_an_item"]
+    tell_rows(False, rows, columns)

@@ -25,9 +25,11 @@ from gcws_search.commands.options import (
     family,
     in_words,
     object_from,
-    print_table,
+    report,
     server,
+    space_words,
     tell,
+    tell_rows,
     usage,
 )
 from gcws_search.version import program_version
@@ -68,20 +70,37 @@ def collections(
             described = collection.describe()
             tell(as_json, described, *_lines(described))
         else:
-            rows = found.collections()
-            if not tell(as_json, {"collections": rows}):
-                print_table(rows, ["name", "items", "dim", "backends", "bytes"])
+            tell_rows(as_json, found.collections(), ["name", "items", "dim", "backends", "bytes"])
 
 
 def _lines(described: dict[str, Any]) -> list[str]:
-    kept = {
-        key: value
-        for key, value in described.items()
-        if not isinstance(value, dict | list) or key in ("transform", "weights", "metadata")
+    """Return what is known of a collection in words, a fact a line."""
+    found, text = described, described.get("text")
+    changes = [
+        f"{word} {f'{len(value):,} numbers' if isinstance(value, list) else value}"
+        for word, value in found["transform"].items()
+        if value not in (None, "none", 1) and word != "weights"
+    ]
+    weights = found.get("weights")
+    if weights:
+        of = f"learned from {weights['items']:,} items" if weights["learned"] else "not learned yet"
+        changes.append(f"weights {weights['kind']}, {of}")
+    backend = found["backend"]
+    params = (f"{word.replace('_', ' ')} {in_words('', value)}"
+              for word, value in backend["params"].items() if value is not None)  # fmt: skip
+    facts = {
+        "items": f"{found['items']:,}, {space_words(found['dim'], text and text['tokens'])}",
+        "vectors": "in memory" if found["storage"] == "memory" else "in a file that is mapped",
+        "transform": ", ".join(changes) or "none",
+        "names": f"{found['names']:,} coordinates have one" if found["names"] else "none",
+        "search": f"{backend['kind']}: {', '.join(params)}",
+        "others": ", ".join(each["name"] for each in found["backends"] if not each["primary"]),
+        "size": f"{in_words('bytes', found['bytes_on_disk'])} on disk, "
+        f"{in_words('bytes', found['bytes_in_memory'])} in memory",
+        "expire": f"after {found['ttl']:,g} s" if found.get("ttl") else "",
+        "metadata": in_words("", found["metadata"]),
     }
-    backend = described["backend"]
-    kept["backend"] = {"kind": backend["kind"], **backend["params"]}
-    return [f"{word:16} {in_words(word, value)}".rstrip() for word, value in kept.items()]
+    return [found["name"], *(f"  {word:10} {told}" for word, told in facts.items() if told)]
 
 
 @cli.command("names", epilog="Example: gcws-search names functions --prefix path")
@@ -103,16 +122,15 @@ def names(
         collection = found.collection(name)
         if set_ is not None:
             count = collection.set_names(set_.read_text().splitlines())
-            tell(as_json, {"count": count}, f"{name}: {count} names")
+            tell(as_json, {"count": count}, f"{name}: {count:,} names")
             return
         rows = [
             {"index": index, "name": each}
             for index, each in collection.names(prefix, limit=limit).items()
         ]
-    if not tell(as_json, {"names": rows}):
-        print_table(rows, ["index", "name"])
-        if not rows and not prefix:
-            typer.echo(f"{name}: no coordinate has a name; --set FILE names them", err=True)
+    tell_rows(as_json, rows, ["index", "name"])
+    if not rows and not prefix:
+        report(f"{name}: no coordinate has a name; --set FILE names them")
 
 
 @cli.command("export", epilog="Example: gcws-search export mnist -o mnist.parquet")
@@ -135,7 +153,7 @@ def export(
         collection = found.collection(name)
         with bar(f"{name}", total=len(collection)) as progress:
             count = collection.export(output, progress=progress.rows)
-    tell(as_json, {"exported": count, "file": output}, f"{output}: {count} items")
+    tell(as_json, {"exported": count, "file": output}, f"{output}: {count:,} items")
 
 
 @cli.command("health")
@@ -154,7 +172,9 @@ def health(
     """Ask a server whether it is ready; exit with 1 where it is not, or nobody answers."""
     address = url or f"http://127.0.0.1:{os.environ.get('GCWS_PORT') or 8000}"
     is_ready, answer = _readiness(address)
-    told = ", ".join(f"{word} {value}" for word, value in answer.items())
+    told = str(answer["phase"])
+    if answer.get("total") and not is_ready:
+        told += f", {answer.get('loaded', 0):,} of {answer['total']:,}"
     tell(as_json, {"url": address, **answer}, f"{address}: {told}")
     if not is_ready:
         raise typer.Exit(FAILED)
@@ -202,7 +222,7 @@ snapshots = typer.Typer(
     name="snapshot",
     help="Make, list, move and restore snapshots of a running server.",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 
 cli.add_typer(snapshots)
@@ -242,11 +262,10 @@ def show(
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     with server(url, key) as found:
         listed = found.snapshots(collection).list()
-    is_told = tell(as_json, {"snapshots": listed}, *map(_line, listed))
-    if not listed and not is_told:
-        typer.echo(
-            f"no snapshots of {collection}; `gcws-search snapshot create {collection}` makes one",
-            err=True,
+    tell_rows(as_json, listed, ["name", "bytes", "created", "sha256"] if listed else None)
+    if not listed:
+        report(
+            f"no snapshots of {collection}; `gcws-search snapshot create {collection}` makes one"
         )
 
 
@@ -254,13 +273,18 @@ def show(
 def download(
     collection: Collection,
     snapshot: Snapshot,
+    *,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
+    as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
     """Download a snapshot; the file appears when its SHA-256 is right."""
     with server(url, key) as found:
         found.snapshots(collection).download(snapshot, output)
+    nbytes = output.stat().st_size
+    answer = {"file": str(output), "bytes": nbytes}
+    tell(as_json, answer, f"{output}: {in_words('bytes', nbytes)}")
 
 
 @snapshots.command("upload")
@@ -300,18 +324,26 @@ def restore(
         except CollectionExists as error:
             fail(f"{error}; --replace replaces it")
     answer = {"collection": collection, "items": items}
-    tell(as_json, answer, f"{collection}: {items} items")
+    tell(as_json, answer, f"{collection}: {items:,} items")
 
 
 @snapshots.command("delete")
-def delete(collection: Collection, snapshot: Snapshot, url: Url = LOCAL, key: Key = None) -> None:
+def delete(
+    collection: Collection,
+    snapshot: Snapshot,
+    *,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
     """Remove a snapshot."""
     with server(url, key) as found:
         found.snapshots(collection).delete(snapshot)
+    tell(as_json, {"deleted": snapshot}, f"{snapshot}: deleted")
 
 
 def _line(snapshot: dict[str, Any]) -> str:
-    return "  ".join(str(snapshot[key]) for key in ("name", "bytes", "sha256", "created"))
+    return "  ".join(in_words(key, snapshot[key]) for key in ("name", "bytes", "created", "sha256"))
 
 
 Folder = Annotated[
@@ -331,20 +363,17 @@ def check(
     """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
     from gcws_search.index import check_directory  # noqa: PLC0415
 
-    reports = []
+    is_well = True
     with _folder(data_dir):
-        for report in check_directory(data_dir, repair=repair):
-            reports.append(report)
-            state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
-            lost = f", {report.lost} lost" if report.lost else ""
-            if not as_json:
-                typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
-                for finding in report.findings:
-                    typer.echo(f"  {finding}")
-                if report.more:
-                    typer.echo(f"  and {report.more} more")
-    tell(as_json, {"collections": [asdict(each) | {"is_sound": each.is_sound} for each in reports]})
-    if not all(each.is_sound or each.repaired for each in reports):
+        for found in check_directory(data_dir, repair=repair):
+            is_well &= found.is_sound or found.repaired
+            state = "sound" if found.is_sound else "repaired" if found.repaired else "damaged"
+            lost = f", {found.lost:,} lost" if found.lost else ""
+            words = [f"{found.name}: {state}, {found.items:,} items{lost}"]
+            words += [f"  {finding}" for finding in found.findings]
+            words += [f"  and {found.more:,} more"] if found.more else []
+            tell(as_json, asdict(found) | {"is_sound": found.is_sound}, *words)
+    if not is_well:
         raise typer.Exit(FAILED)
 
 
@@ -353,14 +382,14 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
     """Rewrite all files of a folder that no server uses, without the space they do not need."""
     from gcws_search.index import vacuum_directory  # noqa: PLC0415
 
-    files = []
+    is_well = True
     with _folder(data_dir):
         for done in vacuum_directory(data_dir):
-            files.append(done)
-            if not as_json:
-                typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
-    tell(as_json, {"collections": [asdict(each) for each in files]})
-    if any(each.error is not None for each in files):
+            is_well &= done.error is None
+            before, after = (in_words("bytes", size) for size in (done.before, done.after))
+            words = done.error or f"{before}, now {after}"
+            tell(as_json, asdict(done), f"{done.name}: {words}")
+    if not is_well:
         raise typer.Exit(FAILED)
 
 

@@ -21,6 +21,14 @@ def _copy(cls: type[GcwsError], words: tuple[object, ...], facts: dict[str, obje
     return error
 
 
+def error_words(error: BaseException) -> str:
+    """Return what went wrong as one sentence for people, without numbers of the system."""
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return "; ".join([words, *getattr(error, "__notes__", ())])
+
+
 class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
 

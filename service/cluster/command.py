@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from gcws_search.index import GcwsError
+from gcws_search.index import GcwsError, error_words
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.keys import cluster_access
 from gcws_search.service.server import configure_logs, require_address, tune_process
@@ -27,12 +28,12 @@ if TYPE_CHECKING:  # what a cluster needs is installed for it alone
     from gcws_search.service.cluster.placing import RayPlacement
     from gcws_search.service.cluster.rollout import Rollout
 
-cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 cluster = typer.Typer(
     name="cluster",
     help="Place, move and end the replicas of a cluster.",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 cli.add_typer(cluster)
 
@@ -59,6 +60,17 @@ _PATHS: Final = ("data_dir", "cluster_key_file", "database_url_file")
 """Settings that hold in another working directory."""
 _SECONDS: Final = 600.0
 
+# Settings of each command
+_DATABASE: Final = ("database_url", "database_url_file", "cluster_key", "cluster_key_file")
+_CELL: Final = (*_DATABASE, "cell", "shards", "buckets")
+_PLACED: Final = (*_CELL, "replicas", "replica_bytes")
+_REPLICA: Final = (
+    "data_dir", *_DATABASE, "cell", "buckets", "threads", "audit_share", "max_memory_share",
+    "max_disk_share", "max_connections", "max_header_bytes", "header_seconds", "body_seconds",
+    "send_seconds", "shutdown_seconds", "log_level", "log_format",
+)  # fmt: skip
+_SHARD: Final = (*_REPLICA, "shards", "host", "port", "published_host")
+
 _log = logging.getLogger(__name__)
 
 
@@ -72,12 +84,16 @@ def _refuse() -> Iterator[None]:
         typer.echo(f"gcws-search: {told}", err=True)
         raise typer.Exit(1) from None
     except (GcwsError, ServiceError, OSError, ValueError) as error:
-        typer.echo(f"gcws-search: {error}", err=True)
+        typer.echo(f"gcws-search: {error_words(error)}", err=True)
         raise typer.Exit(1) from None
 
 
-def _command(group: typer.Typer, **settings: Any) -> Callable[[Callable[..., None]], Any]:  # noqa: ANN401
-    """Add a function as a command with a flag for each setting after its own options."""
+def _command(
+    group: typer.Typer,
+    names: Collection[str],
+    **settings: Any,  # noqa: ANN401
+) -> Callable[[Callable[..., None]], Any]:
+    """Add a function as a command with flags for some settings after its own options."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = [
@@ -86,7 +102,7 @@ def _command(group: typer.Typer, **settings: Any) -> Callable[[Callable[..., Non
             if each.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         command = _refuse()(function)
-        command.__signature__ = flags(*own)  # type: ignore[attr-defined]
+        command.__signature__ = flags(*own, names=names)  # type: ignore[attr-defined]
         group.command(context_settings=settings)(command)
         return function
 
@@ -102,7 +118,7 @@ _Seconds: TypeAlias = Annotated[
 ]
 
 
-@_command(cli)
+@_command(cli, _SHARD)
 def shard(
     shard: Annotated[int, _option("--shard", "Which shard, from 0 on.", min=0)],
     replica: Annotated[int, _option("--replica", "Which of its replicas, from 0 on.", min=0)] = 0,
@@ -124,7 +140,7 @@ def shard(
     server.run()
 
 
-@_command(cluster)
+@_command(cluster, _PLACED)
 def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
     """Start what is missing, wait until it is filled, and have routers ask it.
 
@@ -134,7 +150,7 @@ def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
         rollout.up()
 
 
-@_command(cluster)
+@_command(cluster, _PLACED)
 def move(
     replica: Annotated[
         str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
@@ -151,14 +167,14 @@ def move(
         typer.echo(f"replica {replica} has moved; it is {place.short} now")
 
 
-@_command(cluster)
+@_command(cluster, _CELL)
 def down(**given: Any) -> None:  # noqa: ANN401
     """End all replicas; the database stays as it is."""
     with _rollout(given, 0.0) as rollout:
         rollout.down()
 
 
-@_command(cluster)
+@_command(cluster, _DATABASE)
 def adopt(**given: Any) -> None:  # noqa: ANN401
     """Adopt a database that was restored from a backup.
 
@@ -172,7 +188,7 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
-@_command(cluster)
+@_command(cluster, (*_DATABASE, "buckets"))
 def rekey(**given: Any) -> None:  # noqa: ANN401
     """Replace the key that the database asks for by that of the settings.
 
@@ -184,8 +200,13 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
     typer.echo("the database has the new key; start all routers and shards again with it")
 
 
-@_command(cluster)
-def status(**given: Any) -> None:  # noqa: ANN401
+@_command(cluster, _PLACED)
+def status(
+    as_json: Annotated[
+        bool, _option("--json", "Print JSON: an object a line, one for each replica.")
+    ] = False,
+    **given: Any,  # noqa: ANN401
+) -> None:
     """Show all replicas; exit with 1 where a shard has none that answers."""
     from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
 
@@ -201,15 +222,16 @@ def status(**given: Any) -> None:  # noqa: ANN401
             nodes = ""
     rows = [HEADS, *found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(map(str.ljust, row, widths)).rstrip())
-    if nodes:
+    for row in rows[as_json:]:
+        words = "  ".join(map(str.ljust, row, widths)).rstrip()
+        typer.echo(json.dumps(dict(zip(HEADS, row, strict=True))) if as_json else words)
+    if nodes and not as_json:
         typer.echo(nodes)
     if unanswered:
         raise ValueError(f"no replica answers for shard {', '.join(map(str, unanswered))}")
 
 
-@_command(cluster, allow_extra_args=True)
+@_command(cluster, _REPLICA, allow_extra_args=True)
 def node(
     context: typer.Context,
     head: Annotated[bool, _option("--head", "Start the head of the cluster.")] = False,
@@ -239,7 +261,7 @@ def node(
     os.execve(sys.executable, [*words, *context.args], variables)
 
 
-@_command(cluster)
+@_command(cluster, ("cell", "shards", "replicas"))
 def manifest(
     kuberay: Annotated[
         bool, _option("--kuberay", "Have Ray place the shards, on nodes that KubeRay starts.")

@@ -91,7 +91,7 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
     try:
         catalog = open_catalog(settings)
     except (ix.GcwsError, OSError) as error:
-        sys.stderr.write(f"gcws-search: {error}\n")
+        sys.stderr.write(f"gcws-search: {ix.error_words(error)}\n")
         sys.exit(1)
     opened.set()
     ix.work_alone()  # this thread will be the loop's, and the fronts want the other processors

@@ -1,8 +1,10 @@
 """Commands that ask a server of this process."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,6 +15,11 @@ from tests.support.service.live_server import listening
 
 Call = Callable[..., Result]
 """Takes the words of a command line, perhaps its standard input, and the code it must end by."""
+
+
+def lines(done: Result) -> list[Any]:
+    """Return what a command printed as JSON, an object a line."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="session")

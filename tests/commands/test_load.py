@@ -25,7 +25,7 @@ import gcws_search
 from gcws_search.client.connection import RetryPolicy
 from gcws_search.client.wire import Answer, Unreachable, Wire
 from gcws_search.commands.app import app
-from tests.commands.conftest import Bench
+from tests.commands.conftest import Bench, lines
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json, gmm
 
@@ -346,8 +346,8 @@ def test_columns_name_coordinates_and_are_taken_by_name(bench: Bench, kind: str,
     assert done.stdout == "plants: 1 inserted, 1 updated\n", done.output
     assert [plants.get(each).vector for each in "ab"] == before
     TABLES[kind](queries, ["mass", "flip", "bill mm"], [[20, 3, 1], [50, 6, 4]])
-    found = json.loads(bench.call("query", "plants", "--file", str(queries), "--json").stdout)
-    assert [each["hits"][0]["id"] for each in found["results"]] == ["a", "b"]
+    found = lines(bench.call("query", "plants", "--file", str(queries), "--json"))
+    assert [each["hits"][0]["id"] for each in found] == ["a", "b"]
     if dim == "open":
         return
     TABLES[kind](bad, ["id", "bill mm", "flip", "beak"], [["c", 1, 2, 3]])
@@ -371,12 +371,12 @@ def test_items_of_json_are_queries(bench: Bench) -> None:
     (bench.folder / "a.csv").write_bytes(csv_bytes())
     bench.load("a.csv", "--payload", "label")
     vectors = [[*map(float, row)] for row in VECTORS[:2]]
-    lines = [
+    rows = [
         json.dumps({"id": name, "vector": each}) for name, each in zip("pq", vectors, strict=True)
     ]
-    (bench.folder / "q.ndjson").write_bytes(text(*lines))
+    (bench.folder / "q.ndjson").write_bytes(text(*rows))
     done = bench.call("query", "plants", "--file", str(bench.folder / "q.ndjson"), "--json")
-    found = json.loads(done.stdout)["results"]
+    found = lines(done)
     assert [each["query"] for each in found] == ["p", "q"]
     assert [each["hits"][0]["score"] for each in found] == [1, 1]
 
@@ -564,12 +564,12 @@ def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
 def test_rejected_lines_of_json_are_written_as_they_were(bench: Bench) -> None:
     items = ['{"id": "a", "vector": [1, 2]}', "{", '{"id": "b", "vector": [1, 3]}', '{"id": "x"}']
     objects = ['{"id": "a", "x": 1}', '{"id": "b", "x": 0}', '{"id": "c", "x": "no"}', "oops"]
-    for name, lines, rejected, ids in (
+    for name, rows, rejected, ids in (
         ("items", items, [(1, "{"), (3, {"id": "x"})], ["a", "b"]),
         ("objects", objects, [(1, {"id": "b", "x": 0}), (2, objects[2]), (3, "oops")], ["a"]),
     ):
         path = bench.folder / f"{name}.ndjson"
-        path.write_bytes(text(*lines, *lines[:1] * 5))
+        path.write_bytes(text(*rows, *rows[:1] * 5))
         bench.call("load", str(path), "--into", name, "--on-error", "skip", code=3)
         assert [(each["row"], each["item"]) for each in rejected_of(path)] == rejected
         assert sorted(each.id for each in bench.server.collection(name)) == ids

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gcws_search import TextParams
-from tests.commands.conftest import Bench, Call
+from tests.commands.conftest import Bench, Call, lines
 
 ROWS = [
     {"sku": "007", "body": "Black tea, black currant", "price": 3, "from": "Kenya"},
@@ -41,8 +41,8 @@ def test_a_column_of_a_file_becomes_texts(bench: Bench, kind: str) -> None:
     assert {key: item.text for key, item in items.items()} == TEXTS
     assert items["8"].payload == {"price": 4, "from": "Brazil"}
     assert bench.plants.config.text == TextParams()
-    found = bench.call("query", "plants", "--text", "BLACK tea", "--limit", "1", "--json").stdout
-    assert json.loads(found)["hits"] == [
+    found = bench.call("query", "plants", "--text", "BLACK tea", "--limit", "1", "--json")
+    assert lines(found) == [
         {"id": "007", "score": 2 / 3, "payload": items["007"].payload, "text": TEXTS["007"]}
     ]
     table = bench.call("query", "plants", "--text", "tea").output

@@ -393,7 +393,7 @@ def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
     name, *words = shlex.split(page.locator(".command code").inner_text())
     done = CliRunner().invoke(app, [*words, "--json"])
     assert name == "gcws-search"
-    assert [hit["id"] for hit in json.loads(done.output)["hits"]] == ids
+    assert [json.loads(line)["id"] for line in done.output.splitlines()] == ids
     page.locator(".request").get_by_text("curl", exact=True).click()
     command = page.locator(".command code").inner_text().replace(url, "localhost:8000")
     request = curl.request(command)

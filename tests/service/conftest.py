@@ -1,6 +1,5 @@
 """Applications on a fresh data directory: in one process, behind a front, or over a cluster."""
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,20 +61,6 @@ def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 compiled: list[float] = []
-
-
-@pytest.fixture
-def root_log() -> Iterator[None]:
-    """Take all handlers off the root logger, and give them back: `serve` sets one of its own.
-
-    Under a runner of commands that one writes to a stream that is closed with the command.
-    """
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    root.handlers = []
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture
