@@ -1,12 +1,15 @@
 """The page used: every view at its address, by mouse, by keys alone; what it says and sends."""
 
 import csv
+import gzip
+import io
 import json
 import re
 import shlex
 import socket
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -555,6 +558,27 @@ def test_islands_are_named_by_the_class_that_most_of_their_points_have(
     assert labels[0]["x"] < 1
 
 
+def test_data_are_easy_where_neighbours_stand_clear_of_random_pairs(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/understand")
+    page.get_by_text("Neighbours stand clear of random pairs: easy data.").wait_for()
+    verdicts = page.evaluate(
+        """async () => {
+        const main = document.querySelector("script[type=module]").src;
+        const { verdictOf } = await import(new URL("understand.js", main));
+        const of = (...counts) => ({ counts, edges: [0, 0.25, 0.5, 0.75, 1] });
+        const pairs = of(90, 10, 0, 0);
+        return [of(0, 0, 100, 0), of(30, 0, 70, 0), of(80, 0, 20, 0)].map(
+          (tenth) => verdictOf({ pairs, tenth, first: tenth }));
+        }"""
+    )
+    assert [verdict.split(":")[0].split(";")[0] for verdict in verdicts] == [
+        "Neighbours stand clear of random pairs",
+        "Most neighbours stand clear of random pairs",
+        "Neighbours are hardly nearer than random pairs",
+    ]
+    assert "30 %" in verdicts[1]
+
+
 def test_backends_are_attached_compared_and_dropped(url: str, tab: OpenTab) -> None:
     here = tab(url)
     here.expected.append("status of 422")
@@ -692,6 +716,56 @@ def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(
     assert httpx.get(f"{url}/v1/collections/texts/items/t0").status_code == 200
 
 
+def test_a_file_makes_a_collection_as_it_was_guessed(url: str, tab: OpenTab) -> None:
+    array = io.BytesIO()
+    np.save(array, np.ones((5, 7), np.float32))
+    lines = b'{"id": "a", "vector": [1, 2, 3, 4]}\n'
+    page = tab(url).open("#/?as=list")
+    page.get_by_text("New collection").click()
+    chooser = page.get_by_label("File that the collection is for")
+    for name, content, dim, words in (
+        ("rows.npy", array.getvalue(), "7", "5 rows of 7 numbers"),
+        ("lines.ndjson.gz", gzip.compress(lines), "4", "4 numbers"),
+        ("sparse.ndjson", b'{"vector": {"indices": [1], "values": [2]}}\n', "", "vector is sparse"),
+        ("my wines.csv", b"id,x,y,label\na,1,2,red\nb,2,0,white\n", "2", "2 columns of numbers"),
+    ):
+        chooser.set_input_files(
+            {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+        )
+        page.locator(".new").get_by_text(words).wait_for()
+        expect(page.get_by_label("Dimension")).to_have_value(dim)
+    expect(page.get_by_label("Name", exact=True)).to_have_value("rows")  # the first: it stays
+    page.get_by_label("Name", exact=True).fill("my-wines")
+    assert httpx.get(f"{url}/v1/collections/my-wines").status_code == 404
+    page.get_by_role("button", name="Create, and look at the file").click()
+    expect(page.get_by_label("What label becomes")).to_have_value("payload")
+    page.get_by_role("button", name="Load into my-wines").click()
+    page.get_by_text("2 new").wait_for()
+    assert httpx.get(f"{url}/v1/collections/my-wines").json()["dim"] == 2
+    page.goto("about:blank")
+    httpx.delete(f"{url}/v1/collections/my-wines")
+
+
+def test_a_load_that_is_read_says_what_it_waits_for(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    load = {
+        "key": None, "state": "running", "rows": 3, "bytes": 2000, "total_bytes": 2000,
+        "rejected": 0, "rate": 1.0, "started": "2026-01-01T00:00:00Z", "error": None,
+    }  # fmt: skip
+    here.page.route("**/loads", lambda route: route.fulfill(json={"loads": [load]}))
+
+    def build(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        found["backends"][0] |= {"status": "building", "progress": 0.4}
+        route.fulfill(response=answer, json=found)
+
+    here.page.route("**/collections/points", build)
+    page = here.open("#/points/load")
+    page.get_by_text("all 2.0 kB read; committing the last rows").wait_for()
+    page.get_by_text("Building the graph: 40 %").wait_for()
+
+
 # The overview
 
 
@@ -736,7 +810,84 @@ def test_many_collections_are_searched_and_sorted_in_a_list(url: str, tab: OpenT
     page.get_by_text("2,200 items").wait_for()
 
 
+def test_tiles_of_what_is_idle_are_hidden(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    idle = "gcws_resident_bytes 5000000\n"
+    here.page.route("**/metrics", lambda route: route.fulfill(body=idle))
+    page = here.open("#/?as=list")
+    page.locator(".spark", has_text="5.0 MB").wait_for()
+    expect(page.locator(".spark")).to_have_count(1)
+
+
 # By keys alone
+
+
+@pytest.mark.parametrize("item_id", ["a,b", "a", "b,"])
+def test_an_id_with_a_comma_is_one_id(url: str, tab: OpenTab, item_id: str) -> None:
+    with httpx.Client(base_url=url) as client:
+        ids = ["a", "b", "a,b", "b,"]
+        put(
+            client,
+            "commas",
+            {"dim": 2},
+            [{"id": i, "vector": [n + 1, 1]} for n, i in enumerate(ids)],
+        )
+        here = tab(url)
+        page = here.open(f"#/commas/item?id={quote(item_id)}")
+        expect(page.locator("main .tag bdi")).to_have_text(item_id)
+        page = here.open(f"#/commas/why?a={quote(item_id)}&b=b")
+        page.locator(".mirror").first.wait_for()
+        page.goto("about:blank")
+        client.delete("/v1/collections/commas")
+
+
+def test_dates_are_counted_by_days_months_or_years(url: str, tab: OpenTab) -> None:
+    with httpx.Client(base_url=url) as client:
+        days = [f"2024-{1 + n % 9:02}-{1 + n % 28:02}" for n in range(90)]
+        items: list[Json] = [
+            {"id": n, "vector": [n + 1, 1], "payload": {"when": day}} for n, day in enumerate(days)
+        ]
+        put(client, "dated", {"dim": 2}, items)
+        page = tab(url).open("#/dated/browse")
+        page.locator(".facet summary", has_text="when").click()
+        expect(page.locator(".value bdi")).to_have_text([f"2024-{n:02}" for n in range(9, 0, -1)])
+        page.get_by_role("button", name="2024-03").click()
+        expected = sum(day.startswith("2024-03") for day in days[:90])
+        page.get_by_text(f"{expected} items of 90").wait_for()
+        page.get_by_role("button", name="Remove when = 2024-03…").click()
+        page.get_by_text("90 items", exact=True).wait_for()
+        page.goto("about:blank")
+        client.delete("/v1/collections/dated")
+
+
+def test_focus_goes_to_the_heading_of_each_view(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/pictures/browse")
+    page.locator("[data-tile]").first.wait_for()
+    assert page.evaluate("document.activeElement === document.body")  # as it was opened
+    for view in ("Query", "Map", "Understand", "Backends", "Data", "Browse"):
+        page.get_by_role("link", name=view, exact=True).click()
+        page.locator("main h1:focus").wait_for()
+    page.locator("[data-tile]").first.wait_for()
+    page.locator("[data-tile='4'] .main").press("Enter")
+    page.locator("main h1:focus", has_text="Hits").wait_for()
+    page.get_by_role("spinbutton", name="Hits").focus()
+    page.get_by_role("slider").fill("0.6")
+    page.wait_for_url("**recall=0.6**")
+    expect(page.locator("main h1:focus")).to_have_count(0)
+
+
+@pytest.mark.parametrize("view", ["pictures/browse", "pictures/query?id=3", "texts/query?id=t1"])
+def test_a_hit_is_one_stop_of_the_tabulator_and_no_link_holds_a_control(
+    url: str, tab: OpenTab, view: str
+) -> None:
+    page = tab(url).open(f"#/{view}")
+    page.locator("[data-tile]").first.wait_for()
+    stops = page.locator("[data-tile]").evaluate_all(
+        "(all) => all.map((tile) => tile.querySelectorAll('a:not([tabindex]), button').length)"
+    )
+    assert {*stops} == {1}
+    inside = page.locator("a button, a input, a select, a a, button button, a details")
+    expect(inside).to_have_count(0)
 
 
 def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
@@ -833,8 +984,8 @@ VIEWS: Final = {
     ),
     "duplicates-texts": ("#/notes/duplicates?min_score=0.5", "mark.differs", "weakest pair"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 2,200 items"),
-    "understand": ("#/points/understand", "section:nth-child(2) .chart canvas", "the law says 95"),
-    "backends": ("#/pictures/backends?sample=10", "tbody tr", "10 items as queries"),
+    "understand": ("#/points/understand", ".halves section + section canvas", "the law says 95"),
+    "backends": ("#/pictures/backends?sample=10", ".verdict", "of the exact neighbours"),
     "load": ("#/texts/load", ".drop", "Snapshots"),
 }  # fmt: skip
 """Name: address, what is there once it is whole, and words that it says."""

@@ -81,10 +81,17 @@ export async function ask(method, path, body, signal) {
 export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 
+export async function itemsOf(name, ids, signal) {
+  const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
+  const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
+  const path = at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`);
+  return (await get(path, signal)).items;
+}
+
 export async function itemOf(name, id, signal) {
-  const { items } = await get(at(name, `/items?with_vector=true&ids=${encodeURIComponent(id)}`), signal);
-  if (!items.length) throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
-  return items[0];
+  const [item] = await itemsOf(name, [id], signal);
+  if (item) return item;
+  throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
 }
 
 export const at = (name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`;

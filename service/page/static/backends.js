@@ -9,21 +9,27 @@ import { classColor } from "./palette.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
-  ["exact", "Scan of all items"], ["nrff", "Random Fourier features, normalised"], ["rff", "Random Fourier features"],
+  ["exact", "Scan of all items"],
+  ["nrff", "Random Fourier features, normalised"],
+  ["rff", "Random Fourier features"],
   ["folded_rff", "Folded random Fourier features"], ["random_binning", "Random binning"],
-  ["gmm_nystroem", "Nyström features of GMM"], ["rbf_nystroem", "Nyström features of RBF"], ["gcws", "GCWS with other parameters"],
+  ["gmm_nystroem", "Nyström features of GMM"],
+  ["rbf_nystroem", "Nyström features of RBF"],
+  ["gcws", "GCWS with other parameters"],
 ];
 
 const recall = (x) => x.toFixed(3);
+const whole = (x) => figures.count(Math.round(x));
 const COLUMNS = [
-  { key: "name", name: "backend", show: (name, row) => html`<span class="class"><i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>` },
+  { key: "name", name: "backend", show: (name, row) => html`<span class="class">
+    <i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>` },
   { key: "kernel", name: "kernel" },
   { key: "recall", name: "recall", figure: true, show: recall },
   { key: "recall_own", name: "own recall", figure: true, show: recall },
   { key: "latency_p50_seconds", name: "p50", figure: true, show: figures.duration },
   { key: "latency_p95_seconds", name: "p95", figure: true, show: figures.duration },
-  { key: "candidates", name: "candidates", figure: true, show: (x) => figures.count(Math.round(x)) },
-  { key: "bytes_per_item", name: "bytes an item", figure: true, show: (x) => figures.count(Math.round(x)) },
+  { key: "candidates", name: "candidates", figure: true, show: whole },
+  { key: "bytes_per_item", name: "bytes an item", figure: true, show: whole },
   { key: "build_seconds", name: "build", figure: true, show: figures.duration },
 ];
 
@@ -55,21 +61,52 @@ function bubbles(rows) {
   };
 }
 
+function alone(row) {
+  const time = figures.duration(row.latency_p50_seconds);
+  const size = whole(row.bytes_per_item);
+  return `${row.name} finds ${recall(row.recall)} of the exact neighbours, in ${time} a query ${
+    `(median), with ${size} bytes an item. Attach another backend to compare the two.`}`;
+}
+
+function beside(rows) {
+  const best = rows.reduce((one, other) => (other.recall > one.recall ? other : one));
+  const quickest = rows.reduce(
+    (one, other) => (other.latency_p50_seconds < one.latency_p50_seconds ? other : one));
+  const finds = `${best.name} finds most: ${recall(best.recall)} of the exact neighbours`;
+  const time = figures.duration(quickest.latency_p50_seconds);
+  return best === quickest ? `${finds}, and is quickest: ${time} a query.`
+    : `${finds}. ${quickest.name} is quickest: ${time} a query.`;
+}
+
 function Plot({ rows }) {
-  const data = useMemo(() => [rows.map((row) => row.recall), ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null)))], [rows]);
+  const data = useMemo(() => [
+    rows.map((row) => row.recall),
+    ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
+  ], [rows]);
   const options = useMemo(() => () => {
     const times = rows.map((row) => row.latency_p50_seconds * 1e6);
     const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
+    const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
+    const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
+    const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
+    const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
     return {
-      scales: { x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] }, y: { distr: 3, range: [10 ** Math.floor(Math.log10(Math.min(...times) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5))] } },
-      axes: [{ label: "recall", values: (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2))) },
-        { label: "p50, µs", size: 56, values: (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x))) }],
-      series: [{}, ...rows.map((row) => ({ label: row.name, stroke: ink(row.color), paths: bubbles(rows), points: { show: false } }))],
+      scales: {
+        x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
+        y: { distr: 3, range: [low, high] },
+      },
+      axes: [{ label: "recall", values: shares },
+        { label: "p50, µs", size: 56, values: microseconds }],
+      series: [{}, ...rows.map((row) => ({
+        label: row.name, stroke: ink(row.color), paths: bubbles(rows), points: { show: false },
+      }))],
       cursor: { show: false },
     };
   }, [rows]);
-  return html`<${Chart} label="Recall against median time of a query; the size is the bytes an item" options=${options} data=${data} height=${300} />
-    <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The larger, the more bytes an item.</p>`;
+  const label = "Recall against median time of a query; the size is the bytes an item";
+  return html`<${Chart} ...${{ label, options, data }} height=${300} />
+    <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The
+      larger, the more bytes an item.</p>`;
 }
 
 function Compare({ collection, params }) {
@@ -77,21 +114,31 @@ function Compare({ collection, params }) {
   const asked = numberIn(params.recall, 0.9);
   const shown = (number) => (typeof number === "number" ? number : "");
   const ready = collection.backends.filter(({ status }) => status === "ready").length;
-  const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, ready]);
-  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: classColor(place) })), [data]);
+  const { name } = collection;
+  const { data, problem, waiting, repeat } = useAsk(
+    (signal) => post(at(name, "/compare"), { sample, recall: asked }, signal),
+    [name, sample, asked, ready]);
+  const rows = useMemo(() => (data?.backends || []).map(
+    (row, place) => ({ ...row, color: classColor(place) })), [data]);
   const submit = (event) => {
     event.preventDefault();
-    const form = new FormData(event.target);
-    go(href(collection.name, "backends", { sample: form.get("sample"), recall: form.get("recall") }));
+    go(href(name, "backends", Object.fromEntries(new FormData(event.target))));
     repeat();
   };
   return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
-      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" key=${sample} defaultValue=${shown(sample)} /></label>
-        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" key=${asked} defaultValue=${shown(asked)} /></label><button>Run again</button></form></div>
+      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample"
+          type="number" min="1" max="1000" key=${sample} defaultValue=${shown(sample)} /></label>
+        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1"
+          step="0.01" key=${asked} defaultValue=${shown(asked)} /></label>
+        <button>Run again</button></form></div>
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
-    ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}><${Plot} rows=${rows} /><${Table} caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall} asked for`} columns=${COLUMNS} rows=${rows} /></div>`}
-    ${rows.length === 1 && html`<p class="small">Attach another backend to see two beside each other.</p>`}</section>`;
+    ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}>
+      <p class="verdict">${rows.length === 1 ? alone(rows[0]) : beside(rows)}</p>
+      ${rows.length > 1 && html`<${Plot} rows=${rows} />`}
+      <details open=${rows.length > 1}><summary>As a table</summary><${Table}
+        caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall
+        } asked for`} columns=${COLUMNS} rows=${rows} /></details></div>`}</section>`;
 }
 
 function Attach({ collection, refresh }) {
@@ -121,11 +168,14 @@ function Attach({ collection, refresh }) {
     refresh();
   };
   return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
-    <label>Kind <select name="kind">${KINDS.map(([kind, what]) => html`<option value=${kind}>${kind}: ${what}</option>`)}</select></label>
+    <label>Kind <select name="kind">${KINDS.map(([kind, what]) => html`<option value=${kind}>
+      ${kind}: ${what}</option>`)}</select></label>
     <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
-    <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false" placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
+    <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false"
+      placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
     <${Trouble} problem=${problem} />
-    <p class="actions"><button class="primary" disabled=${isBusy}>${isBusy ? "Building…" : "Attach"}</button></p></form>`;
+    <p class="actions"><button class="primary" disabled=${isBusy}>
+      ${isBusy ? "Building…" : "Attach"}</button></p></form>`;
 }
 
 export default function Backends({ collection, params, writes, refresh }) {
@@ -141,13 +191,27 @@ export default function Backends({ collection, params, writes, refresh }) {
     }
     refresh();
   };
+  const built = ({ bytes_in_memory: size, build_seconds: time }) => html`<p class="small figure">
+    ${figures.bytes(size)}, built in ${figures.duration(time)}</p>`;
+  const attached = (backend) => {
+    const { name, kind, primary, progress } = backend;
+    const tag = primary ? "primary" : kind === name ? "" : kind;
+    return html`<li><div class="actions"><strong><bdi>${name}</bdi></strong>
+        ${tag && html`<span class="tag">${tag}</span>`}<span class="space"></span>
+        ${writes && !primary && html`<button type="button" class="quiet danger"
+          onClick=${() => drop(name)} aria-label=${`Drop ${name}`}>drop</button>`}</div>
+      ${backend.status === "building" ? html`<${Bar} value=${progress}
+        label=${`Built: ${figures.share(progress)}`} />` : built(backend)}</li>`;
+  };
+  const note = (title, words) => html`<section class="panel"><h2>${title}</h2>
+    <p class="small">${words}</p></section>`;
   return html`<div class="head"><h1>Backends of <bdi>${collection.name}</bdi></h1></div>
     <div class="two wide"><aside class="stack">
-      <section class="panel"><h2>Attached</h2><ul class="plain">${collection.backends.map((backend) => html`<li>
-        <div class="actions"><strong><bdi>${backend.name}</bdi></strong>${(backend.primary || backend.kind !== backend.name) && html`<span class="tag">${backend.primary ? "primary" : backend.kind}</span>`}<span class="space"></span>
-          ${writes && !backend.primary && html`<button type="button" class="quiet danger" onClick=${() => drop(backend.name)} aria-label=${`Drop ${backend.name}`}>drop</button>`}</div>
-        ${backend.status === "building" ? html`<${Bar} value=${backend.progress} label=${`Built: ${figures.share(backend.progress)}`} />` : html`<p class="small figure">${figures.bytes(backend.bytes_in_memory)}, built in ${figures.duration(backend.build_seconds)}</p>`}</li>`)}</ul>
+      <section class="panel"><h2>Attached</h2>
+        <ul class="plain">${collection.backends.map(attached)}</ul>
         <${Trouble} problem=${dropped} /></section>
-      ${writes ? html`<${Attach} collection=${collection} refresh=${refresh} />` : html`<section class="panel"><h2>Attach a backend</h2><p class="small">Needs a key that writes.</p></section>`}
-    </aside>${collection.items > 1 ? html`<${Compare} collection=${collection} params=${params} />` : html`<section class="panel"><h2>Compare</h2><p class="small">Needs two items at least.</p></section>`}</div>`;
+      ${writes ? html`<${Attach} collection=${collection} refresh=${refresh} />`
+        : note("Attach a backend", "Needs a key that writes.")}
+    </aside>${collection.items > 1 ? html`<${Compare} collection=${collection} params=${params} />`
+      : note("Compare", "Needs two items at least.")}</div>`;
 }

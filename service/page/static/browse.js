@@ -2,7 +2,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, post } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useServer } from "./hooks.js";
-import { Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
+import { Cut, Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
@@ -133,7 +133,7 @@ export default function Browse({ collection, params, writes, refresh }) {
       ${!items.length && !problem && !isWhole && html`<${Skeleton} rows=${4} kind="block" />`}
       ${!items.length && isWhole && html`<p>No item passes this filter. <button type="button" class="link" onClick=${() => change({ filter: "" })}>Remove it</button></p>`}
       ${asTable ? html`<${Table} caption=${`Items of ${name}`} columns=${[
-        { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Text} value=${id} limit=${60} /></a>` },
+        { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Cut} value=${id} limit=${60} /></a>` },
         { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>` },
         ...keys.map((key) => ({ key, name: key, show: (_, item) => Object.hasOwn(item.payload || {}, key) && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
       ]} rows=${sorted(items, params.sort, (item, key) => (key === "id" ? item.id

@@ -41,6 +41,11 @@ export function useTileKeys(collection) {
       if (why) go(why);
       return Boolean(why);
     },
+    o: () => {
+      const link = document.activeElement.closest?.("[data-tile]")?.querySelector("a[target]");
+      link?.click();
+      return Boolean(link);
+    },
     d: () => {
       const tile = chosen();
       if (tile) go(href(collection.name, "item", { id: tile.tile }));
@@ -85,9 +90,11 @@ export function Tiles({ collection, items, view, names, label, why }) {
           <span class="drawn"><${Drawn} item=${item} view=${view} names=${names} /></span></a>
         <${Values} ...${{ item, view, palette }} />
         <span class="links">
-          ${reason && html`<a class="quiet" href=${reason} aria-label=${`Why is ${item.id} similar`}>why</a>`}
-          <a class="quiet" href=${href(collection.name, "item", { id: item.id })} aria-label=${`Details of ${item.id}`}>details</a>
+          ${reason && html`<a class="quiet" href=${reason} tabindex="-1"
+            aria-label=${`Why is ${item.id} similar`}>why</a>`}
+          <a class="quiet" href=${href(collection.name, "item", { id: item.id })} tabindex="-1"
+            aria-label=${`Details of ${item.id}`}>details</a>
         </span>
-        <${Link} item=${item} view=${view} /></li>`;
+        <${Link} item=${item} view=${view} tabindex="-1" /></li>`;
     })}</ol>`;
 }

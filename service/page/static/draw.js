@@ -167,8 +167,9 @@ export function Drawn({ item, view, names, limit }) {
   return html`<${Bars} vector=${what} names=${names} limit=${limit} />`;
 }
 
-export function Link({ item, view }) {
+export function Link({ item, view, tabindex }) {
   const url = safeUrl(payloadAt(item.payload, view.url));
   if (!url || url.startsWith("data:")) return null;
-  return html`<a href=${url} target="_blank" rel="noopener noreferrer">open link ↗</a>`;
+  return html`<a href=${url} target="_blank" rel="noopener noreferrer" tabindex=${tabindex}>open
+    link ↗</a>`;
 }

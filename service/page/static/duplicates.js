@@ -1,14 +1,13 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, raw, root } from "./api.js";
+import { at, itemsOf, raw, root } from "./api.js";
 import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Command, Skeleton, Trouble } from "./parts.js";
 import { Member, Payload } from "./differences.js";
 import { useNames } from "./draw.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
-import { itemsOf, remove, restore } from "./removal.js";
+import { remove, restore } from "./removal.js";
 import { csv, save } from "./save.js";
-import { textOf } from "./view.js";
 import * as figures from "./figures.js";
 
 const LOWEST = 0.5;

@@ -1,11 +1,12 @@
 import { html, useMemo } from "./vendor/preact.js";
-import { at, get, post } from "./api.js";
+import { at, itemsOf, post } from "./api.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Trouble } from "./parts.js";
 import { Chart } from "./chart.js";
 
 const SAMPLE = 120;
 const SHOWN = 1500;
+const FEWEST = 0.9; // of the pairs within two standard deviations
 const STEPS = Array.from({ length: 51 }, (_, step) => step / 50);
 
 function pairsOf(map) {
@@ -23,8 +24,7 @@ function pairsOf(map) {
 
 async function estimated(name, signal) {
   const map = await post(at(name, "/map"), { sample: SAMPLE }, signal);
-  const ids = map.ids.map((id) => `ids=${encodeURIComponent(id)}`).join("&");
-  const { items } = await get(at(name, `/items?limit=${SAMPLE}&with_vector=true&${ids}`), signal);
+  const items = map.ids.length ? await itemsOf(name, map.ids, signal) : [];
   const vectors = new Map(items.map(({ id, vector }) => [id, vector]));
   const { slots, levels } = await post(at(name, "/sketch"), { vectors: map.ids.map((id) => vectors.get(id)), encoding: "full" }, signal);
   const samples = slots[0].length;
@@ -71,11 +71,24 @@ export function Estimates({ collection }) {
     series: [{}, { paths: dots(ink("left")), points: { show: false } }, { stroke: ink("muted"), width: 1, points: { show: false } },
       ...[0, 1].map(() => ({ stroke: ink("muted"), width: 1, dash: [4, 4], points: { show: false } }))],
   }), []);
-  const isInside = ({ exact, estimate }) => Math.abs(estimate - exact) <= 2 * Math.sqrt((exact * (1 - exact)) / data.samples) + 1e-9;
+  const isInside = ({ exact, estimate }) => Math.abs(estimate - exact)
+    <= 2 * Math.sqrt((exact * (1 - exact)) / data.samples) + 1e-9;
   const figure = { figure: true, show: (x) => x.toFixed(4) };
-  return html`<section class="panel"><h2>Similarity estimated by samples</h2><${Trouble} problem=${problem} />
-    ${data && data.pairs.length > 0 ? html`<${Chart} label="Share of equal samples by exact similarity, one dot a pair; dashed: two standard deviations" options=${options} data=${plotted} height=${240}
-      columns=${[{ key: "exact", name: "exact", ...figure }, { key: "estimate", name: "estimated", ...figure }]} rows=${data.pairs.slice(-200)} />
-      <p class="small">${data.pairs.length} pairs of neighbours in a small sample, ${data.samples} samples a vector. Within two standard deviations: ${((100 * data.pairs.filter(isInside).length) / data.pairs.length).toFixed(1)} %; the law says 95.</p>`
-      : data ? html`<p class="small">There are no pairs to compare.</p>` : !problem && html`<${Skeleton} rows=${1} kind="block" />`}</section>`;
+  const columns = [
+    { key: "exact", name: "exact", ...figure }, { key: "estimate", name: "estimated", ...figure },
+  ];
+  const inside = data?.pairs.length ? data.pairs.filter(isInside).length / data.pairs.length : 1;
+  const verdict = inside >= FEWEST ? "Samples estimate similarity as the law says."
+    : "Estimates stray more than the law says.";
+  return html`<section class="panel"><h2>Similarity estimated by samples</h2>
+    <${Trouble} problem=${problem} />
+    ${data && data.pairs.length > 0 ? html`<p class="verdict">${verdict}</p>
+      <${Chart} label="Share of equal samples by exact similarity, one dot a pair; dashed: two standard deviations"
+        options=${options} data=${plotted} height=${240} columns=${columns}
+        rows=${data.pairs.slice(-200)} />
+      <p class="small">${data.pairs.length} pairs of neighbours in a small sample,
+        ${" "}${data.samples} samples a vector. Within two standard deviations: ${(100 * inside).toFixed(1)} %; the law
+        says 95.</p>`
+      : data ? html`<p class="small">There are no pairs to compare.</p>`
+        : !problem && html`<${Skeleton} rows=${1} kind="block" />`}</section>`;
 }

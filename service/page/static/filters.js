@@ -2,7 +2,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { at, post } from "./api.js";
 import { payloadAt } from "./view.js";
 import { Problem } from "./api.js";
-import { Text, Trouble } from "./parts.js";
+import { Cut, Trouble } from "./parts.js";
 import * as figures from "./figures.js";
 
 const VALUES = 20;
@@ -52,8 +52,8 @@ export function added(text, condition) {
 function said(condition) {
   if (!condition.key) return JSON.stringify(condition);
   if (condition.match) {
-    const { value, any } = condition.match;
-    return `${condition.key} = ${any ? any.join(" or ") : value}`;
+    const { value, any, prefix } = condition.match;
+    return `${condition.key} = ${any ? any.join(" or ") : prefix ? `${prefix}…` : value}`;
   }
   const signs = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
   return `${condition.key} ${Object.entries(condition.range || {}).map(([sign, value]) => `${signs[sign] || sign} ${value}`).join(", ")}`;
@@ -64,7 +64,7 @@ export function Chips({ text, onChange }) {
   if (!all.length) return null;
   return html`<ul class="chips" aria-label="Conditions">${all.map((condition) => html`<li>
     <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
-      aria-label=${`Remove ${said(condition)}`}><${Text} value=${said(condition)}
+      aria-label=${`Remove ${said(condition)}`}><${Cut} value=${said(condition)}
       limit=${60} /> ×</button></li>`)}</ul>`;
 }
 
@@ -140,12 +140,25 @@ function Range({ name, numbers, filter, onChange }) {
     <button>Apply</button></form>`;
 }
 
+const DATE = /^\d{4}-\d{2}(-\d{2}([T ].*)?)?$/;
+
+// How many characters of dates tell them apart enough: those of days, months or years; else 0.
+function dateLength(values) {
+  if (!values.length || !values.every((value) => DATE.test(value))) return 0;
+  const kinds = (length) => new Set(values.map((value) => value.slice(0, length))).size;
+  return [10, 7, 4].find((length) => kinds(length) <= VALUES) || 4;
+}
+
 function Facet({ name, collection, items, filter, onChange, isFirst }) {
   const [isOpen, open] = useState(isFirst);
   const [counts, set] = useState(null);
   const [problem, fail] = useState(null);
   const values = useRef(null);
   const numbers = useRef(null);
+  const isDate = useRef(false);
+  const matching = (value) => ({
+    key: name, match: isDate.current ? { prefix: value } : { value },
+  });
   useEffect(() => {
     if (!isOpen) return undefined;
     if (!values.current) {
@@ -155,28 +168,37 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
       }
       const isNumber = [...found.keys()].every((value) => typeof value === "number");
       numbers.current = isNumber && found.size > 2 ? [...found.keys()] : null;
+      const length = dateLength([...found.keys()]);
+      if (length) {
+        const dates = [...found.keys()].map((date) => date.slice(0, length));
+        found.clear();
+        for (const date of dates.sort().reverse()) found.set(date, 1);
+      }
+      isDate.current = length > 0;
       values.current = [...found].sort(([, a], [, b]) => b - a).slice(0, VALUES).map(([value]) => value);
     }
     set(new Map(values.current.map((value) => [value, null])));
     const stop = new AbortController();
     const others = conditions(filter).filter((one) => one.key !== name);
     const count = (value) => post(at(collection.name, "/count"),
-      { filter: { must: [...others, { key: name, match: { value } }] } }, stop.signal);
+      { filter: { must: [...others, matching(value)] } }, stop.signal);
     Promise.all(values.current.map(count)).then(
       (answers) => set(new Map(values.current.map((value, place) => [value, answers[place].count]))),
       (error) => stop.signal.aborted || fail(error),
     );
     return () => stop.abort();
   }, [isOpen, filter, collection.name]);
-  const chosen = new Set(conditions(filter).filter((one) => one.key === name && one.match).map((one) => one.match.value));
-  const shown = counts ? [...counts].sort(([, a], [, b]) => b - a) : [];
+  const chosen = new Set(conditions(filter).filter((one) => one.key === name && one.match).map(
+    (one) => one.match.prefix ?? one.match.value));
+  const order = isDate.current ? ([a], [b]) => (a < b ? 1 : -1) : ([, a], [, b]) => b - a;
+  const shown = counts ? [...counts].sort(order) : [];
   const most = Math.max(1, ...shown.map(([, count]) => count || 0));
   return html`<details class="facet" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary><bdi>${name}</bdi></summary>
     <${Trouble} problem=${problem} />
     ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(([value, count]) => html`<li><button type="button" class=${chosen.has(value) ? "value on" : "value"}
-      aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, { key: name, match: { value } }))}>
+      aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, matching(value)))}>
       <bdi>${String(value).slice(0, 60)}</bdi>${" "}
       <span class="figure">${count === null ? "…" : figures.count(count)}</span>
       <i style=${{ width: `${(100 * (count || 0)) / most}%` }}></i></button></li>`)}</ul>

@@ -1,6 +1,6 @@
 import { html } from "./vendor/preact.js";
 import { href } from "./address.js";
-import { Bar, Table, Text } from "./parts.js";
+import { Bar, Cut, Table, Text } from "./parts.js";
 import { csv, save } from "./save.js";
 import { sorted, turned } from "./sorting.js";
 import * as figures from "./figures.js";
@@ -26,7 +26,7 @@ const payloadColumn = (key) => ({
 export function HitTable({ collection, hits, why, sort, onSort }) {
   const { name } = collection;
   const link = (id) => html`<a href=${href(name, "query", { id })}>
-    <${Text} value=${id} limit=${40} /></a>`;
+    <${Cut} value=${id} limit=${40} /></a>`;
   const digits = figures.decimals(hits.map((hit) => hit.score));
   const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
     <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value, digits)}`} />`;

@@ -1,11 +1,12 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
 import { useAsk, useTimer } from "./hooks.js";
-import { Command, Dialog, LoadBar, Table, Text, Trouble } from "./parts.js";
+import { Command, Dialog, Drop, GraphBar, LoadBar, Table, Text, Trouble } from "./parts.js";
 import {
-  columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame, sharesOf,
-  textColumnsOf,
+  columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame,
+  sharesOf, textColumnsOf,
 } from "./csv.js";
+import { handed } from "./guess.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -13,14 +14,24 @@ const KINDS = [
   [/\.npy(\.gz)?$/i, "application/x-npy"],
   [/\.arrows?(\.gz)?$/i, "application/vnd.apache.arrow.stream"],
 ];
+const MOST_COLUMNS = 200;
 const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave out"];
+
+const REJECTED = [
+  { key: "row", name: "row", figure: true }, { key: "code", name: "code" },
+  { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` },
+];
 
 function Result({ answer }) {
   if (!answer) return null;
-  return html`<div role="status"><p><strong class="figure">${figures.count(answer.inserted)}</strong> new, <strong class="figure">${figures.count(answer.updated)}</strong> updated,
-      <strong class="figure">${" "}${figures.count(answer.rejected_count)}</strong> rejected, in ${figures.duration(answer.seconds)}.${answer.ids && ` Rows without ids have the numbers ${answer.ids.first} to ${answer.ids.last}.`}</p>
-    ${answer.rejected.length > 0 && html`<${Table} caption=${`Rejected rows${answer.rejected_count > answer.rejected.length ? `, the first ${answer.rejected.length}` : ""}`} columns=${[
-      { key: "row", name: "row", figure: true }, { key: "code", name: "code" }, { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` }]} rows=${answer.rejected.slice(0, 200)} />`}</div>`;
+  const { inserted, updated, rejected_count: refused, rejected, ids, seconds } = answer;
+  const figure = (number) => html`<strong class="figure">${figures.count(number)}</strong>`;
+  const some = refused > rejected.length ? `, the first ${rejected.length}` : "";
+  return html`<div role="status"><p>${figure(inserted)} new, ${figure(updated)} updated,
+      ${" "}${figure(refused)} rejected, in ${figures.duration(seconds)}.${ids
+      && ` Rows without ids have the numbers ${ids.first} to ${ids.last}.`}</p>
+    ${rejected.length > 0 && html`<${Table} caption=${`Rejected rows${some}`} columns=${REJECTED}
+      rows=${rejected.slice(0, 200)} />`}</div>`;
 }
 
 function Columns({ table, roles, onChange, collection }) {
@@ -28,23 +39,40 @@ function Columns({ table, roles, onChange, collection }) {
   const count = table.names.filter((column) => roles[column] === "vector").length;
   const shares = sharesOf(table, roles);
   const largest = shares.findIndex((share) => count > 1 && share > Math.max(0.5, 1.5 / count));
-  return html`<${Table} caption="Columns of the file" columns=${[
-    { key: "name", name: "column", show: (name) => html`<${Text} value=${name || "(no name)"} limit=${60} />` },
-    { key: "example", name: "first value", show: (text) => html`<${Text} value=${text} limit=${40} />` },
-    { key: "share", name: "share of Σ|x|", figure: true, show: (share) => share !== undefined && figures.share(share) },
-    { key: "role", name: "becomes", show: (role, row) => html`<select aria-label=${`What ${row.name || "(no name)"} becomes`} value=${role} onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-      ${rolesOf(collection).map((one) => html`<option value=${one} selected=${one === role}>${one}</option>`)}</select>` }]}
-    rows=${table.names.slice(0, 200).map((name, place) => ({ name, example: table.rows[0][place] ?? "", share: shares[place], role: roles[name] }))} />
-    ${table.names.length > 200 && html`<p class="small">and ${figures.plural(table.names.length - 200, "more column")}, each as the page guessed it.</p>`}
-    ${largest >= 0 && html`<p role="status">Scores are mostly those of <${Text} value=${table.names[largest]} limit=${60} />, which has ${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`}
-    ${!text && dim !== null && count !== dim && html`<p role="status">${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of <bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
+  const choice = (role, row) => html`<select value=${role}
+      aria-label=${`What ${row.name || "(no name)"} becomes`}
+      onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
+    ${rolesOf(collection).map((one) => html`<option value=${one} selected=${one === role}>${one}
+      </option>`)}</select>`;
+  const columns = [
+    { key: "name", name: "column",
+      show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />` },
+    { key: "example", name: "first value",
+      show: (one) => html`<${Text} value=${one} limit=${40} />` },
+    { key: "share", name: "share of Σ|x|", figure: true,
+      show: (share) => share !== undefined && figures.share(share) },
+    { key: "role", name: "becomes", show: choice },
+  ];
+  const rows = table.names.slice(0, MOST_COLUMNS).map((one, place) => ({
+    name: one, example: table.rows[0][place] ?? "", share: shares[place], role: roles[one],
+  }));
+  return html`<${Table} caption="Columns of the file" columns=${columns} rows=${rows} />
+    ${table.names.length > rows.length && html`<p class="small">and
+      ${" "}${figures.plural(table.names.length - rows.length, "more column")}, each as the page
+      guessed it.</p>`}
+    ${largest >= 0 && html`<p role="status">Scores are mostly those of
+      ${" "}<${Text} value=${table.names[largest]} limit=${60} />, which has
+      ${" "}${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`}
+    ${!text && dim !== null && count !== dim && html`<p role="status">
+      ${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of
+      ${" "}<bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
 }
 
 const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
 const NAMES = 10000;
 
-// The names of a collection's coordinates, by which columns are taken; null where they are taken as they stand.
-// Without items and names it takes those of the columns.
+// The names of a collection's coordinates, by which columns are taken; null where they are taken as
+// they stand. Without items and names it takes those of the columns.
 async function coordinatesOf({ name, dim }, columns) {
   if (!columns || dim === null) return {};
   const { names, count } = await get(at(name, `/names?limit=${Math.min(dim, NAMES)}`));
@@ -69,14 +97,20 @@ async function loadTable(table, roles, collection) {
 }
 
 async function loadItems(name, { lines, numbers, rejected }) {
-  const stored = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
-  if (lines.length) Object.assign(stored, await loadBody(name, new Blob(lines), "application/x-ndjson"));
+  const none = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
+  const stored = lines.length
+    ? await loadBody(name, new Blob(lines), "application/x-ndjson") : none;
   const refused = stored.rejected.map((one) => ({ ...one, row: numbers[one.row] }));
-  return { ...stored, rejected: [...rejected, ...refused].sort((a, b) => a.row - b.row), rejected_count: stored.rejected_count + rejected.length };
+  return {
+    ...stored,
+    rejected: [...rejected, ...refused].sort((a, b) => a.row - b.row),
+    rejected_count: stored.rejected_count + rejected.length,
+  };
 }
 
 async function loadBody(name, body, type) {
-  const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers: { "Content-Type": type } });
+  const headers = { "Content-Type": type };
+  const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers });
   return response.json();
 }
 
@@ -86,7 +120,6 @@ function Loader({ collection, refresh, onLoaded }) {
   const [table, tabulate] = useState(null);
   const [roles, assign] = useState({});
   const [state, set] = useState({});
-  const [isOver, over] = useState(false);
   const latest = useRef();
   const take = async (chosen) => {
     if (!chosen) return;
@@ -104,11 +137,14 @@ function Loader({ collection, refresh, onLoaded }) {
       set({ problem: error, isForeign: error instanceof OtherEncoding });
     }
   };
+  useEffect(() => { take(handed()); }, []);
   const send = async () => {
     set({ isBusy: true });
     try {
       const kind = KINDS.find(([pattern]) => pattern.test(file.name));
-      set({ answer: await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind[1])) });
+      const answer = await (table ? loadTable(table, roles, collection)
+        : loadBody(name, file, kind[1]));
+      set({ answer });
     } catch (problem) {
       set({ problem });
     }
@@ -116,32 +152,55 @@ function Loader({ collection, refresh, onLoaded }) {
     onLoaded();
   };
   const isKnown = file && (table || KINDS.some(([pattern]) => pattern.test(file.name)));
-  const isForeign = state.isForeign || (file && !isKnown && !state.problem && !(isCsv(file) && file.size <= MAX_CSV_BYTES));
+  const isShort = file && isCsv(file) && file.size <= MAX_CSV_BYTES;
+  const isForeign = state.isForeign || (file && !isKnown && !state.problem && !isShort);
+  const why = file && isCsv(file) && !isShort ? "That is more than this page reads. "
+    : "This page does not read such files. ";
+  const quoted = file?.name.replaceAll("'", "");
+  const command = `gcws-search load '${quoted}' --into ${name} --url ${root.href}`;
   return html`<section class="panel"><h2>Load a file</h2>
-    <div class=${isOver ? "drop over" : "drop"} onDragOver=${(event) => { event.preventDefault(); over(true); }} onDragLeave=${() => over(false)}
-      onDrop=${(event) => { event.preventDefault(); over(false); take(event.dataTransfer.files[0]); }}>
-      <p>Drop a file here: NDJSON, .npy, an Arrow stream, or CSV.</p>
-      <input type="file" aria-label="File to load" onChange=${(event) => take(event.target.files[0])} /></div>
-    ${file && html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}</span></p>`}
-    ${isForeign && html`<p>${file.size > MAX_CSV_BYTES && isCsv(file) ? "That is more than this page reads. " : "This page does not read such files. "}The command does:</p><${Command} text=${`gcws-search load '${file.name.replaceAll("'", "")}' --into ${name} --url ${root.href}`} />`}
+    <${Drop} label="File to load" onFile=${take}
+      words="Drop a file here: NDJSON, .npy, an Arrow stream, or CSV." />
+    ${file && html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">
+      ${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}
+      </span></p>`}
+    ${isForeign && html`<p>${why}The command does:</p><${Command} text=${command} />`}
     ${table && html`<${Columns} ...${{ table, roles, collection }} onChange=${assign} />`}
-    ${isKnown && html`<p class="actions"><button type="button" class="primary" disabled=${state.isBusy} onClick=${send}>${state.isBusy ? "Loading…" : `Load into ${name}`}</button></p>`}
+    ${isKnown && html`<p class="actions"><button type="button" class="primary"
+      disabled=${state.isBusy} onClick=${send}>${state.isBusy ? "Loading…" : `Load into ${name}`}
+    </button></p>`}
     <${Trouble} problem=${state.problem} /><${Result} answer=${state.answer} /></section>`;
 }
 
-function Loads({ name, turn }) {
+const ENDED = [
+  { key: "started", name: "started", show: (time) => new Date(time).toLocaleString() },
+  { key: "state", name: "state" },
+  { key: "rows", name: "rows", figure: true, show: figures.count },
+  { key: "rejected", name: "rejected", figure: true, show: figures.count },
+  { key: "rate", name: "rows/s", figure: true, show: (x) => figures.count(Math.round(x)) },
+  { key: "error", name: "error", show: (text) => text && html`<${Text} value=${text} />` },
+];
+
+function Loads({ collection, refresh, turn }) {
+  const { name } = collection;
   const [isRunning, running] = useState(false);
-  const { data, problem, repeat } = useAsk((signal) => get(at(name, "/loads"), signal), [name, turn]);
-  useEffect(() => running((data?.loads || []).some(({ state }) => state === "running")), [data]);
-  useTimer(isRunning ? 1000 : 5000, () => repeat(), [isRunning]);
+  const { data, problem, repeat } = useAsk(
+    (signal) => get(at(name, "/loads"), signal), [name, turn]);
+  useEffect(() => {
+    running((data?.loads || []).some(({ state }) => state === "running"));
+  }, [data]);
+  const isBuilding = collection.backends.some(({ status }) => status === "building");
+  useTimer(isRunning || isBuilding ? 1000 : 5000, () => {
+    repeat();
+    if (isRunning || isBuilding) refresh();
+  }, [isRunning, isBuilding]);
   const loads = data?.loads || [];
   return html`<section class="panel"><h2>Loads</h2><${Trouble} problem=${problem} />
-    ${loads.filter(({ state }) => state === "running").map((load) => html`<${LoadBar} load=${load} />`)}
-    ${loads.length ? html`<${Table} caption="Under way, and the last 20" columns=${[
-      { key: "started", name: "started", show: (time) => new Date(time).toLocaleString() }, { key: "state", name: "state" },
-      { key: "rows", name: "rows", figure: true, show: figures.count }, { key: "rejected", name: "rejected", figure: true, show: figures.count },
-      { key: "rate", name: "rows/s", figure: true, show: (x) => figures.count(Math.round(x)) }, { key: "error", name: "error", show: (text) => text && html`<${Text} value=${text} />` }]} rows=${loads} />`
-      : html`<p class="small">None so far.</p>`}</section>`;
+    ${loads.filter(({ state }) => state === "running").map(
+      (load) => html`<${LoadBar} load=${load} />`)}
+    <${GraphBar} collection=${collection} />
+    ${loads.length ? html`<${Table} caption="Under way, and the last 20" columns=${ENDED}
+      rows=${loads} />` : html`<p class="small">None so far.</p>`}</section>`;
 }
 
 function Restore({ name, snapshot, onClose, onDone }) {
@@ -157,24 +216,30 @@ function Restore({ name, snapshot, onClose, onDone }) {
       fail(error);
     }
   };
-  return html`<${Dialog} title="Restore this snapshot?" onClose=${onClose}><form onSubmit=${submit}>
-    <p>All items of <strong><bdi>${name}</bdi></strong> are replaced by those of the snapshot <bdi>${snapshot}</bdi>. What was stored since is gone.</p>
-    <label>Type the collection's name <input autofocus value=${typed} autocomplete="off" onInput=${(event) => type(event.target.value)} /></label>
+  return html`<${Dialog} title="Restore this snapshot?" onClose=${onClose}>
+    <form onSubmit=${submit}>
+    <p>All items of <strong><bdi>${name}</bdi></strong> are replaced by those of the snapshot
+      ${" "}<bdi>${snapshot}</bdi>. What was stored since is gone.</p>
+    <label>Type the collection's name <input autofocus value=${typed} autocomplete="off"
+      onInput=${(event) => type(event.target.value)} /></label>
     <${Trouble} problem=${problem} />
-    <p class="actions"><button class="primary" disabled=${typed !== name}>Restore</button><button type="button" onClick=${onClose}>Cancel</button></p></form></${Dialog}>`;
+    <p class="actions"><button class="primary" disabled=${typed !== name}>Restore</button>
+      <button type="button" onClick=${onClose}>Cancel</button></p></form></${Dialog}>`;
 }
 
 async function download(name, snapshot) {
   const path = at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
   const link = document.createElement("a");
   link.download = `${snapshot}.sqlite`;
-  link.href = hasKey() ? URL.createObjectURL(await (await raw("GET", path)).blob()) : new URL(path, root).href;
+  link.href = hasKey() ? URL.createObjectURL(await (await raw("GET", path)).blob())
+    : new URL(path, root).href;
   link.click();
 }
 
 function Snapshots({ collection, writes, refresh }) {
   const { name } = collection;
-  const { data, problem, repeat } = useAsk((signal) => get(at(name, "/snapshots"), signal), [name]);
+  const { data, problem, repeat } = useAsk(
+    (signal) => get(at(name, "/snapshots"), signal), [name]);
   const [state, set] = useState({});
   const [chosen, choose] = useState(null);
   const act = async (work) => {
@@ -189,22 +254,39 @@ function Snapshots({ collection, writes, refresh }) {
   };
   const snapshots = data?.snapshots || [];
   const path = (snapshot) => at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
+  const acts = (_, { name: one }) => html`<span class="actions">
+    <button type="button" class="quiet" onClick=${() => act(() => download(name, one))}>download
+    </button>
+    ${writes && html`<button type="button" class="quiet" onClick=${() => choose(one)}>restore…
+      </button><button type="button" class="quiet danger" aria-label=${`Remove ${one}`}
+        onClick=${() => act(() => ask("DELETE", path(one)))}>remove</button>`}</span>`;
+  const columns = [
+    { key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` },
+    { key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
+    { key: "bytes", name: "size", figure: true, show: figures.bytes },
+    { key: "act", name: "", show: acts },
+  ];
   return html`<section class="panel"><div class="head"><h2>Snapshots</h2><span class="space"></span>
-      ${writes && html`<button type="button" class="primary" disabled=${state.isBusy} onClick=${() => act(() => post(at(name, "/snapshots")))}>${state.isBusy ? "At work…" : "Make a snapshot"}</button>`}</div>
+      ${writes && html`<button type="button" class="primary" disabled=${state.isBusy}
+        onClick=${() => act(() => post(at(name, "/snapshots")))}>
+        ${state.isBusy ? "At work…" : "Make a snapshot"}</button>`}</div>
     <${Trouble} problem=${state.problem || problem} />
-    ${snapshots.length ? html`<${Table} caption="Copies of the collection's file" columns=${[
-      { key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` }, { key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
-      { key: "bytes", name: "size", figure: true, show: figures.bytes },
-      { key: "act", name: "", show: (_, row) => html`<span class="actions"><button type="button" class="quiet" onClick=${() => act(() => download(name, row.name))}>download</button>
-        ${writes && html`<button type="button" class="quiet" onClick=${() => choose(row.name)}>restore…</button><button type="button" class="quiet danger" aria-label=${`Remove ${row.name}`} onClick=${() => act(() => ask("DELETE", path(row.name)))}>remove</button>`}</span>` }]} rows=${snapshots} />`
-      : html`<p class="small">None so far. A snapshot is a copy of the collection's file at one moment.</p>`}
-    ${chosen && html`<${Restore} name=${name} snapshot=${chosen} onClose=${() => choose(null)} onDone=${refresh} />`}</section>`;
+    ${snapshots.length ? html`<${Table} caption="Copies of the collection's file"
+      columns=${columns} rows=${snapshots} />` : html`<p class="small">None so far. A snapshot is a
+      copy of the collection's file at one moment.</p>`}
+    ${chosen && html`<${Restore} name=${name} snapshot=${chosen} onClose=${() => choose(null)}
+      onDone=${refresh} />`}</section>`;
 }
 
 export default function Load({ collection, writes, refresh }) {
   const [turn, next] = useState(0);
-  return html`<div class="head"><h1>Data of <bdi>${collection.name}</bdi></h1><span class="small figure">${figures.plural(collection.items, "item")}</span></div>
-    <div class="halves"><div class="stack">${writes ? html`<${Loader} collection=${collection} refresh=${refresh} onLoaded=${() => next((count) => count + 1)} />` : html`<section class="panel"><h2>Load a file</h2><p class="small">Needs a key that writes.</p></section>`}
-      <${Loads} name=${collection.name} turn=${turn} /></div>
-    <${Snapshots} collection=${collection} writes=${writes} refresh=${refresh} /></div>`;
+  const onLoaded = () => next((count) => count + 1);
+  return html`<div class="head"><h1>Data of <bdi>${collection.name}</bdi></h1>
+      <span class="small figure">${figures.plural(collection.items, "item")}</span></div>
+    <div class="halves"><div class="stack">
+      ${writes ? html`<${Loader} ...${{ collection, refresh, onLoaded }} />`
+        : html`<section class="panel"><h2>Load a file</h2>
+          <p class="small">Needs a key that writes.</p></section>`}
+      <${Loads} ...${{ collection, refresh, turn }} /></div>
+    <${Snapshots} ...${{ collection, writes, refresh }} /></div>`;
 }

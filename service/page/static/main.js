@@ -26,6 +26,7 @@ const KEYS = [
   ["Enter", "Find items similar to this one"],
   ["e", "Explain: why is this one similar"],
   ["d", "Details of this one"],
+  ["o", "Open the link of this one"],
   ["?", "These keys"],
   ["Esc", "Close"],
 ];
@@ -43,7 +44,8 @@ function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
 function Guarded({ address, children }) {
   const [problem, again] = useErrorBoundary();
   useEffect(() => problem && again(), [address]);
-  return problem ? html`<${Trouble} problem=${{ message: `This view failed: ${problem.message}` }} />` : children;
+  const message = `This view failed: ${problem?.message}`;
+  return problem ? html`<${Trouble} problem=${{ message }} />` : children;
 }
 
 function KeyDialog() {
@@ -84,7 +86,8 @@ function Theme() {
     dispatchEvent(new Event("themechange"));
   };
   return html`<button type="button" class="quiet" onClick=${change}
-    title="Light, dark or as the system">${{ light: "☀ light", dark: "☾ dark", auto: "◐ auto" }[theme]}</button>`;
+    title="Light, dark or as the system">
+    ${{ light: "☀ light", dark: "☾ dark", auto: "◐ auto" }[theme]}</button>`;
 }
 
 function Gone({ since }) {
@@ -95,7 +98,9 @@ function Gone({ since }) {
 // Not scrollIntoView: a browser may begin with the tabulator behind what came into view.
 function center(links) {
   const current = links?.querySelector("[aria-current]")?.getBoundingClientRect();
-  if (current) links.scrollLeft += current.left - links.getBoundingClientRect().left - (links.clientWidth - current.width) / 2;
+  if (!current) return;
+  const { left } = links.getBoundingClientRect();
+  links.scrollLeft += current.left - left - (links.clientWidth - current.width) / 2;
 }
 
 function Header({ address, server, onHelp, onFind }) {
@@ -107,21 +112,56 @@ function Header({ address, server, onHelp, onFind }) {
   const links = useRef();
   useEffect(() => center(links.current), [shown, chosen]);
   return html`<header>
-    <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt="" width="22" height="22" />gcws-search</a>
+    <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt=""
+      width="22" height="22" />gcws-search</a>
     ${chosen && html`<select aria-label="Collection" value=${chosen}
       onChange=${(event) => go(href(event.target.value, "browse"))}>
-      ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}</select>
-    <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a href=${href(chosen, view)}
-      aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}</nav>
+      ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option
+        value=${name} selected=${name === chosen}>${name}</option>`)}</select>
+    <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a
+      href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}
+    </nav>
     <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`}
     <span class="space"></span>
     <span class=${`state ${state}`} title="State of the server">${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
     <a class="quiet" href=${new URL("docs", root).href}>API</a>
     <${Theme} />
-    ${hasKey() && html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key</button>`}
+    ${hasKey() && html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
+      </button>`}
     <button type="button" class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
   </header>`;
+}
+
+const HEADING_PATIENCE = 3000;
+
+// Focus goes to the heading of another view, and of other hits where it has been lost.
+function useHeading({ collection, view, params }) {
+  const place = `${collection}/${view}`;
+  const whole = `${place}?${["id", "row", "names", "text", "a", "b"].map((key) => params[key])}`;
+  const before = useRef({ place, whole });
+  useEffect(() => {
+    const { place: old, whole: oldWhole } = before.current;
+    before.current = { place, whole };
+    if (old === place && (oldWhole === whole || document.activeElement !== document.body)) return;
+    const left = document.activeElement;
+    const end = performance.now() + HEADING_PATIENCE;
+    let timer;
+    let heading = null;
+    const turn = () => {
+      const isElsewhere = ![left, heading, document.body].includes(document.activeElement);
+      if (isElsewhere || performance.now() > end) return;
+      const found = document.querySelector("main h1, main .empty h2");
+      if (found && found !== document.activeElement) { // the first may give way to another
+        heading = found;
+        heading.tabIndex = -1;
+        heading.focus({ preventScroll: true });
+      }
+      timer = setTimeout(turn, 30);
+    };
+    timer = setTimeout(turn);
+    return () => clearTimeout(timer);
+  }, [place, whole]);
 }
 
 function View({ address, server }) {
@@ -137,10 +177,12 @@ function View({ address, server }) {
       <p><a href="#/">All collections</a></p></section>`;
   }
   if (!collection) return html`<${Skeleton} rows=${6} />`;
-  const known = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)].includes(view) ? view : "browse";
+  const views = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)];
+  const known = views.includes(view) ? view : "browse";
   if (!collection.items && NEED_ITEMS.has(known)) {
     return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
-      <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} /><p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
+      <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} />
+      <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
   }
   const writes = server.service?.permits === "write";
   return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
@@ -152,6 +194,7 @@ function App() {
   const server = useServer();
   const [isHelped, help] = useState(false);
   const [isFinding, find] = useState(false);
+  useHeading(address);
   useKeys({
     "?": () => help(true),
     "/": () => {
@@ -162,7 +205,8 @@ function App() {
     },
   });
   useEffect(() => {
-    document.title = [address.collection && `${address.view}: ${address.collection}`, "gcws-search"].filter(Boolean).join(" · ");
+    const place = address.collection && `${address.view}: ${address.collection}`;
+    document.title = [place, "gcws-search"].filter(Boolean).join(" · ");
   }, [address]);
   return html`<a class="skip" href="#main" onClick=${(event) => {
     event.preventDefault();
@@ -171,12 +215,14 @@ function App() {
     <${Header} address=${address} server=${server} onHelp=${() => help(true)}
       onFind=${() => find(true)} />
     ${server.gone && html`<${Gone} since=${server.gone} />`}
-    <main id="main" tabindex="-1"><${Guarded} address=${address}><${View} address=${address} server=${server} /></${Guarded}></main>
+    <main id="main" tabindex="-1"><${Guarded} address=${address}>
+      <${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${isFinding && address.collection && html`<${Lazy} name="find" waiting=${null}
       collection=${address.collection} onClose=${() => find(false)} />`}
     ${isHelped && html`<${Dialog} title="Keys" onClose=${() => help(false)}>
-      <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>
+      <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt>
+        <dd>${what}</dd>`)}</dl>
       <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`}`;
 }
 

@@ -1,5 +1,5 @@
 import { html, useMemo } from "./vendor/preact.js";
-import { at, get, itemOf, post } from "./api.js";
+import { at, itemOf, itemsOf, post } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Tiles } from "./cards.js";
@@ -48,11 +48,11 @@ export function Hovered({ collection, id, other, place }) {
 
 function Listed({ collection, ids, hits, why, label }) {
   const shown = ids.slice(0, LISTED);
-  const chosen = shown.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
-  const path = at(collection.name, `/items?limit=${LISTED}&with_vector=true${chosen}`);
-  const { data } = useAsk((signal) => (shown.length ? get(path, signal) : null), [path]);
+  const { name } = collection;
+  const { data } = useAsk((signal) => (shown.length ? itemsOf(name, shown, signal) : null),
+    [name, shown.join("\n")]);
   const items = useMemo(() => {
-    const known = new Map((data?.items || []).map((item) => [item.id, item]));
+    const known = new Map((data || []).map((item) => [item.id, item]));
     if (!hits) return [...known.values()];
     const found = hits.filter(({ id }) => known.has(id));
     return found.map((hit, place) => ({ ...known.get(hit.id), ...hit, rank: place + 1 }));

@@ -77,9 +77,9 @@ function progressIn({ isMoving, near, progress }) {
 }
 
 const GUIDE = html`<p class="small">Click a point to light its neighbours, and point at another to
-  see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a lasso.
-  Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>, <kbd>0</kbd> for
-  all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
+  see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a
+  lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>, <kbd>0</kbd>
+  for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
 
 const useSame = (map) => {
   const same = useRef(null);
@@ -92,8 +92,8 @@ const useSame = (map) => {
 // Items that are lit: the one that was clicked, and its hits.
 function useLit(name, id, rows, ask) {
   const query = { id, limit: HITS };
-  const hits = useAsk((signal) => (id === undefined ? null : post(at(name, "/query"), query, signal)),
-    [name, id]);
+  const hits = useAsk(
+    (signal) => (id === undefined ? null : post(at(name, "/query"), query, signal)), [name, id]);
   const lit = useMemo(
     () => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]), [id, hits.data]);
   const outside = useMemo(
@@ -194,8 +194,8 @@ export default function MapView({ collection, params }) {
       <p class="arranging small figure" role="status">${told}</p></div>
       <${Legend} ...${{ palette, values }} onChoose=${choose} />
       ${GUIDE}
-      ${params.id !== undefined && hits.data && html`<${Lit} collection=${collection} id=${params.id}
-        hits=${hits.data.hits} onClear=${clear} />`}
+      ${params.id !== undefined && hits.data && html`<${Lit} collection=${collection}
+        id=${params.id} hits=${hits.data.hits} onClear=${clear} />`}
       ${chosen.length > 0 && html`<${Chosen} ...${{ collection, color }}
         ids=${chosen.map((item) => map.ids[item])} values=${chosen.map((item) => values[item])}
         filter=${params.filter} onClear=${() => choose([])} />`}

@@ -2,10 +2,13 @@ import { html, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useSeen, useTimer } from "./hooks.js";
-import { Bar, Command, Empty, LoadBar, Skeleton, Stat, Table, Tabs, Trouble } from "./parts.js";
+import {
+  Bar, Command, Cut, Drop, Empty, LoadBar, Skeleton, Stat, Table, Tabs, Trouble,
+} from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { Drawn, useNames } from "./draw.js";
 import { collectionOf, title } from "./view.js";
+import { guessOf, hand } from "./guess.js";
 import { Spark } from "./spark.js";
 import { difference, parse } from "./metrics.js";
 import * as figures from "./figures.js";
@@ -28,10 +31,14 @@ function Strip({ collection, items }) {
   const isText = view.text || collection.text;
   const kind = view.image || view.smiles ? "pictures" : isText ? "texts" : "charts";
   return html`<div class=${`strip ${kind}`}>${items.map((item) => html`<a class="tile"
-    href=${href(collection.name, "query", { id: item.id })} title=${title(view, item).slice(0, 120)}>
+    href=${href(collection.name, "query", { id: item.id })}
+    title=${title(view, item).slice(0, 120)}>
     <${Drawn} item=${item} view=${view} names=${names} limit=${4} />
-    ${kind === "charts" && html`<span class="small"><bdi>${title(view, item).slice(0, 80)}</bdi></span>`}</a>`)}</div>`;
+    ${kind === "charts" && html`<span class="small">
+      <bdi>${title(view, item).slice(0, 80)}</bdi></span>`}</a>`)}</div>`;
 }
+
+const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
 
 function graphState(backend, curve) {
   if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
@@ -41,7 +48,9 @@ function graphState(backend, curve) {
 
 async function detailed(name, signal) {
   const [collection, page, loads, curve] = await Promise.all([
-    collectionOf(name, signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal), get(at(name, "/curve?limit=10"), signal),
+    collectionOf(name, signal),
+    ...["/items?limit=8&with_vector=true", "/loads", "/curve?limit=10"].map(
+      (rest) => get(at(name, rest), signal)),
   ]);
   return { collection, items: page.items, loads: loads.loads, curve };
 }
@@ -50,23 +59,30 @@ function Card({ summary, epoch }) {
   const { name } = summary;
   const box = useRef();
   const isSeen = useSeen(box);
-  const { data } = useAsk((signal) => isSeen && detailed(name, signal), [name, summary.items, epoch, isSeen]);
+  const { data } = useAsk((signal) => isSeen && detailed(name, signal),
+    [name, summary.items, epoch, isSeen]);
   const collection = data?.collection;
   const primary = collection?.backends.find((each) => each.primary);
+  const others = (collection?.backends.length ?? 1) - 1;
   const running = (data?.loads || []).filter(({ state }) => state === "running");
   return html`<article class="card" ref=${box}>
     <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
-    ${data ? data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
-      : html`<p class="small">No items yet.</p>` : html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`}
+    ${!data ? html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`
+      : data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
+        : html`<p class="small">No items yet.</p>`}
     <dl class="stats">
       <${Stat} label="items">${figures.count(summary.items)}</${Stat}>
-      <${Stat} label="dimension">${summary.dim === null ? "open" : figures.count(summary.dim)}</${Stat}>
-      <${Stat} label="memory">${collection ? figures.bytes(collection.bytes_in_memory) : "…"}</${Stat}>
+      <${Stat} label="dimension">${dimension(summary.dim)}</${Stat}>
+      <${Stat} label="memory">
+        ${collection ? figures.bytes(collection.bytes_in_memory) : "…"}</${Stat}>
       <${Stat} label="disk">${figures.bytes(summary.bytes)}</${Stat}>
     </dl>
-    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${collection?.backends.length > 1 && ` · ${figures.plural(collection.backends.length - 1, "comparison backend")}`}</p>
-    ${running.map((load) => html`<div class="load"><p class="small">Loading${load.key && html` <bdi>${load.key}</bdi>`}:
-      ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p><${LoadBar} load=${load} /></div>`)}
+    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${others > 0
+      && ` · ${figures.plural(others, "comparison backend")}`}</p>
+    ${running.map((load) => html`<div class="load"><p class="small">
+      Loading${load.key && html` <bdi>${load.key}</bdi>`}:
+      ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p>
+      <${LoadBar} load=${load} /></div>`)}
     <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
       <a class="button primary" href=${href(name, "query")}>Query</a></p>
   </article>`;
@@ -90,11 +106,17 @@ function Live() {
   }, []);
   const last = series[series.length - 1];
   if (problem) return html`<${Trouble} problem=${problem} />`;
-  return html`<div class="live" aria-label="Measured every two seconds" role="group">${LIVE.map(({ name, key, show }) => html`<div class="spark">
-    <span class="small">${name}</span><strong class="figure">${last ? show(last[key]) : "…"}</strong>
-    <${Spark} values=${series.map((point) => point[key])} length=${POINTS} label=${`${name}, last two minutes`} /></div>`)}</div>
-    <details class="live-table"><summary>As a table</summary><${Table} caption="The last two minutes, the last first" rows=${[...series].reverse()}
-      columns=${[{ key: "time", name: "time", show: (time) => time.toLocaleTimeString() }, ...LIVE]} /></details>`;
+  const shown = LIVE.filter(({ key }) => key === "memory" || series.some((point) => point[key]));
+  const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
+    <strong class="figure">${last ? show(last[key]) : "…"}</strong>
+    <${Spark} values=${series.map((point) => point[key])} length=${POINTS}
+      label=${`${name}, last two minutes`} /></div>`;
+  const time = { key: "time", name: "time", show: (one) => one.toLocaleTimeString() };
+  return html`<div class="live" aria-label="Measured every two seconds" role="group">
+      ${shown.map(tile)}</div>
+    <details class="live-table"><summary>As a table</summary>
+      <${Table} caption="The last two minutes, the last first" rows=${[...series].reverse()}
+        columns=${[time, ...LIVE]} /></details>`;
 }
 
 function Start({ phase }) {
@@ -102,45 +124,71 @@ function Start({ phase }) {
     const response = await fetch(new URL("../../readyz", import.meta.url));
     return response.json();
   }, [phase, Math.floor(Date.now() / 1000)]);
-  const what = { compiling: "compiling kernels, once on this machine", loading: "reading items" }[phase] || phase;
+  const phases = { compiling: "compiling kernels, once on this machine", loading: "reading items" };
+  const what = phases[phase] || phase;
   return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
     <${Bar} value=${data?.loaded || 0} max=${data?.total || 1} label="How far the start is" />
-    <p class="small figure">${data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"}</p></section>`;
+    <p class="small figure">${data?.total
+      ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"}</p></section>`;
 }
 
+// A new collection; what a file that is dropped holds is guessed, and shown before it is made.
 function Create() {
   const [holds, hold] = useState("vectors");
+  const [name, call] = useState("");
+  const [dim, size] = useState("");
+  const [file, choose] = useState(null);
+  const [guess, say] = useState("");
+  const [isOpen, open] = useState(false);
   const [problem, fail] = useState(null);
+  const take = async (chosen) => {
+    if (!chosen) return;
+    open(true);
+    choose(chosen);
+    const found = await guessOf(chosen);
+    call((before) => before || found.name);
+    if (found.holds) hold(found.holds);
+    size(found.dim ? String(found.dim) : "");
+    say(found.holds ? `Guessed: ${found.why}.` : `Say what it holds: ${found.why}.`);
+  };
   const submit = async (event) => {
     event.preventDefault();
-    const form = new FormData(event.target);
-    const name = form.get("name").trim();
-    const dim = (form.get("dim") || "").trim();
+    const normalize = new FormData(event.target).get("normalize");
+    const vectors = { dim: dim.trim() ? Number(dim) : null, transform: { normalize } };
     try {
-      const vectors = {
-        dim: dim ? Number(dim) : null, transform: { normalize: form.get("normalize") },
-      };
-      await ask("PUT", at(name), form.get("holds") === "texts" ? { text: {} } : vectors);
-      go(href(name, "load"));
+      await ask("PUT", at(name.trim()), holds === "texts" ? { text: {} } : vectors);
+      hand(file);
+      go(href(name.trim(), "load"));
     } catch (error) {
       fail(error);
     }
   };
-  return html`<details class="new"><summary>New collection</summary><form class="panel" onSubmit=${submit}>
-    <label>Name <input name="name" required /></label>
-    <label>Items are <select name="holds" onChange=${(event) => hold(event.target.value)}>
-      <option value="vectors">vectors</option><option value="texts">texts</option></select></label>
+  const typed = (change) => (event) => change(event.target.value);
+  return html`<details class="new" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
+    <summary>New collection</summary><form class="panel" onSubmit=${submit}>
+    <${Drop} label="File that the collection is for" onFile=${take}
+      words="Drop a file here to begin with, or type." />
+    ${file && html`<p role="status"><strong><${Cut} value=${file.name} limit=${60} /></strong>
+      <span class="small">${" "}${figures.bytes(file.size)}. ${guess}</span></p>`}
+    <label>Name <input name="name" required value=${name} onInput=${typed(call)} /></label>
+    <label>Items are <select name="holds" value=${holds} onChange=${typed(hold)}>
+      <option value="vectors" selected=${holds === "vectors"}>vectors</option>
+      <option value="texts" selected=${holds === "texts"}>texts</option></select></label>
     ${holds === "vectors" && html`<label>Dimension; empty for sparse vectors of any coordinates
-      <input name="dim" inputmode="numeric" pattern="[0-9]*" /></label>
-    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option><option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select></label>`}
-    <${Trouble} problem=${problem} /><p class="actions"><button class="primary">Create, and load a file</button></p></form></details>`;
+      <input name="dim" inputmode="numeric" pattern="[0-9]*" value=${dim} onInput=${typed(size)} />
+    </label>
+    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option>
+      <option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select>
+    </label>`}
+    <${Trouble} problem=${problem} /><p class="actions"><button class="primary">
+      ${file ? "Create, and look at the file" : "Create, and load a file"}</button></p>
+    </form></details>`;
 }
 
 const MANY = 12;
 
 function List({ collections, sort, onSort }) {
   const link = (name) => html`<a href=${href(name, "browse")}><bdi>${name}</bdi></a>`;
-  const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
   return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
     rows=${sorted(collections, sort, (row, key) => row[key])} columns=${[
       { key: "name", name: "name", show: link },
@@ -178,17 +226,21 @@ export function Overview({ server, params, writes }) {
   const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
   const collections = data?.collections;
   const isStarting = server.phase && server.phase !== "ready";
-  const every = isStarting || !collections?.every(({ items }) => items) || !collections.length ? EVERY / 4 : EVERY * 2;
+  const isFilled = collections?.length && collections.every(({ items }) => items);
+  const every = isStarting || !isFilled ? EVERY / 4 : EVERY * 2;
   useTimer(every, () => next((count) => count + 1), [every]);
   return html`<div class="overview">
     <h1>Collections</h1>
     ${isStarting && html`<${Start} phase=${server.phase} />`}
     ${!isStarting && html`<${Live} />`}
-    ${problem && problem.code !== "loading" && problem.code !== "unreachable" && html`<${Trouble} problem=${problem} />`}
-    ${collections === undefined ? !problem && html`<${Skeleton} rows=${3} kind="block" />` : collections.length
-      ? html`<${Collections} ...${{ collections, params }} epoch=${server.phase} />`
+    ${problem && !["loading", "unreachable"].includes(problem.code)
+      && html`<${Trouble} problem=${problem} />`}
+    ${collections === undefined ? !problem && html`<${Skeleton} rows=${3} kind="block" />`
+      : collections.length ? html`<${Collections} ...${{ collections, params }}
+        epoch=${server.phase} />`
       : html`<${Empty} title="There is no collection yet">
-        <p>Load a file, from a terminal:</p><${Command} text="gcws-search load items.csv --into things" />
+        <p>Load a file, from a terminal:</p>
+        <${Command} text="gcws-search load items.csv --into things" />
         <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`}
     ${writes && collections && html`<${Create} />`}
   </div>`;

@@ -102,8 +102,38 @@ export function Bar({ value, max = 1, label }) {
   return html`<div class="bar" role="img" aria-label=${label}><div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
 
+// How far a load is, and what it waits for.
 export function LoadBar({ load: { bytes, total_bytes: total } }) {
   const read = `${figures.bytes(bytes)} read`;
-  return total ? html`<${Bar} value=${bytes} max=${total} label=${`${read}, of ${figures.bytes(total)}`} /><p class="small figure">${read}, of ${figures.bytes(total)}</p>`
-    : html`<p class="small figure">${read}</p>`;
+  if (!total) return html`<p class="small figure">${read}</p>`;
+  const words = bytes < total ? `${read}, of ${figures.bytes(total)}`
+    : `all ${read}; committing the last rows`;
+  return html`<${Bar} value=${bytes} max=${total} label=${words} />
+    <p class="small figure">${words}</p>`;
+}
+
+// How far the graph of a collection is while it is built.
+export function GraphBar({ collection }) {
+  const primary = collection.backends.find((backend) => backend.primary);
+  if (primary?.status !== "building") return null;
+  const words = `Building the graph: ${figures.share(primary.progress)}`;
+  return html`<${Bar} value=${primary.progress} label=${words} />
+    <p class="small figure" role="status">${words}. Queries are answered meanwhile.</p>`;
+}
+
+export function Drop({ label, words, onFile }) {
+  const [isOver, over] = useState(false);
+  const dropped = (event) => {
+    event.preventDefault();
+    over(false);
+    onFile(event.dataTransfer.files[0]);
+  };
+  const hover = (event) => {
+    event.preventDefault();
+    over(true);
+  };
+  return html`<div class=${isOver ? "drop over" : "drop"} onDragOver=${hover}
+      onDragLeave=${() => over(false)} onDrop=${dropped}><p>${words}</p>
+    <input type="file" aria-label=${label} onChange=${(event) => onFile(event.target.files[0])} />
+  </div>`;
 }

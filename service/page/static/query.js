@@ -2,7 +2,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { at, get, itemOf, post, Problem } from "./api.js";
 import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
-import { Skeleton, Tabs, Text, Trouble } from "./parts.js";
+import { Cut, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
@@ -15,6 +15,9 @@ import * as figures from "./figures.js";
 const FORMS = [["id", "Item"], ["row", "Row"], ["names", "Names"]];
 const TEXT_FORMS = [["text", "Text"], ["id", "Item"]];
 const ALL_FORMS = ["id", "row", "names", "text"];
+const LABELS = {
+  id: "Item id", row: "Row of numbers", names: "Names, with weights", text: "Text",
+};
 const HINTS = {
   id: "the id of an item",
   row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
@@ -51,8 +54,10 @@ export function inWords(explain, collection, curve, recall) {
     return `This query was scanned: it looked at ${met} of ${all} items in ${time}, ${
       "and no hit is missed."}${unknown}`;
   }
-  const way = { graph: "along the graph", tables: `in ${figures.plural(explain.bands, "hash table")}`,
-  }[explain.method] || `by the backend ${explain.method}`;
+  const ways = {
+    graph: "along the graph", tables: `in ${figures.plural(explain.bands, "hash table")}`,
+  };
+  const way = ways[explain.method] || `by the backend ${explain.method}`;
   const usual = typical(curve, recall);
   const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${
     figures.count(Math.round(usual.candidates))}` : "";
@@ -68,8 +73,10 @@ export function withMissed(hits, exact) {
   const known = new Set(hits.map(({ id }) => id));
   const worst = exact.length ? exact[exact.length - 1].score : 0;
   const good = hits.filter(({ score }) => score >= worst - 1e-12).length;
-  const missed = good >= exact.length ? [] : exact.filter(({ id }) => !known.has(id)).slice(0, exact.length - good);
-  const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))].sort((a, b) => b.score - a.score);
+  const unknown = exact.filter(({ id }) => !known.has(id));
+  const missed = unknown.slice(0, Math.max(0, exact.length - good));
+  const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))];
+  shown.sort((a, b) => b.score - a.score);
   return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
 }
 
@@ -93,19 +100,24 @@ function Form({ collection, params, problem }) {
   }, [asked]);
   const change = (value) => {
     set(value);
-    if (value.length > text.length + 3 && form === "id" && !collection.text && kindOf(value) === "row") choose("row");
+    const isPasted = value.length > text.length + 3;
+    if (isPasted && form === "id" && !collection.text && kindOf(value) === "row") choose("row");
   };
   const submit = (event) => {
     event.preventDefault();
     const { id, row, names, text: before, ...rest } = params;
     const limit = new FormData(event.target).get("limit");
-    go(href(collection.name, "query", { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit }));
+    const asks = { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit };
+    go(href(collection.name, "query", asks));
   };
   const isLong = form !== "id";
-  const field = { "data-query": true, value: text, spellcheck: false, placeholder: HINTS[form], onInput: (event) => change(event.target.value), "aria-invalid": problem ? "true" : undefined };
+  const field = {
+    "data-query": true, value: text, spellcheck: false, placeholder: HINTS[form],
+    onInput: (event) => change(event.target.value), "aria-invalid": problem ? "true" : undefined,
+  };
   return html`<form onSubmit=${submit} class="query-form">
     <${Tabs} label="Search by" chosen=${form} options=${forms} onChoose=${choose} />
-    <label>${{ id: "Item id", row: "Row of numbers", names: "Names, with weights", text: "Text" }[form]}
+    <label>${LABELS[form]}
       ${isLong ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
         if (event.key === "Enter" && !event.shiftKey) {
           event.preventDefault();
@@ -113,27 +125,45 @@ function Form({ collection, params, problem }) {
         }
       }}></textarea>` : html`<input ...${field} />`}</label>
     <${Trouble} problem=${problem} />
-    <div class="actions"><label class="inline">Hits <input key=${params.limit} name="limit" type="number" min="1" max="1000" defaultValue=${numberOr(params.limit, 20)} /></label>
+    <div class="actions"><label class="inline">Hits <input key=${params.limit} name="limit"
+        type="number" min="1" max="1000" defaultValue=${numberOr(params.limit, 20)} /></label>
       <span class="space"></span><button class="primary">Search</button></div></form>`;
 }
 
 function Asked({ collection, params, view, names, item }) {
   if (item) {
-    return html`<div class="asked panel"><div class="asked-drawn"><${Drawn} item=${item} view=${view} names=${names} limit=${5} /></div>
-      <div><p class="small">Similar to</p><p><strong><a href=${href(collection.name, "item", { id: item.id })}><${Text} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
+    return html`<div class="asked panel"><div class="asked-drawn">
+        <${Drawn} ...${{ item, view, names }} limit=${5} /></div>
+      <div><p class="small">Similar to</p><p><strong>
+        <a href=${href(collection.name, "item", { id: item.id })}>
+          <${Cut} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
   }
   const text = params.row ?? params.names ?? params.text;
-  return text === undefined ? null : html`<div class="asked panel"><p class="small">Similar to</p><p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
+  return text === undefined ? null : html`<div class="asked panel"><p class="small">Similar to</p>
+    <p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
 }
 
 function Start({ collection }) {
-  const { data } = useAsk((signal) => get(at(collection.name, "/items?limit=12&with_vector=true"), signal), [collection.name]);
+  const { name, view } = collection;
+  const { data } = useAsk(
+    (signal) => get(at(name, "/items?limit=12&with_vector=true"), signal), [name]);
   const items = data?.items || [];
   const names = useNames(collection, items);
   if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
-  return html`<h1>Query <bdi>${collection.name}</bdi></h1>
-    <p>${collection.text ? "Type a text" : "Type an id, paste a row"}, or begin with one of these:</p>
-    <${Tiles} collection=${collection} items=${items} view=${collection.view} names=${names} label="Items to begin with" />`;
+  return html`<h1>Query <bdi>${name}</bdi></h1>
+    <p>${collection.text ? "Type a text" : "Type an id, paste a row"}, or begin with one of
+      these:</p>
+    <${Tiles} ...${{ collection, items, view, names }} label="Items to begin with" />`;
+}
+
+// What of the true hits this query found.
+function Found({ isExact, data, compared: { found, good, wanted } }) {
+  const words = isExact ? "Found: all, by an exact scan."
+    : wanted === 0 ? "There is nothing to find."
+      : found === null || !data ? "Comparing with an exact scan…"
+        : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
+          ${" "}(${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`;
+  return html`<p class="found" role="status">${words}</p>`;
 }
 
 export default function Query({ collection, params }) {
@@ -148,15 +178,22 @@ export default function Query({ collection, params }) {
     }
   }, [JSON.stringify(params)]);
   const key = body && JSON.stringify(body);
-  const { data, problem, waiting } = useAsk((signal) => body && post(at(name, "/query"), { ...body, with_vector: true, explain: true }, signal), [name, key]);
+  const query = (more, signal) => post(
+    at(name, "/query"), { ...body, with_vector: true, ...more }, signal);
+  const { data, problem, waiting } = useAsk(
+    (signal) => body && query({ explain: true }, signal), [name, key]);
   const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
   const curve = useAsk((signal) => get(at(name, `/curve?limit=${limit}`), signal),
     [name, limit, collection.items]);
   const isExact = body?.recall >= 1;
   const current = !waiting && data;
-  const exact = useAsk((signal) => current && !isExact && post(at(name, "/query"), { ...body, recall: 1, with_vector: true }, signal), [name, key, current]);
-  const origin = useAsk((signal) => params.id !== undefined && itemOf(name, params.id, signal), [name, params.id]);
-  const { shown, found, good, wanted } = useMemo(() => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits), [data, exact.data, exact.waiting]);
+  const exact = useAsk((signal) => current && !isExact && query({ recall: 1 }, signal),
+    [name, key, current]);
+  const origin = useAsk(
+    (signal) => params.id !== undefined && itemOf(name, params.id, signal), [name, params.id]);
+  const { shown, ...compared } = useMemo(
+    () => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits),
+    [data, exact.data, exact.waiting]);
   const item = origin.data?.id === params.id ? origin.data : null;
   const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
   const { view } = collection;
@@ -168,22 +205,27 @@ export default function Query({ collection, params }) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
   };
-  const ofFilter = (one) => Boolean(one) && (one.code === "filter" || (one.errors || []).some(({ loc }) => loc[0] === "filter") || one.code.includes("filter"));
+  const ofFilter = (one) => Boolean(one) && (one.code.includes("filter")
+    || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
   const trouble = wrong || problem;
   const asTable = params.as === "table";
-  const why = (hit) => href(name, "why", params.id !== undefined ? { a: params.id, b: hit.id } : params.row !== undefined ? { row: params.row, b: hit.id } : params.text !== undefined ? { text: params.text, b: hit.id } : { names: params.names, b: hit.id });
+  const { id, row, text } = params;
+  const left = id !== undefined ? { a: id } : row !== undefined ? { row }
+    : text !== undefined ? { text } : { names: params.names };
+  const why = (hit) => href(name, "why", { ...left, b: hit.id });
+  const narrow = (filter) => change({ filter });
   return html`<div class="two wide">
     <aside class="panel">
-      <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
+      <${Form} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
       <${Chips} text=${params.filter} onChange=${(filter) => change({ filter })} />
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
-        <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
+        <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection}
+          items=${data.hits} filter=${params.filter} onChange=${narrow} /></details>`}
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
         onChange=${(filter) => change({ filter })} />
       <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
         ...${{ limit, recall }} />
-      ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : wanted === 0 ? "There is nothing to find." : found === null || !data ? "Comparing with an exact scan…"
-        : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
+      ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, compared }} />`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
     <section>${!isAsked ? html`<${Start} collection=${collection} />` : html`
@@ -201,6 +243,7 @@ export default function Query({ collection, params }) {
       ${!trouble && (asTable && shown.length ? html`<${HitTable} hits=${shown} sort=${params.sort}
         ...${{ collection, why }} onSort=${(sort) => change({ sort }, { replace: true })} />`
         : html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)}
-      ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary><${Requests} name=${name} body=${body} /></details>`}`}
+      ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary>
+        <${Requests} name=${name} body=${body} /></details>`}`}
     </section></div>`;
 }

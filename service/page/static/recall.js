@@ -50,7 +50,8 @@ export function Recall({ curve, problem, limit, recall, onChange }) {
     ${recall < 1 && recall >= from && html`<p class="small">${scanned} are scanned: that is
       quicker here than a search of the graph, and finds all hits.</p>`}
     ${curve && (points.length > 1 ? html`<p class="small">Measured on
-      ${" "}${figures.plural(curve.rows, "item")} of this collection${curve.holds ? "" : again}.</p>`
+      ${" "}${figures.plural(curve.rows, "item")} of this collection${
+      curve.holds ? "" : again}.</p>`
       : html`<p class="small">${curve.reason ? `No curve: ${curve.reason}.`
         : "No curve is measured yet."}</p>`)}
     ${problem && html`<p class="small">${problem.message}</p>`}

@@ -1,17 +1,9 @@
-import { ask, at, get, post } from "./api.js";
+import { ask, at, itemsOf, post } from "./api.js";
 
 const CHUNK = 100;
 
 const chunksOf = (all) => Array.from({ length: Math.ceil(all.length / CHUNK) },
   (_, chunk) => all.slice(chunk * CHUNK, (chunk + 1) * CHUNK));
-
-export async function itemsOf(name, ids, signal) {
-  const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
-  const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
-  const { items } = await get(
-    at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`), signal);
-  return items;
-}
 
 // An item as it is written: never over one that has come in its place.
 function written({ id, vector, text, payload, expires }) {

@@ -1,12 +1,12 @@
 import { at, get } from "./api.js";
-import { entries } from "./vectors.js";
 
 const SAMPLE = 24;
 const LIKE_BELOW = 0.2;
 
 export function payloadAt(payload, key) {
   if (!payload || !key) return undefined;
-  const own = (inner, part) => (inner && typeof inner === "object" && Object.hasOwn(inner, part) ? inner[part] : undefined);
+  const has = (inner, part) => inner && typeof inner === "object" && Object.hasOwn(inner, part);
+  const own = (inner, part) => (has(inner, part) ? inner[part] : undefined);
   return Object.hasOwn(payload, key) ? payload[key] : key.split(".").reduce(own, payload);
 }
 

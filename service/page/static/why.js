@@ -33,7 +33,8 @@ function Cut({ parts, total, label }) {
 }
 
 function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
-  const cuts = coordinates.filter((row) => of(row) > 0).sort((x, y) => of(y) - of(x)).slice(0, CUTS);
+  const some = coordinates.filter((row) => of(row) > 0);
+  const cuts = some.sort((x, y) => of(y) - of(x)).slice(0, CUTS);
   const parts = cuts.map((row) => ({ size: of(row), kind, name: nameOf(row) }));
   const others = whole - sumOf(cuts, of);
   if (others > 1e-9 * total) parts.push({ size: others, kind: `${kind} other`, name: "others" });
@@ -61,8 +62,8 @@ function Fraction({ answer, nameOf }) {
   const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
   const hasOther = other > 1e-9 * total;
   if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
-  const all = `Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, only right ${
-    figures.value(right)}`;
+  const all = `Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, ${
+    `only right ${figures.value(right)}`}`;
   return html`<div class="fraction panel">
     <div class="number"><span class="small">Similarity</span>
       <strong class="figure">${figures.score(answer.score)}</strong></div>
