@@ -218,7 +218,10 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
             held = json.loads(path.read_text())
             if held.pop("key") != key:
                 break
-            return Deduplicated(**held) if path == report else None
+            if path == state:
+                return None
+            shutil.rmtree(folder / _WORK, ignore_errors=True)  # of a call that ended before this
+            return Deduplicated(**held)
     else:
         if not folder.exists() or not any(each.name != _WORK for each in folder.iterdir()):
             return None

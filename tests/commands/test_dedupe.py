@@ -195,9 +195,11 @@ def test_the_same_call_goes_on_after_a_stop(
         )
         assert one.equals(other), name
     assert found.removed == whole.removed > 0
+    (tmp_path / "out" / ".work").mkdir()  # as a kill at the very end leaves it
     asked: list[str] = []
     assert run(tmp_path / "out", lambda word, _share: asked.append(word)) == found
     assert asked == []
+    assert not (tmp_path / "out" / ".work").exists()
 
 
 @pytest.fixture
