@@ -2,7 +2,9 @@
 
 SQLite overwrites what is deleted in the file itself, but its log holds the pages as they were until
 they are moved into the file, and a file keeps its free pages. So a thread empties the log soon
-after items are deleted or updated, and gives free pages back once there are many.
+after items are deleted or updated, and gives free pages back once there are many. It takes names of
+coordinates that no item has any more out of the file first: in small collections at each time, in
+others once as many items were removed as are left.
 """
 
 from __future__ import annotations
@@ -10,20 +12,25 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from gcws_search.index.backends import Policies
+from gcws_search.index.collection.fit import as_sent
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
 from gcws_search.index.storage.connection import connect, logged, sql_errors, storage_errors
 from gcws_search.index.storage.data_directory import DataDirectory, bytes_of, discard, sync_file
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import BackgroundTask
+from gcws_search.index.threads import BackgroundTask, StoppedError, end_if
 
 _MAX_REST_SECONDS: Final = 60.0
 """It rests twice as long after each failure, up to this time."""
@@ -31,6 +38,11 @@ _RETRY_SECONDS: Final = 0.01
 """Rest at least where others were in the way."""
 _STEP_PAGES: Final = 256
 """Given back while writers wait."""
+_MANY_ITEMS: Final = 1 << 16
+"""Their coordinates are not looked through each time that some are removed."""
+_ROWS_AT_ONCE: Final = 4096
+_NAMES_AT_ONCE: Final = 4096
+"""Removed while writers wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,16 +54,21 @@ class Reclaimer(BackgroundTask):
 
     name = "reclaimer"
 
-    def __init__(self, store: Store, writer: Writer, policies: Policies) -> None:
+    def __init__(
+        self, store: Store, memory: MemoryCollection, writer: Writer, policies: Policies
+    ) -> None:
         super().__init__()
         self._store = store
+        self._memory = memory
         self._policies = policies
         self._writer = writer
+        self._removed = 1  # items since unused names were looked for, or before the start
         self._due = False
         self._rest_seconds = policies.reclaim_rest_seconds
 
-    def request(self) -> None:
+    def request(self, removed: int = 0) -> None:
         """Begin soon: something has been deleted or updated; any thread."""
+        self._removed += removed
         self._due = True
         self.start()
 
@@ -95,6 +112,8 @@ class Reclaimer(BackgroundTask):
         """Do what is due; False where others were in the way."""
         name, path = self._store.name, self._store.path
         self._store.require_same_files()
+        with suppress(StoppedError):
+            self._free_names()
         try:
             # Nobody waits for this thread.
             opening = partial(connect, path, *logged("normal"), "busy_timeout = 0")
@@ -110,6 +129,46 @@ class Reclaimer(BackgroundTask):
                 )
         except DirectoryLocked:
             return False
+
+    def _free_names(self) -> None:
+        """Remove the names of coordinates that no item has any more, if many may be such."""
+        memory, names = self._memory, self._memory.names
+        if not (names.is_open and len(names) and self._removed):
+            return
+        if self._removed < memory.stored_view.count > _MANY_ITEMS:
+            return
+        self._removed = 0
+        view = self._writer.run_between_changes(self._watch_names)
+        try:
+            if view is not None:
+                self._find_used_names(view)
+                # The last stays: a start finds by it which coordinates are free.
+                stored = sorted(each.coordinate for each in names.listed())[:-1]
+                unused = names.unused(stored)
+                for first in range(0, len(unused), _NAMES_AT_ONCE):
+                    some = unused[first : first + _NAMES_AT_ONCE]
+                    self._writer.run_between_changes(partial(self._remove_names, some))
+        finally:
+            names.used = None
+
+    def _watch_names(self) -> View:
+        self._memory.names.used = set()
+        return self._memory.stored_view
+
+    def _find_used_names(self, view: View) -> None:
+        """Note the coordinates of a view's items."""
+        rows = np.flatnonzero(view.alive)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            end_if(self.stopping)
+            _, raw = as_sent(view, self._store, rows[first : first + _ROWS_AT_ONCE])
+            self._memory.names.note_used(np.unique(raw.indices).tolist())
+
+    def _remove_names(self, coordinates: Sequence[int]) -> None:
+        """Remove the names of some coordinates, but of those that items have got meanwhile."""
+        end_if(self.stopping)
+        unused = self._memory.names.unused(coordinates)
+        self._store.remove_names(unused)
+        self._memory.names.mark_unstored(unused)
 
     def _release_pages(self, connection: sqlite3.Connection) -> None:
         step = partial(_release_some_pages, connection, _STEP_PAGES)

@@ -149,7 +149,7 @@ class StoredCollection:
         self.optimizer = Optimizer(self.memory, self.writer, self._on_publish, self.memory.paused)
         self.audit = RecallAudit(self.memory, policies)
         self.auditor = Auditor(self.audit, store, self.writer)
-        self.reclaimer = Reclaimer(store, self.writer, policies)
+        self.reclaimer = Reclaimer(store, self.memory, self.writer, policies)
         self.expirer = Expirer(self.memory.expirations, self.writer)
         self.searches = self.memory.searches
         self.names = self.memory.names
@@ -317,16 +317,16 @@ class StoredCollection:
 
     def _after_commit(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
-        puts = removes = False
+        puts, removed = False, 0
         for write in writes:
-            puts, removes = puts or bool(write.rows.ids), removes or bool(write.removed)
+            puts, removed = puts or bool(write.rows.ids), removed + len(write.removed)
         if puts:
             self.checkpoints.start_if_due()
         self.optimizer.start()
         if self.memory.expirations.are_any:
             self.expirer.start()
-        if removes:
-            self.reclaimer.request()
+        if removed:
+            self.reclaimer.request(removed)
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
         """Give the first coordinates their names, in the place of all names before.

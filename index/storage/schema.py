@@ -370,6 +370,7 @@ SELECT coordinate, name FROM names WHERE name >= ? AND name <= ? ORDER BY name L
 """
 ADD_NAME: Final = "INSERT INTO names (coordinate, name, checksum) VALUES (?, ?, ?)"
 DELETE_NAMES: Final = "DELETE FROM names"
+DELETE_NAME: Final = "DELETE FROM names WHERE coordinate = ?"
 READ_LOADS: Final = """
 SELECT key, changed, progress, checksum FROM loads WHERE changed >= ? ORDER BY changed DESC, key
 """

@@ -543,6 +543,12 @@ class Store:
             self.connection.execute(schema.DELETE_NAMES)
             self._add_names(names)
 
+    def remove_names(self, coordinates: Sequence[int]) -> None:
+        """Remove the names of some coordinates; on the disk on return."""
+        with self._transaction():
+            rows = ((each,) for each in coordinates)
+            self.connection.executemany(schema.DELETE_NAME, rows)
+
     def _add_names(self, names: Sequence[tuple[int, str]]) -> None:
         rows = ((at, name, name_checksum(at, name)) for at, name in names)
         self.connection.executemany(schema.ADD_NAME, rows)

@@ -3,7 +3,8 @@
 In a space of fixed ``dim`` names are given as a list. In an open slot space a name that has not
 been seen takes the next free coordinate: above all that have a name, and all that items use. It is
 reserved when a vector is read, because its slot is hashed, and stored with the first item that has
-it. A reservation that no item makes use of is forgotten at the end of the process.
+it. A reservation that no item makes use of is forgotten at the end of the process. A name that no
+item has any more becomes a reservation again: vectors under way may have its coordinate.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class CoordinateNames:
         self._coordinates: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._unstored: dict[int, str] = {}
+        self.used: set[int] | None = None  # coordinates seen in items, while that is asked for
         self._free = 0  # no coordinate from here on has a name, or is used by an item
 
     @property
@@ -185,9 +187,10 @@ class CoordinateNames:
         if highest >= self._free:
             with self._lock:
                 self._free = max(self._free, highest + 1)
-        if not self._unstored:
+        if not self._unstored and self.used is None:
             return []
         used = np.unique(slots >> np.uint32(1)).tolist()
+        self.note_used(used)
         new = [each for each in used if each in self._unstored and each not in planned]
         planned.update(new)
         return [NamedCoordinate(each, self._names[each]) for each in new]
@@ -197,6 +200,24 @@ class CoordinateNames:
         with self._lock:
             for coordinate, _ in names:
                 self._unstored.pop(coordinate, None)
+
+    # Freeing: one thread at a time, the writer's lock held where names are marked.
+
+    def note_used(self, coordinates: Iterable[int]) -> None:
+        """Note coordinates that items have, while that is asked for."""
+        if (used := self.used) is not None:
+            with self._lock:
+                used.update(coordinates)
+
+    def unused(self, coordinates: Iterable[int]) -> list[int]:
+        """Return those of some coordinates that no item was seen to have."""
+        used = self.used or set()
+        return [each for each in coordinates if each not in used]
+
+    def mark_unstored(self, coordinates: Iterable[int]) -> None:
+        """Note that names are not in the file any more."""
+        with self._lock:
+            self._unstored |= {each: self._names[each] for each in coordinates}
 
     # Showing
 
