@@ -52,7 +52,31 @@ reading = json_router("/v1/collections/{name}/items", "items", may_read, READ_PR
 writing = json_router("/v1/collections/{name}/items", "items", may_write, WRITE_PROBLEMS)
 
 
-class PutItemsBody(Body):
+class PutOptions(BaseModel):
+    """What becomes of items that are there, and of those like others."""
+
+    mode: ix.PutMode = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it; `unless_similar` stores no item that scores `min_score` or more with one that "
+        "is stored, or with one before it in the same request. The answer lists what was not "
+        "stored as `similar`; that of a load, the first `max_rejected` of it.",
+    )
+    min_score: float | None = Field(
+        default=None,
+        description="With `unless_similar`: least score of an item that keeps another from being "
+        "stored, in (0, 1].",
+        json_schema_extra=SHARE,
+    )
+    recall: float | None = Field(
+        default=None,
+        description="With `unless_similar`: expected share of such items found among those stored "
+        "before, in (0, 1]; 1 finds all, null is 0.9.",
+        json_schema_extra=SHARE,
+    )
+
+
+class PutItemsBody(PutOptions, Body):
     """Items to store, all or nothing."""
 
     instead = "POST …/load takes items of any number"
@@ -77,34 +101,26 @@ class PutItemsBody(Body):
     items: Annotated[list[PutItemBody], FirstErrorOnly()] = Field(
         description="The items; of an id given twice the last one counts, where `mode` permits it."
     )
-    mode: ix.PutMode = Field(default="upsert", description=requests.PUT_MODE)
-    min_score: float | None = Field(
-        default=None,
-        description="With `unless_similar`: least score of an item that keeps another from being "
-        "stored, in (0, 1].",
-        json_schema_extra=SHARE,
-    )
-    recall: float | None = Field(
-        default=None,
-        description="With `unless_similar`: expected share of such items found among those stored "
-        "before, in (0, 1]; 1 finds all, null is 0.9.",
-        json_schema_extra=SHARE,
-    )
 
 
-class DeleteItemsBody(Body):
-    """Items to delete, by their ids or by a filter."""
+class ChosenItemsBody(Body):
+    """Items by their ids or by a filter."""
 
     limited: ClassVar = {"ids": "max_items_per_request"}
-    model_config = examples(
-        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
-    )
 
     ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
         default=None, description="Ids; those of no item are passed over."
     )
     filter: FilterDocument | None = Field(
-        default=None, description="Deletes every item that passes; instead of `ids`."
+        default=None, description="Every item that passes; instead of `ids`."
+    )
+
+
+class DeleteItemsBody(ChosenItemsBody):
+    """Items to delete, by their ids or by a filter."""
+
+    model_config = examples(
+        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
     )
 
 
@@ -143,23 +159,15 @@ class PayloadBody(PayloadChangeBody):
     )
 
 
-class PayloadsBody(PayloadChangeBody):
+class PayloadsBody(ChosenItemsBody, PayloadChangeBody):
     """What becomes of the payloads of items, by their ids or by a filter."""
 
-    limited: ClassVar = {"ids": "max_items_per_request"}
     model_config = examples(
         {
             "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
             "payload": {"checked": True},
         },
         {"ids": ["a", 7], "payload": {"label": 4}, "merge": False},
-    )
-
-    ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
-        default=None, description="Ids; those of no item are passed over."
-    )
-    filter: FilterDocument | None = Field(
-        default=None, description="Changes every item that passes; instead of `ids`."
     )
 
 
@@ -375,9 +383,7 @@ async def delete_item(
 # From bodies and parameters to the index's words
 
 
-def _chosen_items(
-    body: DeleteItemsBody | PayloadsBody, limits: Settings
-) -> ix.Filter | Sequence[str]:
+def _chosen_items(body: ChosenItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
     """Return the filter, which is not empty, or the ids."""
     if (body.ids is None) == (body.filter is None):
         got = "neither" if body.ids is None else "both"

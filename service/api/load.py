@@ -9,14 +9,13 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
 from gcws_search.service import problems
-from gcws_search.service.api.query import SHARE
-from gcws_search.service.api.requests import PUT_MODE
+from gcws_search.service.api.items import PutOptions
 from gcws_search.service.errors import RequestTimeout, unsupported
 from gcws_search.service.http import (
     CollectionOf,
@@ -87,23 +86,11 @@ _BODIES: Final = {
 }
 
 
-class LoadParams(BaseModel):
+class LoadParams(PutOptions):
     """How a stream of items is loaded."""
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: ix.PutMode = Field(default="upsert", description=PUT_MODE)
-    min_score: float | None = Field(
-        default=None,
-        description="With `unless_similar`: as of a PUT of items. The answer lists what was not "
-        "stored as `similar`, the first `max_rejected` of it.",
-        json_schema_extra=SHARE,
-    )
-    recall: float | None = Field(
-        default=None,
-        description="With `unless_similar`: as of a PUT of items.",
-        json_schema_extra=SHARE,
-    )
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
         description="At a row that cannot be stored: `stop` ends the load, and the chunks "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from pydantic_core import from_json
@@ -19,13 +19,6 @@ from gcws_search.service.models import (
     require_short_vector,
 )
 from gcws_search.service.settings import Settings
-
-PUT_MODE: Final = (
-    "`upsert` replaces the vector and the payload of an id that exists; `insert` refuses it; "
-    "`unless_similar` stores no item that scores `min_score` or more with one that is stored, or "
-    "with one before it in the same request."
-)
-
 
 Find: TypeAlias = Callable[[Sequence[str]], list[int]]
 """Returns the coordinates of different names; InvalidVector is at ``(place,)``."""
