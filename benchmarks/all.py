@@ -56,6 +56,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.library.writes"),
     Benchmark("benchmarks.library.file_maintenance"),
     Benchmark("benchmarks.service.http", needs_data=True),
+    Benchmark("benchmarks.service.minimal", needs_data=True),
     Benchmark("benchmarks.service.workers", needs_data=True),
     Benchmark("benchmarks.service.cluster_recall", needs_data=True),
     Benchmark("benchmarks.service.cluster"),
