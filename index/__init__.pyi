@@ -35,10 +35,10 @@ from .collection.hit_groups import (
     GroupedHit as GroupedHit,
     GroupSearch as GroupSearch,
     search_groups as search_groups,
+    with_key as with_key,
 )
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
-    MAX_ID_LENGTH as MAX_ID_LENGTH,
     ItemBatch as ItemBatch,
     Page as Page,
     QueryResult as QueryResult,
@@ -149,6 +149,7 @@ from .contracts.hits import METHODS as METHODS, Explanation as Explanation
 from .contracts.parameters import (
     BACKEND_KINDS as BACKEND_KINDS,
     MAX_DIM as MAX_DIM,
+    MAX_ID_LENGTH as MAX_ID_LENGTH,
     SHAPES as SHAPES,
     BackendKind as BackendKind,
     BackendParams as BackendParams,

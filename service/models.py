@@ -45,13 +45,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json, to_json
 
 from gcws_search import index as ix
-from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
+from gcws_search.index import MAX_ID_LENGTH, AnyArray, InvalidFilter, InvalidParameter
 from gcws_search.service.errors import MalformedBody
 from gcws_search.service.limits import require_at_most, require_count
 from gcws_search.service.problems import invalid_request, models_in
 from gcws_search.service.settings import Settings
 
-MAX_ID_LENGTH: Final = 255
 MAX_VERSION: Final = 2**63 - 1
 _FLOAT_BYTES: Final = 4
 Model = TypeVar("Model", bound="Body")

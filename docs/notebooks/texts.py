@@ -50,7 +50,7 @@ notes.close()
 # | `ngrams` | `[1, 1]` | Least and greatest number of tokens in a row that make a coordinate, at most 16. `[1, 3]`: words, pairs and triples |
 # | `weights` | `"set"` | `"set"`: each n-gram weighs 1. `"counts"`: as often as the text has it. `"idf"`: [tf-idf](#weights-of-words) |
 # | `lowercase` | `true` | Whether texts are lowercased first |
-# | `stop_words` | `[]` | Words that are left out before n-grams are made |
+# | `stop_words` | `[]` | Words that are left out before n-grams are made, in lower case where texts are |
 #
 # - `[3, 3]` finds near-copies ([duplicates](../duplicates.md)). `"characters"` with `[3, 5]` forgives misspelt words, and suits scripts that do not part words.
 # - The text is kept in the payload under the key `text`, so that filters, `find` and exports see it. Items and hits show it beside the payload.

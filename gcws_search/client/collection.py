@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
 )
 from functools import partial, wraps
-from operator import index
+from operator import index, itemgetter
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -140,12 +140,13 @@ def config_of(
     elif backend is not None and not isinstance(backend, BackendParams):
         expected = 'parameters of a backend, or a dict such as {"kind": "exact"}'
         raise InvalidParameter(expected=expected, got=repr(backend), loc=("backend",))
-    if text is not None and not isinstance(text, TextParams):
-        if not isinstance(text, dict):
+    if text is not None:
+        if not isinstance(text, TextParams | dict):
             expected = 'a TextParams, or a dict such as {"tokens": "words"}'
             raise InvalidParameter(expected=expected, got=repr(text), loc=("text",))
         try:
-            text = TextParams.from_dict(text)
+            text = TextParams.from_dict(text) if isinstance(text, dict) else text
+            text.require_tokens()
         except InvalidParameter as error:
             raise error.at("text") from None
     return CollectionConfig(
@@ -536,6 +537,14 @@ class Collection:
         return self._do(
             lambda local: local.item_of(local.index.get(str(id))),
             lambda remote: remote.get(f"items/{segment(str(id))}", lambda found: Item(**found)),
+        )
+
+    def get_many(self, ids: str | int | Iterable[str], *, with_vector: bool = True) -> list[Item]:
+        """Return the items that have these ids, in their order; ids of no item are left out."""
+        texts = texts_of(ids)
+        return self._do(
+            lambda local: local.get_many(texts, with_vector),
+            lambda remote: remote.get_many(texts, with_vector),
         )
 
     def delete(
@@ -974,7 +983,8 @@ class Collection:
         Parameters
         ----------
         metadata : dict or None
-            Any JSON object; its ``view`` says how the page shows items.
+            Any JSON object; its ``view`` says how the page shows items. A ``fingerprint`` that
+            `gcws-search load` has noted there stays, unless another is given.
         """
         return self._do(
             lambda local: local.set_metadata(metadata), lambda remote: remote.set_metadata(metadata)
@@ -993,6 +1003,13 @@ class Collection:
         A collection of this process makes no audits.
         """
         return self._do(lambda local: local.audits(), lambda remote: remote.get("recall", dict))
+
+    def loads(self) -> list[dict[str, Any]]:
+        """Return the loads under way and the last ones, the last first, as the API shows them.
+
+        A collection of this process has none: what is added to it is no load.
+        """
+        return self._do(lambda _: [], lambda remote: remote.get("loads", itemgetter("loads")))
 
     def attach(
         self, kind: str, *, name: str | None = None, params: Mapping[str, Any] | None = None
@@ -1190,6 +1207,7 @@ class AsyncCollection:
     query = _awaiting(Collection.query)
     query_many = _awaiting(Collection.query_many)
     get = _awaiting(Collection.get)
+    get_many = _awaiting(Collection.get_many)
     delete = _awaiting(Collection.delete)
     set_payload = _awaiting(Collection.set_payload)
     pairs = _awaiting(Collection.pairs)
@@ -1211,6 +1229,7 @@ class AsyncCollection:
     audits = _awaiting(Collection.audits)
     attach = _awaiting(Collection.attach)
     detach = _awaiting(Collection.detach)
+    loads = _awaiting(Collection.loads)
 
     async def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file; see `Collection.export`."""

@@ -37,6 +37,7 @@ from gcws_search.client.wire import (
     is_plain,
     through_httpx,
 )
+from gcws_search.formats.files import whole_file
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -60,7 +61,6 @@ _DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
 """Codes of problems after which the request may have been served all the same."""
 _SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
-_UNFINISHED: Final = ".part"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +158,7 @@ class Requester(ABC):
         path: str,
         content: bytes | Callable[[], Iterable[bytes | memoryview]] | None = None,
         headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
         *,
         repeatable: bool = True,
         collection: str | None = None,
@@ -361,19 +361,15 @@ class ServerSnapshots:
 
     def download(self, name: str, output: Path) -> None:
         """Write a snapshot to a file, which appears when its SHA-256 is right."""
-        part = output.with_name(output.name + _UNFINISHED)
         sha = hashlib.sha256()
-        with self._server.stream(self._path(name), self._collection) as answer:
-            try:
-                with part.open("wb") as file:
-                    for piece in answer.iter_bytes(_PIECE_BYTES):
-                        sha.update(piece)
-                        file.write(piece)
-                if answer.headers["etag"].strip('"') != sha.hexdigest():
-                    raise ServerError("what arrived is not what was sent; nothing is kept")
-                part.replace(output)
-            finally:
-                part.unlink(missing_ok=True)
+        stream = self._server.stream(self._path(name), self._collection)
+        with stream as answer, whole_file(output) as part:
+            with part.open("wb") as file:
+                for piece in answer.iter_bytes(_PIECE_BYTES):
+                    sha.update(piece)
+                    file.write(piece)
+            if answer.headers["etag"].strip('"') != sha.hexdigest():
+                raise ServerError("what arrived is not what was sent; nothing is kept")
 
     def upload(self, name: str, file: Path) -> dict[str, Any]:
         """Send a file as a snapshot of this name; the server compares its SHA-256."""

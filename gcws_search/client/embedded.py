@@ -32,11 +32,21 @@ from gcws_search.client.results import (
     Rejected,
     hit_of,
     hits_of,
+    items_in_order,
     joined_of,
+    with_fingerprint,
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json, write_json
-from gcws_search.formats.vectors import in_order, is_id, is_text, points_of, row_of, rows_of_texts
+from gcws_search.formats.vectors import (
+    in_order,
+    is_id,
+    is_text,
+    name_column,
+    points_of,
+    row_of,
+    rows_of_texts,
+)
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap, JoinParams
 from gcws_search.index.contracts.errors import (
@@ -246,16 +256,14 @@ class EmbeddedCollection:
         done = Added(0, 0)
         first = 0
         columns = items.rows.columns
-        takes_names = (
-            columns is not None
-            and len(columns) == self.config.dim
-            and not len(self.index.names)
-            and not self.count(None)
-        )
+        is_first = columns is not None and len(columns) == self.config.dim and not self.count(None)
+        takes_names = is_first and not len(self.index.names)
         if takes_names:
             self.set_names(columns or (), replace=False)
+        columns = None
         try:
             items = replace(items, rows=self.in_order(items.rows))
+            columns = items.rows.columns
             for batch in items.batches(_BATCH_BYTES):
                 try:
                     done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
@@ -263,6 +271,8 @@ class EmbeddedCollection:
                     stored = done.inserted + done.updated
                     if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
                         moved = _error_of_load(error, first, self.index.space.word)
+                        if isinstance(moved, InvalidInput):
+                            moved = name_column(moved, items.rows.columns)
                         note_stored(moved, stored)
                         raise moved from None
                     note_stored(error, stored)
@@ -270,9 +280,11 @@ class EmbeddedCollection:
                 first += len(batch)
                 if progress is not None:
                     progress(len(batch))
-        finally:
-            if takes_names and not self.count(None):
-                self.set_names(())
+        finally:  # as `RemoteCollection.settle_names` does
+            if takes_names:
+                self.set_names((), replace=False)
+            if is_first and columns is not None and self.count(None):
+                self.set_names(columns, replace=False)
         return done
 
     def in_order(self, rows: InputVectors) -> InputVectors:
@@ -388,6 +400,8 @@ class EmbeddedCollection:
             raise InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
         if offset < 0:
             raise InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
+        from gcws_search.index import with_key  # noqa: PLC0415
+
         params = SearchParams(**options)
         condition, began = _filter(where), perf_counter()
 
@@ -405,6 +419,7 @@ class EmbeddedCollection:
                 found = self._page(search, params, offset) if offset else search(params)
             else:
                 found = _groups(search, params, condition, group_by, group_size)
+                condition = with_key(condition, group_by)
         seconds = perf_counter() - began
         columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
         hits: list[AnyHit] = [
@@ -638,6 +653,13 @@ class EmbeddedCollection:
         found = self.index.find(text, limit)
         return FoundItems([*map(self.item_of, found.items)], found.complete)
 
+    def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
+        """Return the items that have these ids, in their order."""
+        if not ids:
+            return []
+        page = self.index.page(limit=len(ids), with_vector=with_vector, ids=ids)
+        return items_in_order(ids, map(self.item_of, page.items))
+
     def item_of(self, stored: ix.StoredItem) -> Item:
         """Return an item of the index as callers get it."""
         shown = self._shown(stored.payload)
@@ -683,8 +705,10 @@ class EmbeddedCollection:
         return Count(number, () if number or condition is None else self.index.hints(condition))
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
-        """Replace the metadata."""
-        self.index.replace_metadata(None if metadata is None else write_json(dict(metadata)))
+        """Replace the metadata but for a fingerprint."""
+        if metadata is not None:
+            metadata = with_fingerprint(dict(metadata), self.describe()["metadata"])
+        self.index.replace_metadata(None if metadata is None else write_json(metadata))
 
     def curve(self, limit: int) -> dict[str, Any]:
         """Return what recall costs for a limit, as the API shows it."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gcws_search.client.results import Item
+from gcws_search.formats.files import whole_file
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import COLLECTION, METADATA
 from gcws_search.index import InvalidParameter
@@ -24,7 +25,6 @@ from gcws_search.index.contracts.parameters import CollectionConfig
 if TYPE_CHECKING:
     from gcws_search.client.collection import AsyncCollection
 
-_UNFINISHED: Final = ".part"
 _NDJSON: Final = (".ndjson", ".jsonl")
 _PARQUET: Final = ".parquet"
 _NAMES: Final = 4000
@@ -43,19 +43,17 @@ async def export_items(
     ``call`` calls a function that writes to the file.
     """
     require_format(path)
-    target = Path(path)
-    part = target.with_name(target.name + _UNFINISHED)
     config = collection.config
     is_named = config.dim is None and bool(await collection.names(limit=1))
     description = await _description(collection)
     known: dict[int, str | None] = {}
-    file = (
-        _open_parquet(part, config, is_named, description)
-        if path.endswith(_PARQUET)
-        else _open_ndjson(part, description)
-    )
     count, cursor = 0, None
-    try:
+    with whole_file(Path(path)) as part:
+        file = (
+            _open_parquet(part, config, is_named, description)
+            if path.endswith(_PARQUET)
+            else _open_ndjson(part, description)
+        )
         with ExitStack() as stack:
             write = await call(partial(stack.enter_context, file))
             while True:
@@ -74,9 +72,6 @@ async def export_items(
                 if cursor is None:
                     break
             await call(stack.close)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
     return count
 
 

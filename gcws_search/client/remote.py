@@ -6,8 +6,9 @@ import secrets
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -26,12 +27,14 @@ from gcws_search.client.results import (
     Rejected,
     hit_of,
     hits_of,
+    items_in_order,
     joined_of,
+    with_fingerprint,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import in_order, is_id, is_text, points_of, row_of
-from gcws_search.index import InputVectors
+from gcws_search.formats.vectors import in_order, is_id, is_text, name_column, points_of, row_of
+from gcws_search.index import InputVectors, InvalidInput
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
     BackendComparison,
@@ -50,11 +53,16 @@ if TYPE_CHECKING:
     from gcws_search.client.wire import Answer
 
 R = TypeVar("R")
+Naming = Literal["no names", "names", "own names"]
+"""Of a first load: rows have no names; they go by those that there were; it gave these itself."""
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
 _INDICES: Final = 4000
 """Coordinates that fit into one address."""
+_PAGE_IDS: Final = 1000
+_ADDRESS_BYTES: Final = 16_000
+"""Ids that are asked for together, and how long they are in the address."""
 _JOINED_BYTES: Final = 32 << 20
 """Bytes of the vectors of one join; each makes the server list its items anew."""
 _QUERY_HITS: Final = 1_000_000
@@ -105,7 +113,7 @@ class RemoteCollection:
         word: str,
         content: Any = None,
         headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
         *,
         repeatable: bool = True,
     ) -> Answer:
@@ -116,7 +124,7 @@ class RemoteCollection:
         )
 
     async def get(
-        self, word: str, result: Callable[[Any], R], params: Mapping[str, str] | None = None
+        self, word: str, result: Callable[[Any], R], params: Mapping[str, Any] | None = None
     ) -> R:
         """Return what ``result`` makes of the JSON that the server has there."""
         return result(read_json((await self.ask("GET", word, params=params)).content))
@@ -151,28 +159,44 @@ class RemoteCollection:
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        took_names = await self.take_names(items.rows.columns)
+        naming = await self.take_names(items.rows.columns)
+        columns: list[str] | None = None
         try:
             items = replace(items, rows=await self.in_order(items.rows))
+            columns = items.rows.columns
             body = load_body(items, progress)
             return await self.load(body, params, secrets.token_hex(16))
+        except InvalidInput as error:
+            raise name_column(error, columns) from None
         finally:
-            if took_names:
-                await self.drop_unused_names()
+            await self.settle_names(columns, naming)
 
-    async def take_names(self, columns: list[str] | None) -> bool:
-        """Give a collection that has neither items nor names those of columns; return whether."""
+    async def take_names(self, columns: list[str] | None) -> Naming:
+        """Give a collection that has neither items nor names those of columns; return what it had.
+
+        What is stored then is followed by `settle_names`.
+        """
         if columns is None or len(columns) != self.config.dim:
-            return False
-        if await self.names("", 1, None) or await self._count():
-            return False
+            return "no names"
+        has_names = bool(await self.names("", 1, None))
+        if await self._count():
+            return "no names"
+        if has_names:
+            return "names"
         await self.set_names(columns, replace=False)  # another client's may have come first
-        return await self.names_by_coordinate() == dict(enumerate(columns))
+        is_own = await self.names_by_coordinate() == dict(enumerate(columns))
+        return "own names" if is_own else "names"
 
-    async def drop_unused_names(self) -> None:
-        """Take the names of a collection without items away."""
-        if not await self._count():
-            await self.set_names([])
+    async def settle_names(self, columns: list[str] | None, naming: Naming) -> None:
+        """Take own names away where nothing was stored; else see that all are there.
+
+        columns: names by coordinate, by which rows were stored. Another client whose first rows
+        were refused may have taken its own away meanwhile, which were the same.
+        """
+        if naming == "own names":
+            await self.set_names([], replace=False)  # only where there are no items
+        if naming != "no names" and columns is not None and await self._count():
+            await self.set_names(columns, replace=False)
 
     async def _count(self) -> int:
         return await self.post("count", {}, lambda found: int(found["count"]))
@@ -363,8 +387,10 @@ class RemoteCollection:
         return many.spread(rejected)
 
     async def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
-        """Replace the metadata."""
+        """Replace the metadata but for a fingerprint."""
         document = None if metadata is None else dict(metadata)
+        if document is not None:
+            document = with_fingerprint(document, (await self.get("", dict))["metadata"])
         await self.post("", {"metadata": document}, dict, method="PATCH")
 
     async def attach(
@@ -425,6 +451,19 @@ class RemoteCollection:
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
         found = await self.get("items", dict, params | present(cursor=cursor))
         return items_of_page(found), found["next_cursor"]
+
+    async def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
+        """Return the items that have these ids, in their order, some thousand a request."""
+        wanted, found = [*dict.fromkeys(ids)], list[Item]()
+        while wanted:
+            lengths = accumulate(len(segment(each)) + len("&ids=") for each in wanted[:_PAGE_IDS])
+            count = max(1, sum(length <= _ADDRESS_BYTES for length in lengths))
+            some, wanted = wanted[:count], wanted[count:]
+            # Of several values each is an id; one alone would be a list with commas.
+            values = some if len(some) > 1 else some * 2
+            params = {"ids": values, "limit": len(values), "with_vector": str(with_vector).lower()}
+            found += await self.get("items", items_of_page, params)
+        return items_in_order(ids, found)
 
     async def set_names(self, names: list[str], *, replace: bool = True) -> int:
         """Give the first coordinates their names; return how many have one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
 
@@ -356,6 +356,18 @@ class Item:
             f"Item(id={self.id!r}, vector={self.vector!r}, payload={self.payload!r}"
             f"{text}, version={self.version})"
         )
+
+
+def with_fingerprint(metadata: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata with the fingerprint that the metadata before them have, if any."""
+    known = (before or {}).get("fingerprint")
+    return metadata if known is None else {"fingerprint": known} | metadata
+
+
+def items_in_order(ids: Iterable[str], items: Iterable[Item]) -> list[Item]:
+    """Return items in the order of ids; those of no item are left out."""
+    found = {item.id: item for item in items}
+    return [found[each] for each in ids if each in found]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

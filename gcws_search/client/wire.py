@@ -122,10 +122,10 @@ class _Address:
         path: str,
         content: object,
         headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> bytes:
         """Return the head of a request."""
-        query = f"?{urlencode(params, quote_via=quote)}" if params else ""
+        query = f"?{urlencode(params, doseq=True, quote_via=quote)}" if params else ""
         all_headers = {**self._headers, **(headers or {})}
         if isinstance(content, bytes):
             all_headers["Content-Length"] = str(len(content))

@@ -264,9 +264,9 @@ def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[An
     """Write rows of columns of these types to a file, if any, which appears when it is whole."""
     if path is None:
         return
-    target = Path(path)
-    part = target.with_name(f"{target.name}.part")
-    try:
+    from gcws_search.formats.files import whole_file  # noqa: PLC0415
+
+    with whole_file(Path(path)) as part:
         if path.endswith(".parquet"):
             import pyarrow as pa  # noqa: PLC0415
             import pyarrow.parquet as pq  # noqa: PLC0415
@@ -287,6 +287,3 @@ def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[An
                     for row in rows:
                         line = dict(zip(columns, row, strict=True))
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

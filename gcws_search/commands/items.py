@@ -22,6 +22,7 @@ from gcws_search.commands.options import (
     Url,
     Yes,
     dim_of,
+    fail,
     family,
     ngrams_of,
     object_from,
@@ -123,8 +124,12 @@ def get(
 ) -> None:
     """Print items as JSON, one a line; --json changes nothing."""
     with server(url, key) as found:
-        collection = found.collection(name)
-        items = [asdict(collection.get(each)) for each in ids]
+        items = [
+            asdict(each) for each in found.collection(name).get_many(ids, with_vector=with_vector)
+        ]
+    missing = [each for each in ids if each not in {item["id"] for item in items}]
+    if missing:
+        fail(f"no item has the id {missing[0]!r}")
     for item in items:
         if not with_vector:
             del item["vector"]
@@ -175,7 +180,7 @@ def delete(
             number = (
                 collection.count(where=condition)
                 if condition is not None
-                else sum(each in collection for each in dict.fromkeys(ids or ()))
+                else len(collection.get_many(dict.fromkeys(ids or ()), with_vector=False))
             )
             if dry_run:
                 tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")

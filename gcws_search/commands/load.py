@@ -237,6 +237,7 @@ def load(
         found = stack.enter_context(server(url, key))
         collection = _existing(found, into, first)
         is_new = collection is None
+        notes_fingerprint = "fingerprint" in first.settled and not (collection and len(collection))
         export = first.export or {}
         if collection is None:
             options = {
@@ -255,6 +256,9 @@ def load(
             if names and collection.config.dim is not None:
                 collection.set_names(names, replace=False)
             done.load_all(inputs, first)
+        if notes_fingerprint:  # queries by SMILES are of the same
+            before = collection.describe()["metadata"] or {}
+            collection.set_metadata(before | {"fingerprint": first.settled["fingerprint"]})
         done.fit(scale)
     if done.tell(as_json):
         raise typer.Exit(REJECTED)
@@ -301,12 +305,11 @@ def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
 
     place = collection.place
     assert isinstance(place, RemoteCollection)
-    took_names = run(place.take_names(source.names))
+    naming = run(place.take_names(source.names))
     try:
         yield
     finally:
-        if took_names:
-            run(place.drop_unused_names())
+        run(place.settle_names(source.names, naming))
 
 
 def _create(
@@ -325,10 +328,7 @@ def _create(
     typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm("Create it?", default=True, abort=True, err=True)
-    collection = found.collection(into, size, text=text, **options)
-    if "fingerprint" in source.settled:  # queries by SMILES are of the same
-        collection.set_metadata({"fingerprint": source.settled["fingerprint"]})
-    return collection
+    return found.collection(into, size, text=text, **options)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote
@@ -142,6 +142,17 @@ _BUFFER_BYTES: Final = 1 << 20
 
 class BadFile(Exception):
     """A file cannot be read as expected; the message is one sentence that names it."""
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Yield where a file is written, which has its name once it is whole."""
+    part = target.with_name(f"{target.name}.part")
+    try:
+        yield part
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class _Stream(io.RawIOBase):

@@ -13,7 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index import InputVectors, InvalidParameter, InvalidVector, Text, check_names
+from gcws_search.index import (
+    InputVectors,
+    InvalidInput,
+    InvalidParameter,
+    InvalidVector,
+    Text,
+    check_names,
+)
 
 _SHOWN: Final = 8
 _NOTHING: Final = ("NAType", "NaTType")
@@ -193,7 +200,7 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
         indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
         return InputVectors.sparse(indptr, np.nonzero(filled)[1], matrix[filled], columns)
     if len(names) < dim:
-        return InputVectors(matrix)
+        return rows
     places = {name: place for place, name in enumerate(columns)}
     order = [places.get(names[coordinate]) for coordinate in range(dim)]
     known = {*names.values()}
@@ -213,8 +220,22 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
         raise InvalidVector(
             expected=f"a column for each coordinate by its name, {wanted}", got=" and ".join(told)
         )
-    is_same = order == [*range(dim)] and len(columns) == dim
-    return InputVectors(matrix if is_same else matrix[:, np.array(order, np.int64)])
+    if order == [*range(dim)] and len(columns) == dim:
+        return rows
+    found = matrix[:, np.array(order, np.int64)]
+    return InputVectors(found, columns=[names[at] for at in range(dim)])
+
+
+def name_column(error: InvalidInput, columns: Sequence[str] | None) -> InvalidInput:
+    """Return an error of a number of a row with the name of its column."""
+    *outer, place = error.loc or ("",)
+    if columns is None or not isinstance(place, int) or len(outer) <= 1:
+        return error
+    outer = outer[:-1] if outer[-1:] == ["vector"] else outer
+    found = type(error)(expected=error.expected, got=error.got, loc=(*outer, columns[place]))
+    for note in getattr(error, "__notes__", ()):
+        found.add_note(note)
+    return found
 
 
 def _list_names(names: Sequence[str]) -> str:

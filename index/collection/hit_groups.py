@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gcws_search.index.collection.items import QueryResult
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.payload import Filter, Match, only_scalar, tag
+from gcws_search.index.payload import Filter, Match, Presence, only_scalar, tag
 
 _GROWTH: Final = 10
 _MAX_LIMIT: Final = 10_000
@@ -37,7 +38,8 @@ def search_groups(
 
     A group are the items of one scalar under ``key``; items of none, or of a list, are in no group.
     Yields the searches that this takes, and is sent what each finds, with payloads. The first looks
-    for the best hits; further ones leave the groups out that are known, and fill these.
+    for the best hits; further ones are for items that have the key, leave the groups out that are
+    known, and fill these.
 
     Raises InvalidParameter where the key is empty.
     """
@@ -46,9 +48,9 @@ def search_groups(
     found: dict[Hashable, list[GroupedHit]] = {}
     parts: set[Hashable] = set()  # groups that may have further hits
     limit = groups * size
+    step = where
     while True:
-        known = (Match(key, (*found,)),) if found else ()
-        result = yield GroupSearch(_restrict(where, must_not=known), limit)
+        result = yield GroupSearch(step, limit)
         before = len(found)
         for hit in _grouped(result, key):
             if hit.value in found:
@@ -58,12 +60,17 @@ def search_groups(
         is_whole = len(result.ids) < limit
         if not is_whole:
             parts.update([*found][before:])
-        if is_whole or len(found) == groups or (len(found) == before and limit >= _MAX_LIMIT):
+        is_same = step is not where and len(found) == before
+        if is_whole or len(found) == groups or (is_same and limit >= _MAX_LIMIT):
             break
-        limit = min(limit * _GROWTH, _MAX_LIMIT) if len(found) == before else limit
+        limit = min(limit * _GROWTH, _MAX_LIMIT) if is_same else limit
+        known = (Match(key, (*found,)),) if found else ()
+        step = replace(with_key(where, key), must_not=known)
     for value, hits in found.items():
         if value in parts and len(hits) < size:
-            result = yield GroupSearch(_restrict(where, must=(Match(key, (value,)),)), size)
+            same = Match(key, (value,))
+            must = (same,) if where is None else (where, same)
+            result = yield GroupSearch(Filter(must=must), size)
             more = {hit.id: hit for hit in _grouped(result, key) if hit.value == value}
             hits[:] = {**{hit.id: hit for hit in hits}, **more}.values()
     best = [
@@ -74,13 +81,10 @@ def search_groups(
     return sorted(best, key=lambda hit: (-hit.score, hit.id))
 
 
-def _restrict(
-    where: Filter | None, must: tuple[Match, ...] = (), must_not: tuple[Match, ...] = ()
-) -> Filter | None:
-    """Return a filter that has further conditions."""
-    if not must and not must_not:
-        return where
-    return Filter(must=(*(() if where is None else (where,)), *must), must_not=must_not)
+def with_key(where: Filter | None, key: str) -> Filter:
+    """Return a filter that only items pass which have a key, too."""
+    has_key = Presence(key, "exists", True)
+    return Filter(must=(has_key,) if where is None else (where, has_key))
 
 
 def _grouped(found: QueryResult, key: str) -> Sequence[GroupedHit]:

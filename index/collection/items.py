@@ -23,11 +23,10 @@ from gcws_search.index.contracts.hits import (
     Explanation,
     Pairs,
 )
+from gcws_search.index.contracts.parameters import MAX_ID_LENGTH
 from gcws_search.index.payload import ChangedPayloads, Columns, Filter
 from gcws_search.index.vectors.space import VectorSpace
 
-MAX_ID_LENGTH: Final = 255
-"""Characters."""
 _MAX_ID_DIGITS: Final = 15
 """Of an id that counts as a number: every program reads numbers up to there exactly."""
 

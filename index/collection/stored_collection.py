@@ -331,14 +331,16 @@ class StoredCollection:
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
         """Give the first coordinates their names, in the place of all names before.
 
-        replace: False leaves names that there are already.
+        replace: False leaves names that there are already; where none is given, it takes those of a
+            collection without items away.
         Raises InvalidParameter (the slot space is open, there are more names than coordinates, or
             one is none or stands twice).
         """
         named = check_names(names, self.config.dim)
 
         def change() -> None:
-            if replace or not len(self.names):
+            may_change = not len(self) if not named else not len(self.names)
+            if replace or may_change:
                 self.store.replace_names(named)
                 self.names.load(named)
 

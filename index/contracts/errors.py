@@ -44,7 +44,10 @@ class InvalidInput(GcwsError):
     @property
     def detail(self) -> str:
         """One sentence: where, what was expected, what came."""
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.loc)
+        where = "".join(
+            f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]"
+            for part in self.loc
+        )
         prefix = f"{where.lstrip('.')}: " if where else ""
         return f"{prefix}expected {self.expected}, got {self.got}"
 

@@ -40,6 +40,7 @@ Distribution = Literal[
 ]
 
 MAX_DIM: Final = 2**31 - 1
+MAX_ID_LENGTH: Final = 255
 """Slots are numbered in 32 bits, signed."""
 MAX_DENSE_DIM: Final = 4096
 """Up to this many dimensions rows are kept dense in memory; above it, and when open, sparse."""
@@ -445,7 +446,8 @@ class TextParams:
         Whether texts are lowercased first.
     stop_words : tuple of str
         Words that are left out before n-grams are made, written as their tokens are: lowercased
-        where texts are. What is no token, such as ``"a b"``, leaves nothing out.
+        where texts are; see `require_tokens`. What is no token, such as ``"a b"``, leaves nothing
+        out.
     """
 
     tokens: TokenKind = "words"
@@ -472,6 +474,16 @@ class TextParams:
         require(holds, name="stop_words", expected=expected, got=got)
         if words and self.tokens != "words":
             raise _invalid("stop_words", "none where tokens are characters", [*words[:3]])
+
+    def require_tokens(self) -> None:
+        """Raise InvalidParameter for a stop word that is no token, since texts are lowercased.
+
+        Collections of older versions have such words, and are opened.
+        """
+        for word in self.stop_words:
+            if self.lowercase and word != word.lower():
+                expected = f"{word.lower()!r}, since texts are lowercased; or lowercase: false"
+                raise InvalidParameter(expected=expected, got=repr(word), loc=("stop_words",))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters in the API's own JSON form."""

@@ -188,7 +188,8 @@ class NamesBody(Body):
     )
     replace: bool = Field(
         default=True,
-        description="False: names that there are already stay, and the answer shows them.",
+        description="False: names that there are already stay, and the answer shows them; no names "
+        "remove those of a collection without items.",
     )
 
 
@@ -384,6 +385,7 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
     if body.text is not None:
         with requests.place_errors("text"):
             text = ix.TextParams.from_dict(body.text.model_dump(exclude_unset=True))
+            text.require_tokens()
     try:
         return ix.CollectionConfig(
             dim=body.dim,

@@ -902,7 +902,8 @@ async def answer_groups(
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
-        answer = query_json(asked, whole, collection.hints)
+        grouped = asked._replace(where=ix.with_key(asked.where, body.group_by or ""))
+        answer = query_json(grouped, whole, collection.hints)
         for shown, hit in zip(answer["hits"], hits, strict=True):
             shown["group"] = ix.untag(hit.value)
         return JsonResponse(answer)

@@ -609,7 +609,7 @@ class ClusterCollection:
         self.names_read = head
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
-        """Give the first coordinates their names; without ``replace`` only if none has one."""
+        """Give the first coordinates their names; see `StoredCollection.set_names`."""
         named = ix.check_names(names, self.config.dim)
         if not self.database.replace_names(self.number, named, replace=replace):
             named = self.database.names(self.number)

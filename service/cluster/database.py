@@ -76,6 +76,8 @@ SELECT number FROM collections WHERE EXISTS (
 ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
 _BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
+_HAS_NAMES: Final = "SELECT 1 FROM names WHERE collection = %b LIMIT 1"
+_HAS_ITEMS: Final = "SELECT 1 FROM heads WHERE collection = %b AND items > 0"
 STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _ADD_NAMES: Final = """
 INSERT INTO names (collection, coordinate, name, checksum, stored)
@@ -561,7 +563,8 @@ class Database:
     ) -> bool:
         """Keep these names and no others; a change, which tells other routers to read them.
 
-        Without ``replace`` only if there are none; returns whether it was done.
+        Without ``replace`` only if there are none, or where none is given, only if there are no
+        items; returns whether it was done.
         """
         with self.connections.transaction() as connection:
             keys = connection.column(_NEXT_HEAD, number)
@@ -569,7 +572,7 @@ class Database:
                 raise ix.CollectionNotFound(self.label(number))
             connection.run(STAMP_COMMIT, number, keys[0], os.urandom(16))
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
-            known = "SELECT 1 FROM names WHERE collection = %b LIMIT 1"
+            known = _HAS_NAMES if names else _HAS_ITEMS
             if not replace and connection.column(known, number):
                 return False
             connection.run("DELETE FROM names WHERE collection = %b", number)

@@ -1,4 +1,4 @@
-"""Arrow streams: ``id`` or none, ``vector`` or ``indices`` + ``values``, and ``payload``.
+"""Arrow streams: ``id`` or none, ``vector``, ``indices`` + ``values`` or ``text``, ``payload``.
 
 Arrow writes one thing in many ways: text as string, large string, view or dictionary, lists as
 lists, large lists, views or lists of a fixed size. A batch becomes plain first: large strings,
@@ -9,7 +9,7 @@ batch would be without them is counted before that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -31,12 +31,12 @@ from gcws_search.service.limits import (
     require_short_id,
     require_short_payload,
 )
-from gcws_search.service.models import json_text
+from gcws_search.service.models import json_text, require_short_vector
 from gcws_search.service.settings import Settings
 
 _VECTORS: Final = ("vector", "indices", "names", "values")
 _FORMS: Final = ("vector", "indices", "names")
-"""One of them is there."""
+"""One of them is there, or else a column of texts."""
 _ITEMS: Final = ("id", *_VECTORS, "payload")
 """Columns of items; all others are fields of their payloads, where that is asked for.
 
@@ -120,13 +120,14 @@ def from_batch(
     good: list[int] = []
     expires: list[int | None] = []
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    words = columns.pop("text").to_pylist() if _is_of_texts(columns) else None
     times = None if takes_others else columns.pop("expires", None)
     vectors = {name: columns[name] for name in _VECTORS if name in columns}
     others = {name: columns[name] for name in columns if name not in _ITEMS}
     none = [None] * len(batch)
     texts = columns["payload"].to_pylist() if "payload" in columns else none
     more = _fields(others) if others else none
-    unusable = _unusable(vectors, settings)
+    unusable = _unusable(vectors, settings) if words is None else _bad_texts(words, settings)
     has_ids = "id" in columns
     given = columns["id"].to_pylist() if has_ids else none
     until = none if times is None else times.to_pylist()
@@ -137,7 +138,8 @@ def from_batch(
                 raise unusable[row]
             ids.append(_id(raw, settings) if has_ids else None)
             expires.append(None if at is None else expiry_of(at, now))
-            payloads.append(_payload(text, fields, settings))
+            payload = _payload(text, fields, settings)
+            payloads.append(payload if words is None else ix.with_text(payload, words[row]))
         except ix.InvalidInput as error:
             del ids[len(good) :], expires[len(good) :]
             rejects.append(Reject(first + row, error))
@@ -148,7 +150,29 @@ def from_batch(
         vectors = {name: column.take(pa.array(chosen)) for name, column in vectors.items()}
     if expires.count(None) == len(expires):
         expires = []
-    return ItemRows(first + chosen, ids, payloads, _vectors(vectors), rejects, expires=expires)
+    if words is None:
+        found = _vectors(vectors)
+    else:
+        found = ix.InputVectors(mixed=[ix.Text(words[row]) for row in good])
+    return ItemRows(first + chosen, ids, payloads, found, rejects, expires=expires)
+
+
+def _is_of_texts(names: Collection[str]) -> bool:
+    """Whether the column ``text`` has what vectors are made of; else it is another column."""
+    return "text" in names and not any(name in names for name in _FORMS)
+
+
+def _bad_texts(texts: Sequence[str | None], settings: Settings) -> dict[int, ix.InvalidVector]:
+    """Return the error of each row whose text is null or too long."""
+    found: dict[int, ix.InvalidVector] = {}
+    for row, text in enumerate(texts):
+        try:
+            if text is None:
+                raise ix.InvalidVector(expected="a text", got="null", loc=("text",))
+            require_short_vector(ix.Text(text), settings, "text")
+        except ix.InvalidVector as error:
+            found[row] = error
+    return found
 
 
 def _unusable(columns: dict[str, Any], settings: Settings) -> dict[int, ix.InvalidVector]:
@@ -251,9 +275,12 @@ def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.I
         return ix.InputVectors(mixed=[])
     whole = pa.concat_batches(found)
     columns = dict(zip(whole.schema.names, whole.columns, strict=True))
-    unusable = _unusable(columns, settings)
+    texts = columns["text"].to_pylist() if _is_of_texts(columns) else None
+    unusable = _unusable(columns, settings) if texts is None else _bad_texts(texts, settings)
     for row in sorted(unusable)[:1]:
         raise ix.InvalidVector(expected=unusable[row].expected, got=unusable[row].got, loc=(row,))
+    if texts is not None:
+        return ix.InputVectors(mixed=[*map(ix.Text, texts)])
     return _vectors(columns)
 
 
@@ -314,8 +341,8 @@ def _is_json(kind: Any) -> bool:  # noqa: ANN401
 def _check_queries(schema: Any) -> None:  # noqa: ANN401
     """Raise InvalidParameter unless the columns are those of vectors alone."""
     names = schema.names
-    if set(names) - {*_VECTORS} or len(set(names)) != len(names):
-        expected = "columns vector, or indices or names and maybe values, each once"
+    if set(names) - {*_VECTORS, "text"} or len(set(names)) != len(names):
+        expected = "columns vector, or text, or indices or names and maybe values, each once"
         _refuse(expected, ", ".join(names))
     _check_vectors(schema)
 
@@ -330,13 +357,16 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
         twice = next(name for name in names if names.count(name) > 1)
         _refuse("columns of different names", f"{twice!r} twice")
     others = [name for name in names if name not in _ITEMS]
+    if _is_of_texts(names):
+        others.remove("text")
     if "expires" in others and not takes_others:
         others.remove("expires")
         if not _is_any(kind := _value_type(schema.field("expires").type), _TEXTS):
             _refuse("times as text", str(kind), "expires")
     if others and not takes_others:
         _refuse(
-            "columns id, vector, indices or names, values, payload, expires, or ?columns=payload, "
+            "columns id, vector, indices or names, values, text, payload, expires, or "
+            "?columns=payload, "
             "which makes others fields of the payload",
             ", ".join(map(repr, others)),
         )
@@ -359,8 +389,13 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
 
 def _check_vectors(schema: Any) -> None:  # noqa: ANN401
     names = schema.names
+    if _is_of_texts(names):
+        kind = _value_type(schema.field("text").type)
+        if "values" in names or not _is_any(kind, _TEXTS):
+            _refuse("a column of strings, and no values", str(kind), "text")
+        return
     if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
-        expected = "a column vector, or columns indices or names, and values"
+        expected = "a column vector, a column text, or columns indices or names, and values"
         _refuse(expected, ", ".join(names) or "none")
     kinds = {name: _value_type(schema.field(name).type) for name in _VECTORS if name in names}
     for name, kind in kinds.items():

@@ -17,6 +17,7 @@ from scipy import sparse
 
 import gcws_search
 from gcws_search import GivenIds, InvalidParameter, InvalidVector
+from gcws_search.client.remote import RemoteCollection
 from tests.client.conftest import Open
 from tests.support.service.client import Json, gmm
 
@@ -479,6 +480,9 @@ def test_hits_are_the_best_of_each_group(opened: Open, rng: np.random.Generator)
         assert all(hit.payload["shop"] == shops[int(hit.id)] for hit in found)
     around = items.query(id="0", limit=5, group_by="shop", recall=1)
     assert len({hit.payload["shop"] for hit in around}) == len(around) == 5
+    none = items.query(rows[0], group_by="shpo")
+    assert not none
+    assert none.hints == ["no item has the key 'shpo'; did you mean 'shop'?"]
     wrong: list[Json] = [{"group_by": ""}, {"group_size": 0}, {"offset": 1}]
     for each in wrong:
         with pytest.raises(InvalidParameter):
@@ -741,6 +745,61 @@ def test_columns_that_are_no_coordinates_are_named(opened: Open, rng: np.random.
         items.query_many(frame.assign(year=3))
     assert len(items) == len(frame)
     assert items.add(frame.assign(year=3), payloads=["year"]).inserted == len(frame)
+
+
+def test_a_bad_number_of_a_frame_is_named_by_its_row_and_column(
+    opened: Open, rng: np.random.Generator
+) -> None:
+    frame, items = a_frame(rng), opened(4)
+    frame.loc[2, "mass"] = np.nan
+    for _ in range(2):
+        with pytest.raises(InvalidVector, match=r"rows\[2\]\.mass: ") as raised:
+            items.add(frame[["kind", *TASTES[::-1]]])
+        assert raised.value.loc == ("rows", 2, "mass")
+        items.add(frame[:2])
+    odd = frame.rename(columns={"mass": "mass (g)"})
+    with pytest.raises(InvalidVector) as raised:
+        opened(4).add(odd)
+    assert raised.value.loc == ("rows", 2, "mass (g)")
+
+
+def test_items_are_read_by_many_ids(opened: Open) -> None:
+    items = opened(2)
+    ids = [f"{'long ' * 40}{number}, and a comma" for number in range(300)] + ["a,b"]
+    items.add([[1, number + 1] for number in range(301)], ids=ids, payloads={"n": range(301)})
+    asked = [ids[7], "a,b", *ids[::-1], "none"]
+    found = items.get_many(asked)
+    assert [item.id for item in found] == asked[:-1]
+    assert found[1] == items.get("a,b")
+    assert items.get_many("a,b", with_vector=False)[0].vector is None
+    assert items.get_many([]) == items.get_many(["none"]) == []
+
+
+def test_loads_are_listed(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 2], [3, 4]])
+    is_server = isinstance(items.place, RemoteCollection)
+    assert [(each["state"], each["rows"]) for each in items.loads()] == [("done", 2)] * is_server
+
+
+def test_a_fingerprint_stays_in_the_metadata(opened: Open) -> None:
+    items = opened(2)
+    items.set_metadata({"fingerprint": "morgan:2", "a": 1})
+    items.set_metadata({"b": 2})
+    assert items.describe()["metadata"] == {"fingerprint": "morgan:2", "b": 2}
+    items.set_metadata({"fingerprint": "torsion"})
+    assert items.describe()["metadata"] == {"fingerprint": "torsion"}
+    items.set_metadata(None)
+    assert not items.describe()["metadata"]
+
+
+@pytest.mark.parametrize("word", ["The", "ÜBER"])
+def test_a_stop_word_that_is_no_token_is_refused(opened: Open, word: str) -> None:
+    with pytest.raises(InvalidParameter, match="lowercase"):
+        opened(None, text={"stop_words": ["a", word]})
+    items = opened(None, text={"stop_words": [word], "lowercase": False})
+    items.add(texts=[f"{word} tea", word.lower()])
+    assert items.query(text="tea", recall=1).scores[:1] == [1]
 
 
 def test_names_are_of_the_first_frame_that_is_stored(

@@ -38,6 +38,7 @@ COLLECTION: Final = {
     "POST /profile": "profile",
     "GET /recall": "audits",
     "GET /curve": "curve",
+    "GET /loads": "loads",
     "PATCH ": "set_metadata",
     "POST /backends": "attach",
     "DELETE /backends/{backend}": "detach",
@@ -106,7 +107,6 @@ NOT_IN_PYTHON: Final = {
     "GET /v1": _ABOUT,
     "POST /v1/similarity": "`gcws_search.similarity` computes it without a server",
     "POST /sketch": "`Collection.index.sketch` makes signatures of a file's; a search needs none",
-    "GET /loads": "a load that broke off goes on by its key without being asked",
 }
 NOT_A_COMMAND: Final = {
     "GET /livez": _PROBE,

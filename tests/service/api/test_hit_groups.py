@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, Json, Serve, assert_problem
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -111,3 +111,18 @@ def test_what_asks_for_no_groups_is_refused(client: Client, wrong: Json, loc: st
     queries = [{"vector": [1, 2, 3], "group_by": "shop.name"}]
     batch = client.post(f"{URL}/query/batch", json={"queries": queries})
     assert_problem(batch, 422, "invalid_parameter", "groups")
+
+
+def test_a_group_behind_thousands_of_items_without_the_key_is_found(serve: Serve) -> None:
+    client = serve()
+    assert client.put(URL, json={"dim": 2}).status_code == 201
+    vectors = [[1, 1 + n / 20_000] for n in range(10_500)]
+    items: list[Json] = [{"id": f"i{n}", "vector": row} for n, row in enumerate(vectors)]
+    items += [{"id": "far", "vector": [1, 9], "payload": {"shop": "a"}}]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    asked: Json = {"vector": [1, 1], "group_by": "shop", "limit": 3, "recall": 1}
+    answer = client.post(f"{URL}/query", json=asked).json()
+    assert [(hit["id"], hit["group"]) for hit in answer["hits"]] == [("far", "a")]
+    answer = client.post(f"{URL}/query", json=asked | {"group_by": "shpo"}).json()
+    assert answer["hits"] == []
+    assert answer["hints"] == ["no item has the key 'shpo'; did you mean 'shop'?"]

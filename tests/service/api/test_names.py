@@ -8,10 +8,12 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import gcws_search
+from gcws_search.client.remote import RemoteCollection, run
 from gcws_search.index.collection.check import check_directory
 from tests.support.service.bodies import TYPES, arrow, load, ndjson
 from tests.support.service.client import (
@@ -499,3 +501,36 @@ def test_a_query_of_unknown_names_alone_shares_nothing_and_is_scored_exactly(
     answer = client.post(f"{URL}/query", json={**body, "rerank": "none"})
     assert_problem(answer, 422, "invalid_parameter", "rerank", "unknown names")
     assert client.post(f"{URL}/query", json={**body, "backend": "gcws"}).status_code == 200
+
+
+def test_no_names_without_replace_take_those_of_no_items_away(serve: Serve) -> None:
+    client = serve()
+    names = ["acid", "body", "sweet", "bitter"]
+    assert client.put(URL, json={"dim": 4}).status_code == 201
+    for is_there in (False, True):
+        assert client.put(f"{URL}/names", json={"names": names}).status_code == 200
+        assert client.put(f"{URL}/names", json={"names": [], "replace": False}).status_code == 200
+        assert [*named(client)] == (names if is_there else [])
+        put(client, {"id": "a", "vector": [1, 2, 3, 4]})
+    assert client.put(f"{URL}/names", json={"names": []}).status_code == 200
+    assert named(client) == {}
+
+
+def test_a_first_frame_that_is_refused_leaves_others_their_names(tmp_path: Path) -> None:
+    """One client names a collection and fails after another has counted on its names."""
+    frame = pd.DataFrame({"acid": [1.0, 2.0], "body": [2.0, 1.0]})
+    with listening(tmp_path) as port, gcws_search.connect(f"http://127.0.0.1:{port}") as server:
+        first, second = server.collection("teas", dim=2), server.collection("teas")
+        place = first.place
+        assert isinstance(place, RemoteCollection)
+        naming = run(place.take_names([*frame]))
+        other = second.place
+        assert isinstance(other, RemoteCollection)
+        theirs = run(other.take_names([*frame][::-1]))
+        run(place.settle_names([*frame], naming))
+        assert first.names() == {}
+        second.add(frame.to_numpy())
+        run(other.settle_names([*frame], theirs))
+        assert [*first.names().values()] == [*frame]
+        run(place.settle_names([*frame], naming))
+        assert [*first.names().values()] == [*frame]

@@ -5,14 +5,18 @@ import re
 from collections import Counter
 from math import log
 
+import httpx
+import pyarrow as pa
 import pytest
 
+from tests.support.service.bodies import TYPES, arrow
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
 
 URL = "/v1/collections/texts"
 ITEMS = f"{URL}/items"
+ARROW = {"Content-Type": TYPES["arrow"]}
 TEXTS = {
     "a": "A library for numbers, and a tool for large tables of numbers",
     "b": "A library for numbers and a tool for tables",
@@ -323,3 +327,50 @@ def test_texts_are_there_after_a_restart(serve: Serve) -> None:
     again = serve()
     assert (again.get(ITEMS).text, again.get(URL).json()["text"]) == before
     check_scores(again, TEXTS["c"], hits(again, {"text": TEXTS["c"]}))
+
+
+def load(client: Client, body: bytes, query: str = "") -> httpx.Response:
+    return client.post(f"{URL}/load{query}", content=body, headers=ARROW)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_texts_come_as_arrow(client: Client, kind: Json) -> None:
+    assert client.put(URL, json=CONFIG).status_code == 201
+    columns = {
+        "id": [*TEXTS],
+        "text": pa.array([*TEXTS.values()], pa.string()).cast(kind),
+        "payload": ['{"n": 1}', None, None, None],
+    }
+    answer = load(client, arrow(columns)).json()
+    assert answer.get("inserted") == 4, answer
+    shown = client.get(f"{ITEMS}/a").json()
+    assert (shown["text"], shown["payload"]) == (TEXTS["a"], {"n": 1})
+    for text in TEXTS.values():
+        check_scores(client, text, hits(client, {"text": text}))
+    asked = arrow({"text": pa.array([*TEXTS.values()], pa.string()).cast(kind)})
+    answer = client.post(f"{URL}/query/batch?limit=1&recall=1", content=asked, headers=ARROW)
+    assert answer.status_code == 200, answer.text
+    assert [each["hits"][0]["id"] for each in answer.json()["results"]] == [*TEXTS]
+    joined = client.post(f"{URL}/join?min_score=1&recall=1", content=asked, headers=ARROW)
+    rows = [json.loads(line) for line in joined.text.splitlines()][:-1]
+    assert [each["to"] for each in rows] == [*TEXTS]
+
+
+def test_bad_texts_of_arrow_are_named(client: Client) -> None:
+    assert client.put(URL, json=CONFIG).status_code == 201
+    columns = {"id": [*"abcd"], "text": ["one", None, "two", ""]}
+    answer = load(client, arrow(columns), "?on_error=skip").json()
+    assert answer.get("rejected"), answer
+    assert (answer["inserted"], [each["row"] for each in answer["rejected"]]) == (2, [1, 3])
+    for wrong in (
+        {"id": ["e"], "text": [3]},
+        {"id": ["e"], "text": ["x"], "vector": [[1.0]]},
+        {"id": ["e"], "text": ["x"], "values": [[1.0]]},
+        {"id": ["e"], "vector": pa.array([[1.0]])},
+    ):
+        assert load(client, arrow(wrong)).status_code == 422
+    plain = "/v1/collections/plain"
+    assert client.put(plain, json={"dim": 2}).status_code == 201
+    answer = client.post(f"{plain}/load", content=arrow(columns), headers=ARROW)
+    assert answer.status_code == 422
+    assert "text" in answer.json()["detail"]
