@@ -18,6 +18,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.joins import all_pairs
+from gcws_search.index.lsh.band_join import BandJoin
 from gcws_search.index.similarities import Kernel
 from gcws_search.index.threads import Workers
 
@@ -191,6 +192,13 @@ class Backend(ABC, Generic[State]):
             inverted=self.inverted(state, view.vectors),
             max_pairs=max_pairs,
         )
+
+    def band_join(
+        self, state: State, view: RowView, queries: VectorBatch, *, min_score: float, recall: float
+    ) -> BandJoin | None:
+        """Return a join of permitted rows with queries like these, where there are bands for it."""
+        del state, view, queries, min_score, recall
+        return None
 
     def curve(self, state: State, view: RowView, limit: int) -> CostCurve:
         """Return what recall costs for a limit; the reason where that is not known."""

@@ -59,6 +59,9 @@ _PREFIX_SUM: Final = 0.5
 _FOLDED_BYTE: Final = 0.01
 _FOLDED_ROW: Final = 8.0
 """Adding up a byte of a folded row; listing a row that may be near enough, and its place."""
+_BAND_ROW: Final = 5.0
+_BAND_RUN: Final = 4096
+"""Looking up a band of a row among those of this many queries, which share it."""
 _PAIR_FOUND: Final = 35.0
 _EXPANDED_ROW: Final = 60.0
 _HASH_GENERATED: Final = 1.0
@@ -192,6 +195,11 @@ def folded_nanoseconds(view: RowView, groups: int, share: float) -> float:
     """Return what a query takes where folded rows are scanned, and a share of the rows scored."""
     a_row = groups * _FOLDED_BYTE + share * (_FOLDED_ROW + row_nanoseconds(view))
     return view.permitted_count * a_row
+
+
+def band_join_nanoseconds(view: RowView, bands: int, share: float) -> float:
+    """Return what a query takes where all rows are looked up by bands, and a share is scored."""
+    return view.permitted_count * (bands * _BAND_ROW / _BAND_RUN + share * row_nanoseconds(view))
 
 
 def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 MEMORY: Final = ":memory:"
 _SUFFIX: Final = ".sqlite"
 _BATCH_BYTES: Final = 32 << 20
-_JOINED_PAGE: Final = 1000
+_JOINED_PAGE: Final = 4000
 """Items of another collection that are joined together."""
 
 
@@ -571,7 +571,7 @@ class EmbeddedCollection:
         with _naming_argument("data"):
             rows = self.in_order(items.rows)
             vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
-            hits = index.join(params, _filter(where), count=len(vectors))
+            hits = index.join(params, _filter(where))
             parts = [Joined(part.rows, None, part.to, part.scores) for part in hits(vectors)]
         return joined_of(parts).named(items.texts())
 
@@ -583,7 +583,7 @@ class EmbeddedCollection:
 
         index, stored = self.index, other.index
         require_joinable(index.config, stored.config)
-        hits = index.join(params, _filter(where), count=stored.count())
+        hits = index.join(params, _filter(where))
         parts, cursor = list[Joined](), None
         while True:
             page = stored.page(limit=_JOINED_PAGE, cursor=cursor, with_vector=True)

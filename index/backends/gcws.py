@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +39,7 @@ from gcws_search.index.graph.search_plan import TRIED, Skipped
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins import PairJoin, PairSink
+from gcws_search.index.lsh.band_join import BandJoin
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.search import TableSearch, search_by_samples
 from gcws_search.index.lsh.tables import Tables
@@ -567,6 +569,27 @@ class GcwsBackend(Backend[GcwsState]):
         )
         join.offer(sink, recall)
         return sink.result()
+
+    def band_join(
+        self,
+        state: GcwsState,
+        view: RowView,
+        queries: VectorBatch,
+        *,
+        min_score: float,
+        recall: float,
+    ) -> BandJoin | None:
+        """Return a join of permitted rows with queries like these, where there are bands for it."""
+        if not self.plan.prefix or recall >= 1:
+            return None
+        codes = state.tables.codes(self.plan.first)
+        if state.delta.count:
+            codes = np.concatenate([codes, state.delta.codes.T], axis=1)
+        join = BandJoin(
+            view, codes, self.plan, self.band_keys.keys, queries,
+            min_score=min_score, recall=recall, workers=self.workers,
+        )  # fmt: skip
+        return None if join.nanoseconds == inf else join
 
     def sketch(
         self, batch: VectorBatch, encoding: Encoding, *, is_wider: bool = False

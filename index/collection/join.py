@@ -1,8 +1,9 @@
 """Vectors joined with a collection: each with all items that are similar enough, or the best.
 
 Runs of vectors are answered one after the other, so that memory holds the hits of one run.
-There are two ways to find all items that score enough: a search with a least score, and an exact
-one by folded rows, see `exact.folded`. The first runs try both, the others take the quicker one.
+There are three ways to find all items that score enough: by bands, see `lsh.band_join`, by searches
+with a least score, and an exact one by folded rows, see `exact.folded`. The first runs try what may
+be quickest, the others take what was.
 """
 
 from __future__ import annotations
@@ -30,18 +31,30 @@ from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.cost_model import row_nanoseconds
-from gcws_search.index.exact.folded import FoldedJoin, Found
+from gcws_search.index.exact.folded import FoldedJoin, Found, least_folded
 from gcws_search.index.payload import Filter, item_text
 from gcws_search.index.vectors.inputs import InputVectors, OneVector
 from gcws_search.index.vectors.names import CoordinateNames
 
 _FIRST_ROWS: Final = 32
-_MAX_ROWS: Final = 4096
-"""Vectors of the first runs, which try the ways, and of a run at most."""
+_MAX_ROWS: Final = 8192
+_GROWING: Final = 16
+"""Vectors of the first run, and of a run at most; a run has at most so many times those before."""
+_TRIED_ROWS: Final = 256
+"""Vectors of a run that tries another way, at least."""
+_LONGER: Final = 8
+_SLOWER: Final = 3.0
+"""A way is tried again in a run so much longer, unless it took so much longer a vector."""
 _HITS: Final = 1 << 19
 """Hits of a run from which the next one is shorter."""
 _FOLDING: Final = 2.0
 """Items are folded, each like so many that are scored, where what is left takes longer."""
+_WORTH: Final = 2.0
+_QUICK: Final = 20_000.0
+_LISTING: Final = 100.0
+"""Bands take the place of exact ways where they are expected to take less than this many of the
+least one, and of searches without a trial where they take less than so many nanoseconds a vector;
+listing an item for them takes that many."""
 _FIRST_LIMIT: Final = 16
 _GROWTH: Final = 8
 """Hits that are asked for first; then so many times more where all of them score enough."""
@@ -80,7 +93,7 @@ def ranked_hits(
 
 
 class CollectionJoin:
-    """The join of up to ``count`` vectors with the items that a collection has now.
+    """The join of vectors with the items that a collection has now.
 
     Once ``stop`` is set, CancelledError is raised.
     """
@@ -90,7 +103,6 @@ class CollectionJoin:
         memory: MemoryCollection,
         params: JoinParams,
         where: Filter | None,
-        count: int,
         stop: threading.Event | None,
     ) -> None:
         self._memory = memory
@@ -98,40 +110,59 @@ class CollectionJoin:
         self._permitted = self._view.alive if where is None else memory.mask(self._view, where)
         self._permitted_count = int(np.count_nonzero(self._permitted))
         self._params = params
-        self._left = count
+        self._left = 0  # vectors that are expected to come
+        self._seen = 0
         self._stop = stop
         self._size = _FIRST_ROWS
-        self._paces: dict[Way, float] = {}  # seconds a vector
+        self._paces: dict[Way, tuple[int, float]] = {}  # vectors of its last run, seconds for each
         self._untried: list[Callable[[VectorBatch], Way | None]] = [lambda _: self._search]
         if params.limit is None and params.ranking == "gmm":
-            self._untried.append(self._fold)
+            self._untried = [self._share_bands, lambda _: self._search, self._fold]
 
     def __call__(self, vectors: RawBatch) -> Iterator[JoinedRows]:
         """Yield the hits of vectors, run after run; InvalidVector is at ``(row, …)``."""
         batch, first = self._view.space.prepare(vectors), 0
+        self._left = max(len(batch), self._seen)  # as many again, of a body of unknown length
         while first < len(batch):
             if self._stop is not None and self._stop.is_set():
                 raise CancelledError
-            last = min(first + self._size, len(batch))
-            places, rows, scores = self._find(batch[first:last])
+            way = self._choose(batch[first : first + self._size])
+            last = min(first + self._size, len(batch))  # some ways take longer runs at once
+            places, rows, scores = self._find(way, batch[first:last])
             count = len(places)
-            self._size = max(1, min(4 * self._size, _MAX_ROWS, self._size * _HITS // (count + 1)))
+            self._size = max(
+                1, min(_GROWING * self._size, _MAX_ROWS, self._size * _HITS // (count + 1))
+            )
             to = [self._view.ids[row] for row in rows.tolist()]
             yield ranked_hits(last, places + first, to, scores, self._params.limit)
             first = last
 
-    def _find(self, batch: VectorBatch) -> Found:
-        """Return the hits of a run, by a way that is not tried yet, or else the quickest."""
-        self._memory.searches.announce()
+    def _choose(self, batch: VectorBatch) -> Way:
+        """Return a way that is not tried yet, or else the quickest."""
         way = None
-        while way is None and self._untried:
+        while way is None and self._untried and len(batch) >= min(self._size, _TRIED_ROWS):
             way = self._untried.pop(0)(batch)
-        way = way or min(self._paces, key=self._paces.__getitem__)
+        if way is None and not self._paces:
+            way = self._search
+        return way or self._quickest(len(batch))
+
+    def _find(self, way: Way, batch: VectorBatch) -> Found:
+        """Return the hits of a run."""
+        self._memory.searches.announce()
         began = time.perf_counter()
         found = way(batch)
-        self._paces[way] = (time.perf_counter() - began) / len(batch)
+        self._paces[way] = len(batch), (time.perf_counter() - began) / len(batch)
         self._left -= len(batch)
+        self._seen += len(batch)
         return found
+
+    def _quickest(self, count: int) -> Way:
+        """Return the way with the best pace; one that has had short runs alone is tried again."""
+        way, (_, best) = min(self._paces.items(), key=lambda each: each[1][1])
+        for other, (size, pace) in self._paces.items():
+            if _LONGER * size <= count and pace < _SLOWER * best:
+                return other
+        return way
 
     def _search(self, batch: VectorBatch) -> Found:
         """Search, for more hits until there are fewer than were asked for."""
@@ -162,14 +193,40 @@ class CollectionJoin:
         places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return places, rows, scores
 
+    @property
+    def _rows(self) -> RowView:
+        return RowView(self._view.vectors, self._permitted, self._permitted_count)
+
+    def _share_bands(self, batch: VectorBatch) -> Way | None:
+        """Return a way by bands, None where it takes long; then it may be quicker than searches."""
+        view, params = self._rows, self._params
+        if view.permitted_count * _LISTING > self._left * _QUICK:
+            return None
+        found = self._memory.backend.band_join(
+            self._view.state, view, batch, min_score=params.min_score or 0.0, recall=params.recall
+        )
+        if found is None or found.nanoseconds > _WORTH * least_folded(view):
+            return None
+        self._untried = []
+        if found.nanoseconds <= _QUICK:
+            self._size = _MAX_ROWS
+            return found
+        self._untried = [lambda _: found if self._saves_time(0.0, found.nanoseconds) else None]
+        return self._search
+
     def _fold(self, batch: VectorBatch) -> Way | None:
         """Return a way by folded rows, None where to fold them takes longer than it may spare."""
-        view = RowView(self._view.vectors, self._permitted, self._permitted_count)
-        seconds = _FOLDING * view.permitted_count * row_nanoseconds(view) / 1e9
-        if view.permitted_count == 0 or seconds > self._left * min(self._paces.values()):
+        view = self._rows
+        setup = _FOLDING * view.permitted_count * row_nanoseconds(view)
+        if view.permitted_count == 0 or not self._saves_time(setup, least_folded(view)):
             return None
-        least = self._params.min_score or 0.0
-        return FoldedJoin(view, batch, least, self._memory.backend.workers)
+        return FoldedJoin(view, batch, self._params.min_score or 0.0, self._memory.backend.workers)
+
+    def _saves_time(self, setup: float, nanoseconds: float) -> bool:
+        """Return whether a way may be quicker, by what it takes at first, and for a vector."""
+        threads = self._memory.backend.workers.threads
+        best = min(pace for _, pace in self._paces.values())
+        return setup + self._left * nanoseconds < 1e9 * threads * self._left * best
 
 
 def require_joinable(own: CollectionConfig, other: CollectionConfig) -> None:

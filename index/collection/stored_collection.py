@@ -783,19 +783,14 @@ class StoredCollection:
         return view.rank(found)[:limit]
 
     def join(
-        self,
-        params: JoinParams,
-        where: Filter | None = None,
-        *,
-        count: int,
-        stop: threading.Event | None = None,
+        self, params: JoinParams, where: Filter | None = None, stop: threading.Event | None = None
     ) -> CollectionJoin:
-        """Return what yields the hits of vectors, ``count`` in all, among the items there are now.
+        """Return what yields the hits of vectors among the items there are now.
 
         where: of the items.
         stop: ends it soon, by a CancelledError of `concurrent.futures`.
         """
-        return CollectionJoin(self.memory, params, where, count, stop)
+        return CollectionJoin(self.memory, params, where, stop)
 
     def cursor_behind(self, item_id: str) -> str:
         """Return the cursor of the page that begins behind an item; raises ItemNotFound."""

@@ -53,6 +53,24 @@ Found = tuple[Int64s, Int64s, Float64s]
 """Places of queries in a batch, rows of their hits, and scores; in any order."""
 
 
+def least_folded(view: RowView) -> float:
+    """Return the least that a query takes in nanoseconds: the fewest groups leave out all rows."""
+    return folded_nanoseconds(view, _GROUPS[0], 0.0)
+
+
+def score_pairs(
+    queries: VectorBatch, vectors: VectorBatch, places: Int64s, rows: Int64s, min_score: float
+) -> Found:
+    """Return those pairs that score ``min_score``, of queries side by side, and rows."""
+    asked, held = rows_of(queries), rows_of(vectors)
+    count = keep_near(asked, held, places, rows, min_score - tolerance(vectors, queries))
+    places, rows = places[:count].copy(), rows[:count].copy()
+    scores = np.empty(count, np.float64)
+    exact_pairs(asked, places, held, rows, scores)
+    good = scores >= min_score
+    return places[good], rows[good], scores[good]
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Rows of about the same norm."""
@@ -147,7 +165,6 @@ class FoldedJoin:
 
     def __call__(self, queries: VectorBatch) -> Found:
         """Return the rows that score enough with each of some queries."""
-        least = self._min_score - tolerance(self._vectors, queries)
         order = np.argsort(queries.norms, kind="stable")
         ordered = queries.norms[order]
         sums = self._fold(queries, order)
@@ -169,8 +186,10 @@ class FoldedJoin:
             def join(start: int, end: int) -> None:
                 for a, b in self._near(run, asked, TOGETHER * start, TOGETHER * end):  # noqa: B023
                     there = a < last - first  # noqa: B023
-                    places, rows = order[first + a[there]], run.rows[b[there]]  # noqa: B023
-                    found.append(self._scored(queries, places, rows, least))
+                    chosen = np.argsort(a[there], kind="stable")
+                    places = order[first + a[there][chosen]]  # noqa: B023
+                    rows = run.rows[b[there][chosen]]  # noqa: B023
+                    found.append(score_pairs(queries, self._vectors, places, rows, self._min_score))
 
             self._workers.split(count // TOGETHER, join)
         places, rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -188,15 +207,3 @@ class FoldedJoin:
                 asked, run.folded, threshold, self._share, first, last, block, query, out
             )
             yield out.a[:count].astype(np.int64), out.b[:count].astype(np.int64)
-
-    def _scored(self, queries: VectorBatch, places: Int64s, rows: Int64s, least: float) -> Found:
-        """Return those of pairs that score enough."""
-        order = np.argsort(places, kind="stable")
-        places, rows = places[order], rows[order]
-        held = rows_of(self._vectors)
-        count = keep_near(rows_of(queries), held, places, rows, least)
-        places, rows = places[:count].copy(), rows[:count].copy()
-        scores = np.empty(count, np.float64)
-        exact_pairs(rows_of(queries), places, held, rows, scores)
-        good = scores >= self._min_score
-        return places[good], rows[good], scores[good]

@@ -159,6 +159,14 @@ class Tables:
             renumbered.append(TableSegment(keys, rows))
         return Tables.of(self.bands, tuple(renumbered))
 
+    def codes(self, bands: int) -> UInt64s:
+        """Return the (bands, n) keys of all rows in the first tables."""
+        found = np.empty((bands, len(self)), np.uint64)
+        for segment in self.segments:
+            for band in range(bands):
+                found[band, segment.rows[band]] = segment.keys[band]
+        return found
+
     def merged(self, workers: Workers) -> TableSegment | None:
         """Return all rows in one segment, None when there are none."""
         segments = list(self.segments)

@@ -230,6 +230,11 @@ class _Collection:
             self._backend.pairs(self._state, self._view, min_score=0.99, recall=recall)
         self._backend.pairs(self._linked, self._view, min_score=0.99, recall=0.5, limit=3)
         FoldedJoin(self._view, self._rows, 0.99, Workers(1))(self._rows)
+        bands = self._backend.band_join(
+            self._state, self._view, self._rows, min_score=0.99, recall=0.5
+        )
+        assert bands is not None
+        bands(self._rows)
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)

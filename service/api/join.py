@@ -35,7 +35,7 @@ from gcws_search.service.settings import Settings
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 
-_PAGE: Final = 1000
+_PAGE: Final = 4000
 """Items of another collection that are read at a time."""
 _LINES: Final = 1000
 _BINARY: Final = {"schema": {"type": "string", "format": "binary", "description": "As of a load."}}
@@ -139,7 +139,7 @@ async def join(
         collection, other = service.collection(name), service.collection(body.collection)
         where = requests.condition(body.filter, service.settings)
         after = None if body.after is None else str(body.after)
-        parts, count = await service.workers.searches.run(_stored, collection, other, after)
+        parts = await service.workers.searches.run(_stored, collection, other, after)
         asked, kind = _params(body, service.settings), body.score
     else:
         require_plain(request)
@@ -149,9 +149,9 @@ async def join(
         content = await read_body(request, service.settings.max_body_bytes)
         read = service.workers.batches.run
         sent = await read(_read, service, collection, content, stated, params.after)
-        parts, count = iter(sent), sum(len(part.vectors) for part in sent)
+        parts = iter(sent)
     stop = threading.Event()
-    hits = collection.join(asked, where, count=count, stop=stop)
+    hits = collection.join(asked, where, stop)
     pieces = _pieces(parts, hits, kind)
     first = await service.workers.batches.run(next, pieces, None)
     lines = _lines(service, first, pieces, stop, began)
@@ -220,11 +220,11 @@ def _read(
 
 def _stored(
     collection: ix.StoredCollection, other: ix.StoredCollection, after: str | None
-) -> tuple[Iterator[_Part], int]:
-    """Return the vectors of another collection's items, and about how many there are."""
+) -> Iterator[_Part]:
+    """Return the vectors of another collection's items."""
     ix.require_joinable(collection.config, other.config)
     cursor = None if after is None else other.cursor_behind(after)
-    return _pages(collection, other, cursor), other.count(None)
+    return _pages(collection, other, cursor)
 
 
 def _pages(

@@ -917,10 +917,9 @@ class ClusterCollection:
         return operations.find_groups(self, params, where, stop)
 
     def join(
-        self, params: ix.JoinParams, where: ix.Filter | None, *, count: int, stop: threading.Event
+        self, params: ix.JoinParams, where: ix.Filter | None, stop: threading.Event
     ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
         """Return what yields the hits of vectors: each shard joins, and their hits are merged."""
-        del count
         return partial(operations.join_shards, self, params, where, stop)
 
     def cursor_behind(self, item_id: str) -> str:

@@ -522,12 +522,7 @@ def _answer_join(
 ) -> Message:
     head = asked.head
     vectors = decode_vectors(head, iter(asked.blobs))
-    hits = collection.join(
-        ix.JoinParams(**head["params"]),
-        decode_filter(head.get("filter")),
-        count=len(vectors),
-        stop=stop,
-    )
+    hits = collection.join(ix.JoinParams(**head["params"]), decode_filter(head.get("filter")), stop)
     found = [*hits(vectors)]
     ids = encode_names([each for part in found for each in part.to])
     rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in found)])

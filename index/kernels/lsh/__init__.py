@@ -5,4 +5,5 @@
 - `connect`: groups from one table
 - `gather`: candidates by depth
 - `bucket_join`: pairs that share a bucket
+- `band_join`: queries and rows that share a band of another width
 """
