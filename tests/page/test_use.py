@@ -628,6 +628,7 @@ def test_a_new_collection_takes_files_of_all_kinds(
     page.get_by_label("Name", exact=True).fill("fresh")
     page.get_by_label("Dimension").fill("3")
     page.get_by_role("button", name="Create").click()
+    page.get_by_label("File to load").wait_for(state="attached")  # a file is dropped there, too
     lines = b'{"id": "a", "vector": [1, 2, 3]}\n{"id": "b", "vector": [1]}\n'
     dropped = page.evaluate_handle(
         """(text) => { const all = new DataTransfer();

@@ -1,6 +1,7 @@
 """Snapshots through the API, and commands that look after a folder."""
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -135,9 +136,9 @@ def test_the_command_line_checks_repairs_and_vacuums_a_folder(serve: Serve, data
     for each in (command, vacuum):
         assert "in use" in CliRunner().invoke(app, each).output
     client.stop()
-    done = CliRunner().invoke(app, vacuum)
+    done = CliRunner().invoke(app, [*vacuum, "--json"])
     size = (data_dir / "plants.sqlite").stat().st_size
-    assert (done.exit_code, done.output.split()[-1]) == (0, str(size))
+    assert (done.exit_code, json.loads(done.output)["after"]) == (0, size)
     assert count(serve()) == 3
     missing = CliRunner().invoke(app, ["check", str(data_dir / "none")])
     assert (missing.exit_code, "no folder" in missing.output) == (1, True)
