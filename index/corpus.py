@@ -262,8 +262,10 @@ class Grouping:
         shift = np.uint64(64 - (parts.bit_length() - 1))
         all_keys, all_rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
         for first in range(0, len(self.rows), CHUNK_ROWS):
-            keys = np.load(self._keys_path(first), mmap_mode="r")[band]
-            rows = np.arange(first, first + len(keys), dtype=np.int32)
+            count = min(CHUNK_ROWS, len(self.rows) - first)
+            offset = 8 * band * count
+            keys = np.fromfile(self._keys_path(first), np.uint64, count, offset=offset)
+            rows = np.arange(first, first + count, dtype=np.int32)
             if parts > 1:
                 chosen = np.flatnonzero(keys >> shift == part)
                 keys, rows = keys[chosen], rows[chosen]
@@ -272,29 +274,32 @@ class Grouping:
         return np.concatenate(all_keys), np.concatenate(all_rows)
 
     def _keys_path(self, first: int) -> Path:
-        return self.folder / f"keys-{first // CHUNK_ROWS:06}.npy"
+        return self.folder / f"keys-{first // CHUNK_ROWS:06}"
 
     def _load(self) -> tuple[int, Int32s, Wide]:
         """Return how many tables have been looked through, and what they gave."""
-        for path in self.folder.glob("roots-*.npy"):
-            _, done, *seen = map(int, path.stem.replace("roots", "0").split("-"))
-            buckets, rows, row = seen
-            return done, np.load(path), Wide(buckets, rows, row if buckets else None)
+        for path in self.folder.glob("roots-*[0-9]"):
+            done, buckets, rows, row = map(int, path.name.split("-")[1:])
+            roots = np.fromfile(path, np.int32)
+            return done, roots, Wide(buckets, rows, row if buckets else None)
         return 0, np.arange(len(self.rows), dtype=np.int32), Wide(0, 0, None)
 
     def _save(self, done: int, roots: Int32s, wide: Wide) -> None:
-        before = [*self.folder.glob("roots-*.npy")]
-        name = f"roots-{done}-{wide.buckets}-{wide.rows}-{wide.row or 0}.npy"
-        _write(self.folder / name, roots)
-        for path in before:
-            path.unlink()
+        found = self.folder / f"roots-{done}-{wide.buckets}-{wide.rows}-{wide.row or 0}"
+        _write(found, roots)
+        for path in self.folder.glob("roots-*"):
+            if path != found:
+                path.unlink()
 
 
 def _write(path: Path, array: AnyArray) -> None:
-    """Write an array to a file that appears when it is whole."""
+    """Write the bytes of an array to a file that appears when it is whole.
+
+    numpy's own format begins with an expression, and Python 3.11 parses none in two threads.
+    """
     part = path.with_suffix(".part")
     with part.open("wb") as file:
-        np.save(file, array)
+        array.tofile(file)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
