@@ -76,7 +76,8 @@ _LABELS: Final = {"ids": "u1", "id_ends": "i8", "numbers": "i8"}
 class Deduplicated:
     """What `dedupe` found, as in its ``report.json``.
 
-    rejected: rows that could not be read, which ``on_error="skip"`` left out.
+    rejected: rows that could not be read, which a lenient choice left out.
+    dropped: rows that lack a number, which ``missing="drop"`` left out.
     expected_recall: the share of pairs of ``min_score`` that share a key; those alike more than
         that do so more often.
     recall, recall_low, recall_high: the share of pairs of a sample, found by exact scans, that are
@@ -92,6 +93,7 @@ class Deduplicated:
     removed: int
     groups: int
     rejected: int
+    dropped: int
     min_score: float
     expected_recall: float
     recall: float | None
@@ -258,7 +260,7 @@ class _Corpus:
         except BlockingIOError:
             raise DirectoryLocked(folder, "another process") from None
         state: dict[str, Any] = {"key": key, "counts": {}, "starts": [], "names": 0, "rejected": 0}
-        state |= {"file": 0, "read": 0, "form": None, "done": False}
+        state |= {"dropped": 0, "file": 0, "read": 0, "form": None, "done": False}
         self._state = json.loads(self._path.read_text()) if self._path.exists() else state
         self._files: RowFiles | None = None
         self._names = self._load_names()
@@ -277,10 +279,9 @@ class _Corpus:
         return 0 if self._files is None else self._files.counts["norms"]
 
     @property
-    def rejected(self) -> int:
-        """How many rows were left out."""
-        rejected: int = self._state["rejected"]
-        return rejected
+    def left_out(self) -> tuple[int, int]:
+        """How many rows could not be read, and how many lacked a number."""
+        return self._state["rejected"], self._state["dropped"]
 
     def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
         """Return how many bands of how many samples were chosen, now or before."""
@@ -365,23 +366,26 @@ class _Corpus:
     def _read_file(self, source: Source, space: VectorSpace) -> Iterator[None]:
         """Append the rows of a file, behind those that are read already."""
         state, skipped, pending = self._state, self._state["read"], 0
-        passed = 0
+        passed = end = 0
         for items in source.items():
-            start, passed = passed, passed + len(items)
+            passed, first = passed + len(items), end
+            end = passed + len(source.dropped)
             if passed <= skipped:
                 continue
-            self._append(source, items, space, start)
+            numbers = np.setdiff1d(np.arange(first, end), source.dropped)
+            if items.numbers is not None:
+                numbers = np.asarray(items.numbers, np.int64)
+            self._append(source, items, space, numbers)
             state["read"], pending = passed, pending + len(items)
             if pending >= _COMMIT_ROWS:
                 self._commit()
                 pending = 0
             yield
         state["rejected"] += len(source.unreadable)
+        state["dropped"] += len(source.dropped)
 
-    def _append(self, source: Source, items: Items, space: VectorSpace, start: int) -> None:
-        """Append the rows of a batch of a file, whose first row has number ``start`` there."""
-        numbers = np.arange(start, start + len(items)) if items.numbers is None else items.numbers
-        numbers = np.asarray(numbers, np.int64)
+    def _append(self, source: Source, items: Items, space: VectorSpace, numbers: Int64s) -> None:
+        """Append the rows of a batch of a file, which have these numbers there."""
 
         def check(rows: slice) -> RawBatch:
             raw = items.rows.part(rows).check(space, self._find)
@@ -561,13 +565,15 @@ def _report(corpus: _Corpus, found: _Found, min_score: float, seconds: float) ->
     count = len(found.groups.starts) - 1
     removed = len(found.groups.rows) - count
     bands, width = found.bands
+    rejected, dropped = corpus.left_out
     recall, wide = found.recall, found.wide
     return Deduplicated(
         rows=len(corpus),
         kept=len(corpus) - removed,
         removed=removed,
         groups=count,
-        rejected=corpus.rejected,
+        rejected=rejected,
+        dropped=dropped,
         min_score=min_score,
         expected_recall=recall_of(bands, width, min_score),
         recall=recall.found / recall.pairs if recall.pairs else None,

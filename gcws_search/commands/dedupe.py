@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gcws_search.duplicates import Deduplicated
+    from gcws_search.formats.sources import Source
 
 cli = family()
 
@@ -131,12 +132,18 @@ def dedupe(
             transform=transform_of(normalize, power),
             memory_bytes=_bytes_of(memory),
             threads=threads,
-            show=show_guess,
+            show=_show,
             progress=progress,
         )
     tell(as_json, asdict(found), *_lines(found, output))
     if found.rejected:
         raise typer.Exit(REJECTED)
+
+
+def _show(source: Source) -> None:
+    """Say what a file is taken for; nothing is made of its other columns."""
+    source.guess = [each for each in source.guess if each[0] != "payload"]
+    show_guess(source)
 
 
 def _bytes_of(text: str) -> int:
@@ -149,9 +156,11 @@ def _bytes_of(text: str) -> int:
 
 def _lines(found: Deduplicated, output: Path) -> list[str]:
     """Say what was found."""
-    rejected = f", {found.rejected:,} left out" if found.rejected else ""
+    left_out = f", {found.rejected:,} left out" if found.rejected else ""
+    if found.dropped:
+        left_out += f", {found.dropped:,} left out for missing numbers"
     lines = [
-        f"{found.rows:,} rows{rejected}: {found.kept:,} kept, {found.removed:,} removed, "
+        f"{found.rows:,} rows{left_out}: {found.kept:,} kept, {found.removed:,} removed, "
         f"in {found.groups:,} groups",
         f"expected recall of pairs that score {found.min_score:g}: {found.expected_recall:.3f}",
     ]

@@ -257,3 +257,18 @@ def test_bad_rows_stop_or_are_left_out(tmp_path: Path) -> None:
     said = call(path, other, *words[:-1], tmp_path / "both", code=1)
     assert "b.npy: expected" in said
     assert not (tmp_path / "both").exists()
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_rows_that_lack_a_number_are_counted_and_leave_their_number(
+    tmp_path: Path, on_error: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,a,b\nx,1,2\nnone,,3\ny,1,2\nalso,1,\nz,5,1\n")
+    words = "--missing", "drop", "--on-error", on_error, "--min-score", 0.9
+    said = call(path, *words, "-o", tmp_path / "out")
+    assert "3 rows, 2 left out for missing numbers: 2 kept, 1 removed" in said
+    assert "--payload" not in said
+    assert column(tmp_path / "out", "kept", "row") == [0, 4]
+    assert column(tmp_path / "out", "removed", "row") == [2]
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == 2
