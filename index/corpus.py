@@ -250,7 +250,7 @@ class Grouping:
         out = RowPairs(np.empty(n, np.int32), np.empty(n, np.int32))
         held = rows_of(self.rows)
         count, buckets, place = connect_buckets(
-            keys, rows, held, roots, float(min_score), _WIDE, 0, n, out
+            keys, rows, held, roots, float(min_score), _WIDE, out
         )
         if not buckets:
             return out, count, Wide(0, 0, None)

@@ -202,6 +202,27 @@ def test_the_same_call_goes_on_after_a_stop(
     assert not (tmp_path / "out" / ".work").exists()
 
 
+def test_a_file_that_is_read_in_part_is_read_on(rng: np.random.Generator, tmp_path: Path) -> None:
+    rows = rng.standard_normal((80_000, 3)).astype(np.float32)
+    rows[75_000:] = rows[:5000]
+    np.save(tmp_path / "a.npy", rows)
+
+    def stop(word: str, _share: float | None) -> None:
+        told.append(word)
+        if len(told) == 9:  # behind the first commit
+            raise StoppedAtError
+
+    told: list[str] = []
+    with pytest.raises(StoppedAtError):
+        gcws_search.dedupe(tmp_path / "a.npy", tmp_path / "out", min_score=0.9999, progress=stop)
+    assert {*told} == {"reading"}
+    state = json.loads((tmp_path / "out" / ".work" / "state.json").read_text())
+    assert 0 < state["read"] < 80_000
+    found = gcws_search.dedupe(tmp_path / "a.npy", tmp_path / "out", min_score=0.9999)
+    assert (found.rows, found.removed >= 5000) == (80_000, True)
+    assert column(tmp_path / "out", "removed", "row")[-5000:] == [*range(75_000, 80_000)]
+
+
 @pytest.fixture
 def lines(rng: np.random.Generator, tmp_path: Path) -> Path:
     return write_lines(tmp_path / "a.ndjson", texts(rng, 30))

@@ -80,8 +80,6 @@ def connect_buckets(
     roots: Int32s,
     threshold: float,
     wide: int,
-    first: int,
-    last: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
     """List pairs that connect rows of equal keys, as far as they are not connected already.
@@ -90,20 +88,18 @@ def connect_buckets(
     pairs. In one of more than ``wide`` rows each row is compared with at most ``wide`` others that
     stand for the rest.
 
-    keys, key_rows: (n,), keys rising; buckets that begin in [first, last) are looked at.
+    keys, key_rows: (n,), keys rising.
     roots: rows with one number are connected.
-    out: room for last - first + the longest bucket.
+    out: room for n.
     Returns pairs written, how many buckets were wide, and where the longest of these begins.
     """
     rows, out = Rows(*rows), RowPairs(*out)
     n = keys.shape[0]
     found = wides = longest = longest_at = 0
-    place = first
-    while 0 < place < last and keys[place] == keys[place - 1]:
-        place += 1
+    place = 0
     capacity = 0
     room = _room(1)
-    while place < last:
+    while place < n:
         end = place + 1
         while end < n and keys[end] == keys[place]:
             end += 1

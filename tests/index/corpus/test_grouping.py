@@ -200,7 +200,7 @@ def test_rows_come_back_and_what_is_not_committed_is_gone(
             append_rows(files, batch[500:700])
             files.commit()
             counts = dict(files.counts)
-            append_rows(files, batch[700:])
+            append_rows(files, batch[100:400])
         with closing(RowFiles(tmp_path / form, types, counts)) as files:
             assert files.counts == counts
             append_rows(files, batch[700:])
