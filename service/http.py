@@ -13,7 +13,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -26,7 +26,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gcws_search import index as ix
 from gcws_search.service import models, problems
@@ -48,8 +48,6 @@ HEADERS: Final = "gcws.headers"
 _REQUEST_ID: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
-_MAX_JOINED_BYTES: Final = 1 << 16
-"""A longer body goes out by itself: it would be copied."""
 _JSON: Final = JSON.encode()
 _draw: Final = random.Random()  # seeded by the system; names need not be secret
 _log = logging.getLogger(__name__)
@@ -290,13 +288,6 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
     bytes have arrived.
     """
     guards: Guards = request.scope["app"].state.service
-    cycle = request.scope[CYCLE]() if CYCLE in request.scope else None
-    whole = None if cycle is None else take_body(cycle)
-    if whole is not None:
-        if len(whole) > limit_bytes:
-            raise BodyTooLarge(limit_bytes, hint=instead)
-        guards.admission.hold(request.scope, len(whole))
-        return whole
     chunks: list[bytes] = []
     received, more, seconds = 0, True, guards.settings.body_seconds
     refuse_announced(request, limit_bytes, instead)
@@ -320,19 +311,6 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def take_body(cycle: RequestResponseCycle) -> bytes | None:
-    """Return the body of a request once all of it has come, else None; for one caller.
-
-    It spares a clock and the server's `receive`.
-    """
-    if cycle.more_body or cycle.disconnected or cycle.response_complete:
-        return None
-    cycle.flow.resume_reading()
-    cycle.message_event.clear()
-    body, cycle.body = bytes(cycle.body), bytearray()
-    return body
-
-
 async def body_pieces(request: Request) -> AsyncIterator[bytes]:
     """Yield a body of any length as it comes; RequestTimeout where the next piece does not."""
     seconds = guards_of(request).settings.body_seconds
@@ -346,40 +324,6 @@ async def body_pieces(request: Request) -> AsyncIterator[bytes]:
         if piece is None:
             return
         yield piece
-
-
-def answer_at_once(
-    cycle: RequestResponseCycle,
-    status: int,
-    headers: Sequence[tuple[bytes, bytes]],
-    body: bytes | memoryview,
-) -> bool:
-    """Write a whole answer; return False where it has to be sent by messages.
-
-    uvicorn writes a head and a body apart, and each write is a call of the system and a packet.
-    ``headers`` have the body's length, where it has one.
-    """
-    if cycle.disconnected or cycle.response_started or cycle.flow.write_paused:
-        return False
-    fields = [*cycle.default_headers, *headers]
-    if not cycle.keep_alive:
-        fields.append((b"connection", b"close"))
-    head = b"".join([STATUS_LINE[status], *[b"%b: %b\r\n" % field for field in fields], b"\r\n"])
-    is_one = head.count(b"\n") == head.count(b"\r") == len(fields) + 2  # no field has a line break
-    if not is_one or cycle.scope["method"] == "HEAD":
-        return False
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    if len(body) > _MAX_JOINED_BYTES:
-        cycle.transport.write(head)
-        cycle.transport.write(body)
-    else:
-        cycle.transport.write(b"".join((head, body)))
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
-    return True
 
 
 def break_off(scope: Scope) -> None:
@@ -520,12 +464,10 @@ class Application(FastAPI):
                 response = await route.answer(Request(scope, receive, send))
             except Exception as error:
                 response = await problems.answer(Request(scope), error)
-            if isinstance(response, JsonResponse) or type(response) is Response:
+            if isinstance(response, JsonResponse):  # needs nobody between
                 status = response.status_code
-                headers = response.raw_headers = [*response.raw_headers, (_REQUEST_ID, sent_id)]
-                cycle = scope[CYCLE]() if CYCLE in scope else None
-                if cycle is None or not answer_at_once(cycle, status, headers, response.body):
-                    await response(scope, receive, send)
+                response.raw_headers.append((_REQUEST_ID, sent_id))
+                await response(scope, receive, send)
             else:
                 await response(scope, receive, send_with_id)
         except (asyncio.CancelledError, Exception) as error:
