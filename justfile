@@ -6,7 +6,7 @@ python := ".venv/bin/python"
 # Install everything that tests, types, docs and benchmarks need.
 setup:
     python3 -m venv .venv
-    .venv/bin/pip install -q -e '.[test,docs,learn]'
+    .venv/bin/pip install -q -e '.[test,docs,learn,page]'
 
 # The quick tests: no browser, no cluster, nothing slow.
 test *args:
@@ -16,6 +16,7 @@ test *args:
 lint:
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
+    .venv/bin/biome ci
     .venv/bin/mypy
     {{python}} -m tests.lint
 

@@ -16,6 +16,8 @@ from tests.support.paths import PRODUCT, REPOSITORY, sources
 
 MAX_FILE_LINES = 800
 """Above it a reader asks whether the file is two concepts."""
+MAX_LINE = 100
+"""Characters of a line of the page's code."""
 MAX_README_LINES = 200
 MAX_KERNEL_PARAMETERS = 8
 """Positional parameters of a compiled function."""
@@ -106,8 +108,19 @@ def module_warnings(path: Path, tree: ast.Module) -> Iterator[str]:
     yield from kernel_warnings(tree)
 
 
+def page_warnings(path: Path) -> Iterator[str]:
+    """Yield the long lines of a file of the page: its formatter leaves HTML in JavaScript alone."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if len(line) > MAX_LINE:
+            yield f"line {number}: {len(line)} characters"
+
+
 def warnings() -> Iterator[tuple[Path, str]]:
     """Yield each place and what is odd about it."""
+    for suffix in ("css", "html", "js"):
+        for path in (REPOSITORY / "service" / "page" / "static").glob(f"*.{suffix}"):
+            for warning in page_warnings(path):
+                yield path, warning
     for path, tree in sources(*PRODUCT):
         for warning in module_warnings(path, tree):
             yield path, warning

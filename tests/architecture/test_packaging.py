@@ -169,7 +169,7 @@ def test_the_build_context_is_what_the_image_copies() -> None:
 
 def test_extras_and_the_console_script_exist() -> None:
     assert set(PROJECT["optional-dependencies"]) == {
-        "test", "bench", "cluster", "learn", "docs", "rdkit", "biom", "xlsx",
+        "test", "bench", "cluster", "learn", "docs", "page", "rdkit", "biom", "xlsx",
     }  # fmt: skip
     assert PROJECT["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 
@@ -205,7 +205,7 @@ def test_no_tracked_file_names_a_machine_path_or_a_registry(named: re.Pattern[st
 
 
 @pytest.mark.parametrize(
-    "failing", ["nothing", "ruff", "mypy", "mkdocs", "pytest", "tests.rehearse_image"]
+    "failing", ["nothing", "ruff", "biome", "mypy", "mkdocs", "pytest", "tests.rehearse_image"]
 )
 def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path: Path) -> None:
     """Every command is a stub that says how it was called; one of them may fail."""
@@ -213,7 +213,8 @@ def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path:
     tools.mkdir(parents=True)
     script.parent.mkdir()
     script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
-    for name in ("python", "python3", "pip", "ruff", "mypy", "mkdocs", "chromium", "promtool"):
+    names = ("python", "python3", "pip", "ruff", "biome", "mypy", "mkdocs", "chromium", "promtool")
+    for name in names:
         stub = tools / name
         stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
         stub.chmod(0o755)

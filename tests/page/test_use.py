@@ -963,7 +963,7 @@ def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) 
 
 
 VIEWS: Final = {
-    "overview": ("#/?as=cards", ".card .stat", "Collections"),
+    "overview": ("#/?as=cards", ".card .stats dd", "Collections"),
     "overview-list": ("#/?as=list&sort=items", "td .quiet", "2,200"),
     "browse-pictures": ("#/pictures/browse", ".tiles canvas", "60 items"),
     "browse-filtered": (

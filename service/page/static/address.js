@@ -11,7 +11,8 @@ function decoded(text) {
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [collection = "", view = ""] = path.split("/").map(decoded);
-  return { collection, view: view || (collection ? "browse" : "overview"), params: Object.fromEntries(new URLSearchParams(query)) };
+  const params = Object.fromEntries(new URLSearchParams(query));
+  return { collection, view: view || (collection ? "browse" : "overview"), params };
 }
 
 export function numberIn(text, missing) {

@@ -54,7 +54,11 @@ export async function raw(method, path, { body, headers, signal } = {}) {
   let response;
   try {
     response = await fetch(new URL(path, root), {
-      method, body, signal, headers: headersWith(headers || {}), cache: "no-store",
+      method,
+      body,
+      signal,
+      headers: headersWith(headers || {}),
+      cache: "no-store",
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -99,7 +103,9 @@ export const at = (name, rest = "") => `v1/collections/${encodeURIComponent(name
 function keyGiven() {
   if (!given) {
     let settle;
-    given = new Promise((resolve) => { settle = resolve; });
+    given = new Promise((resolve) => {
+      settle = resolve;
+    });
     given.settle = settle;
   }
   change({ keyWanted: true });
@@ -107,7 +113,9 @@ function keyGiven() {
 }
 
 export async function tryKey(key) {
-  const response = await fetch(new URL("v1", root), { headers: { Authorization: `Bearer ${key}` } });
+  const response = await fetch(new URL("v1", root), {
+    headers: { Authorization: `Bearer ${key}` },
+  });
   if (!response.ok) throw await problemOf(response);
   sessionStorage.setItem(KEY, key);
   change({ keyWanted: false, service: await response.json() });

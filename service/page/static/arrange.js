@@ -5,12 +5,14 @@ const arranged = new Map(); // of this tab: ids and places by the map's name
 
 function flat({ x, y }) {
   const out = new Float32Array(2 * x.length);
-  x.forEach((value, item) => out.set([value, -y[item]], 2 * item));
+  x.forEach((value, item) => {
+    out.set([value, -y[item]], 2 * item);
+  });
   return out;
 }
 
-const isSame = (one, other) => one.length === other.length
-  && one.every((id, place) => id === other[place]);
+const isSame = (one, other) =>
+  one.length === other.length && one.every((id, place) => id === other[place]);
 
 function keep(name, ids, places) {
   arranged.delete(name);
@@ -44,7 +46,10 @@ export function useArrangement(name, map, near, isMoving, stop) {
     const { neighbours, scores } = near;
     worker.postMessage({
       files: { umap: new URL("vendor/umap.js", import.meta.url).href },
-      x: map.x, y: map.y.map((y) => -y), neighbours, scores,
+      x: map.x,
+      y: map.y.map((y) => -y),
+      neighbours,
+      scores,
     });
     return () => worker.terminate();
   }, [map, near, isMoving]);

@@ -1,18 +1,19 @@
-import { html, useMemo, useState } from "./vendor/preact.js";
-import { ask, at, post } from "./api.js";
 import { go, href, numberIn } from "./address.js";
-import { useAsk, useTimer } from "./hooks.js";
-import { Bar, Skeleton, Table, Trouble } from "./parts.js";
+import { ask, at, post } from "./api.js";
 import { Chart } from "./chart.js";
+import * as figures from "./figures.js";
+import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { ink } from "./ink.js";
 import { classColor } from "./palette.js";
-import * as figures from "./figures.js";
+import { Bar, fieldsOf, Skeleton, Table, Trouble } from "./parts.js";
+import { html, useMemo } from "./vendor/preact.js";
 
 const KINDS = [
   ["exact", "Scan of all items"],
   ["nrff", "Random Fourier features, normalised"],
   ["rff", "Random Fourier features"],
-  ["folded_rff", "Folded random Fourier features"], ["random_binning", "Random binning"],
+  ["folded_rff", "Folded random Fourier features"],
+  ["random_binning", "Random binning"],
   ["gmm_nystroem", "Nyström features of GMM"],
   ["rbf_nystroem", "Nyström features of RBF"],
   ["gcws", "GCWS with other parameters"],
@@ -21,8 +22,12 @@ const KINDS = [
 const recall = (x) => x.toFixed(3);
 const whole = (x) => figures.count(Math.round(x));
 const COLUMNS = [
-  { key: "name", name: "backend", show: (name, row) => html`<span class="class">
-    <i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>` },
+  {
+    key: "name",
+    name: "backend",
+    show: (name, row) => html`<span class="class">
+    <i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>`,
+  },
   { key: "kernel", name: "kernel" },
   { key: "recall", name: "recall", figure: true, show: recall },
   { key: "recall_own", name: "own recall", figure: true, show: recall },
@@ -64,45 +69,62 @@ function bubbles(rows) {
 function alone(row) {
   const time = figures.duration(row.latency_p50_seconds);
   const size = whole(row.bytes_per_item);
-  return `${row.name} finds ${recall(row.recall)} of the exact neighbours, in ${time} a query ${
-    `(median), with ${size} bytes an item. Attach another backend to compare the two.`}`;
+  const found = `${row.name} finds ${recall(row.recall)} of the exact neighbours`;
+  return html`${found}, in ${time} a query (median), with ${size} bytes an item.
+    ${" "}Attach another backend to compare the two.`;
 }
 
 function beside(rows) {
   const best = rows.reduce((one, other) => (other.recall > one.recall ? other : one));
-  const quickest = rows.reduce(
-    (one, other) => (other.latency_p50_seconds < one.latency_p50_seconds ? other : one));
+  const quickest = rows.reduce((one, other) =>
+    other.latency_p50_seconds < one.latency_p50_seconds ? other : one,
+  );
   const finds = `${best.name} finds most: ${recall(best.recall)} of the exact neighbours`;
   const time = figures.duration(quickest.latency_p50_seconds);
-  return best === quickest ? `${finds}, and is quickest: ${time} a query.`
+  return best === quickest
+    ? `${finds}, and is quickest: ${time} a query.`
     : `${finds}. ${quickest.name} is quickest: ${time} a query.`;
 }
 
 function Plot({ rows }) {
-  const data = useMemo(() => [
-    rows.map((row) => row.recall),
-    ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
-  ], [rows]);
-  const options = useMemo(() => () => {
-    const times = rows.map((row) => row.latency_p50_seconds * 1e6);
-    const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
-    const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
-    const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
-    const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
-    const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
-    return {
-      scales: {
-        x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
-        y: { distr: 3, range: [low, high] },
-      },
-      axes: [{ label: "recall", values: shares },
-        { label: "p50, µs", size: 56, values: microseconds }],
-      series: [{}, ...rows.map((row) => ({
-        label: row.name, stroke: ink(row.color), paths: bubbles(rows), points: { show: false },
-      }))],
-      cursor: { show: false },
-    };
-  }, [rows]);
+  const data = useMemo(
+    () => [
+      rows.map((row) => row.recall),
+      ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
+    ],
+    [rows],
+  );
+  const options = useMemo(
+    () => () => {
+      const times = rows.map((row) => row.latency_p50_seconds * 1e6);
+      const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
+      const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
+      const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
+      const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
+      const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
+      return {
+        scales: {
+          x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
+          y: { distr: 3, range: [low, high] },
+        },
+        axes: [
+          { label: "recall", values: shares },
+          { label: "p50, µs", size: 56, values: microseconds },
+        ],
+        series: [
+          {},
+          ...rows.map((row) => ({
+            label: row.name,
+            stroke: ink(row.color),
+            paths: bubbles(rows),
+            points: { show: false },
+          })),
+        ],
+        cursor: { show: false },
+      };
+    },
+    [rows],
+  );
   const label = "Recall against median time of a query; the size is the bytes an item";
   return html`<${Chart} ...${{ label, options, data }} height=${300} />
     <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The
@@ -115,14 +137,17 @@ function Compare({ collection, params }) {
   const shown = (number) => (typeof number === "number" ? number : "");
   const ready = collection.backends.filter(({ status }) => status === "ready").length;
   const { name } = collection;
-  const { data, problem, waiting, repeat } = useAsk(
-    (signal) => post(at(name, "/compare"), { sample, recall: asked }, signal),
-    [name, sample, asked, ready]);
-  const rows = useMemo(() => (data?.backends || []).map(
-    (row, place) => ({ ...row, color: classColor(place) })), [data]);
+  const { data, problem, waiting, repeat } = useAnswer(
+    at(name, "/compare"),
+    { sample, recall: asked },
+    ready,
+  );
+  const rows = useMemo(
+    () => (data?.backends || []).map((row, place) => ({ ...row, color: classColor(place) })),
+    [data],
+  );
   const submit = (event) => {
-    event.preventDefault();
-    go(href(name, "backends", Object.fromEntries(new FormData(event.target))));
+    go(href(name, "backends", fieldsOf(event)));
     repeat();
   };
   return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
@@ -133,43 +158,40 @@ function Compare({ collection, params }) {
         <button>Run again</button></form></div>
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
-    ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}>
+    ${
+      rows.length > 0 &&
+      html`<div class=${waiting ? "waiting" : ""}>
       <p class="verdict">${rows.length === 1 ? alone(rows[0]) : beside(rows)}</p>
       ${rows.length > 1 && html`<${Plot} rows=${rows} />`}
       <details open=${rows.length > 1}><summary>As a table</summary><${Table}
-        caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall
-        } asked for`} columns=${COLUMNS} rows=${rows} /></details></div>`}</section>`;
+        caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${
+          data.recall
+        } asked for`} columns=${COLUMNS} rows=${rows} /></details></div>`
+    }</section>`;
 }
 
 function Attach({ collection, refresh }) {
-  const [problem, fail] = useState(null);
-  const [isBusy, busy] = useState(false);
+  const { act, isBusy, problem } = useAct();
   const submit = async (event) => {
-    event.preventDefault();
-    const form = new FormData(event.target);
-    const body = { kind: form.get("kind") };
-    if (form.get("name").trim()) body.name = form.get("name").trim();
-    fail(null);
-    try {
-      if (form.get("params").trim()) body.params = JSON.parse(form.get("params"));
-    } catch (error) {
-      fail({ message: `params: expected JSON (${error.message})` });
-      return;
-    }
-    busy(true);
-    const asked = post(at(collection.name, "/backends"), body);
-    refresh();
-    try {
+    const { kind, name, params } = fieldsOf(event);
+    await act(async () => {
+      const body = { kind, ...(name.trim() && { name: name.trim() }) };
+      try {
+        if (params.trim()) body.params = JSON.parse(params);
+      } catch (error) {
+        throw new Error(`params: expected JSON (${error.message})`);
+      }
+      const asked = post(at(collection.name, "/backends"), body);
+      refresh();
       await asked;
-    } catch (error) {
-      fail(error);
-    }
-    busy(false);
+    });
     refresh();
   };
   return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
-    <label>Kind <select name="kind">${KINDS.map(([kind, what]) => html`<option value=${kind}>
-      ${kind}: ${what}</option>`)}</select></label>
+    <label>Kind <select name="kind">${KINDS.map(
+      ([kind, what]) => html`<option value=${kind}>
+      ${kind}: ${what}</option>`,
+    )}</select></label>
     <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
     <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false"
       placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
@@ -180,15 +202,11 @@ function Attach({ collection, refresh }) {
 
 export default function Backends({ collection, params, writes, refresh }) {
   const isBuilding = collection.backends.some(({ status }) => status === "building");
-  const [dropped, fail] = useState(null);
+  const { act, problem } = useAct();
   useTimer(1000, () => (isBuilding ? refresh() : undefined), [isBuilding]);
   const drop = async (name) => {
-    try {
-      await ask("DELETE", at(collection.name, `/backends/${encodeURIComponent(name)}`));
-      fail(null);
-    } catch (error) {
-      fail(error);
-    }
+    const path = at(collection.name, `/backends/${encodeURIComponent(name)}`);
+    await act(() => ask("DELETE", path));
     refresh();
   };
   const built = ({ bytes_in_memory: size, build_seconds: time }) => html`<p class="small figure">
@@ -198,10 +216,18 @@ export default function Backends({ collection, params, writes, refresh }) {
     const tag = primary ? "primary" : kind === name ? "" : kind;
     return html`<li><div class="actions"><strong><bdi>${name}</bdi></strong>
         ${tag && html`<span class="tag">${tag}</span>`}<span class="space"></span>
-        ${writes && !primary && html`<button type="button" class="quiet danger"
-          onClick=${() => drop(name)} aria-label=${`Drop ${name}`}>drop</button>`}</div>
-      ${backend.status === "building" ? html`<${Bar} value=${progress}
-        label=${`Built: ${figures.share(progress)}`} />` : built(backend)}</li>`;
+        ${
+          writes &&
+          !primary &&
+          html`<button type="button" class="quiet danger"
+          onClick=${() => drop(name)} aria-label=${`Drop ${name}`}>drop</button>`
+        }</div>
+      ${
+        backend.status === "building"
+          ? html`<${Bar} value=${progress}
+        label=${`Built: ${figures.share(progress)}`} />`
+          : built(backend)
+      }</li>`;
   };
   const note = (title, words) => html`<section class="panel"><h2>${title}</h2>
     <p class="small">${words}</p></section>`;
@@ -209,9 +235,15 @@ export default function Backends({ collection, params, writes, refresh }) {
     <div class="two wide"><aside class="stack">
       <section class="panel"><h2>Attached</h2>
         <ul class="plain">${collection.backends.map(attached)}</ul>
-        <${Trouble} problem=${dropped} /></section>
-      ${writes ? html`<${Attach} collection=${collection} refresh=${refresh} />`
-        : note("Attach a backend", "Needs a key that writes.")}
-    </aside>${collection.items > 1 ? html`<${Compare} collection=${collection} params=${params} />`
-      : note("Compare", "Needs two items at least.")}</div>`;
+        <${Trouble} problem=${problem} /></section>
+      ${
+        writes
+          ? html`<${Attach} collection=${collection} refresh=${refresh} />`
+          : note("Attach a backend", "Needs a key that writes.")
+      }
+    </aside>${
+      collection.items > 1
+        ? html`<${Compare} collection=${collection} params=${params} />`
+        : note("Compare", "Needs two items at least.")
+    }</div>`;
 }

@@ -1,14 +1,15 @@
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, at, get, post } from "./api.js";
 import { go, href } from "./address.js";
-import { useAsk, useServer } from "./hooks.js";
-import { Cut, Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
+import { ask, at, get } from "./api.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
-import { keepView } from "./view.js";
-import { sorted, turned } from "./sorting.js";
 import * as figures from "./figures.js";
+import { Chips, Facets, Filter, parseFilter } from "./filters.js";
+import { columnValue, payloadColumns } from "./hits.js";
+import { useAct, useAnswer, useServer } from "./hooks.js";
+import { Cut, fieldsOf, Layouts, Skeleton, Table, Tabs, Trouble } from "./parts.js";
+import { sorted, turned } from "./sorting.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { keepView } from "./view.js";
 
 const PAGE = 48;
 
@@ -18,15 +19,23 @@ function useItems(collection, filter) {
   const isBusy = useRef(false);
   const { epoch } = useServer();
   // Cleared only once the answer is drawn: until then the end of the list is still in view.
-  useEffect(() => { isBusy.current = false; }, [state]);
+  useEffect(() => {
+    isBusy.current = false;
+  }, [state]);
   useEffect(() => {
     const stop = new AbortController();
     const isSame = state.filter === filter && !state.problem;
     const cursor = isSame && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
     const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
     isBusy.current = true;
-    get(at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`), stop.signal).then(
-      (page) => set((before) => ({ filter, items: cursor ? [...before.items, ...page.items] : page.items, cursor: page.next_cursor })),
+    const path = at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`);
+    get(path, stop.signal).then(
+      (page) =>
+        set((before) => ({
+          filter,
+          items: [...(cursor ? before.items : []), ...page.items],
+          cursor: page.next_cursor,
+        })),
       (problem) => stop.signal.aborted || set({ filter, items: [], problem }),
     );
     return () => stop.abort();
@@ -36,13 +45,17 @@ function useItems(collection, filter) {
   return { ...state, isWhole, more };
 }
 
-const KINDS = [["bars", "Bars"], ["text", "Words"], ["smiles", "Molecule"], ["image", "Picture"]];
+const KINDS = [
+  ["bars", "Bars"],
+  ["text", "Words"],
+  ["smiles", "Molecule"],
+  ["image", "Picture"],
+];
 const KIND = "Drawn as";
 const PICTURE = ["width", "height", "channels", "low", "high"];
 
-function viewFrom(form, kind) {
-  const fields = [...new FormData(form)].filter(([key]) => key !== KIND);
-  const filled = fields.filter(([, value]) => value.trim());
+function viewFrom(fields, kind) {
+  const filled = Object.entries(fields).filter(([key, value]) => key !== KIND && value.trim());
   const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
   if (kind !== "image") return view;
   view.image = { width: Number(width), height: Number(height) };
@@ -55,19 +68,16 @@ function ViewForm({ collection, writes, refresh, onClose }) {
   const { view: start } = collection;
   const first = ["image", "smiles", "text"].find((kind) => start[kind]) || "bars";
   const [kind, choose] = useState(first);
-  const [problem, fail] = useState(null);
-  const save = async (event) => {
-    event.preventDefault();
-    const view = viewFrom(event.target, kind);
-    try {
+  const { act, problem } = useAct();
+  const save = (event) => {
+    const view = viewFrom(fieldsOf(event), kind);
+    act(async () => {
       const metadata = { ...collection.metadata, view };
       if (writes) await ask("PATCH", at(collection.name), { metadata });
       else keepView(collection, view);
       refresh();
       onClose();
-    } catch (error) {
-      fail(error);
-    }
+    });
   };
   const field = (key, label, value, more) => html`<label>${label}
     <input name=${key} defaultValue=${value} ...${more} /></label>`;
@@ -75,13 +85,24 @@ function ViewForm({ collection, writes, refresh, onClose }) {
   const picture = start.image || {};
   const values = { ...picture, low: picture.range?.[0], high: picture.range?.[1] };
   return html`<form class="panel view-form" onSubmit=${save}>
-    <h2>How items are shown</h2><p class="small">Kept ${writes ? "with the collection, for everybody"
-      : "in this browser"}. Each field is a key of the payload; what is empty is not shown.</p>
-    ${!collection.text && html`<${Tabs} label=${KIND} chosen=${kind} options=${KINDS}
-      onChoose=${choose} />`}
+    <h2>How items are shown</h2><p class="small">Kept ${
+      writes ? "with the collection, for everybody" : "in this browser"
+    }. Each field is a key of the payload; what is empty is not shown.</p>
+    ${
+      !collection.text &&
+      html`<${Tabs} label=${KIND} chosen=${kind} options=${KINDS}
+      onChoose=${choose} />`
+    }
     <div class="fields">${keys.map((key) => field(key, key, start[key]))}
-      ${kind === "image" && PICTURE.map((key) => field(key, `picture ${key}`, values[key], {
-        inputmode: "decimal", required: ["width", "height"].includes(key) }))}</div>
+      ${
+        kind === "image" &&
+        PICTURE.map((key) =>
+          field(key, `picture ${key}`, values[key], {
+            inputmode: "decimal",
+            required: ["width", "height"].includes(key),
+          }),
+        )
+      }</div>
     <${Trouble} problem=${problem} />
     <p class="actions"><button class="primary">Save</button>
       <button type="button" onClick=${onClose}>Cancel</button></p></form>`;
@@ -99,19 +120,39 @@ export default function Browse({ collection, params, writes, refresh }) {
       return undefined;
     }
   }, [params.filter]);
-  const total = useAsk((signal) => (counted === undefined ? null : post(at(name, "/count"), { filter: counted }, signal)), [name, params.filter]);
+  const total = useAnswer(counted !== undefined && at(name, "/count"), { filter: counted });
   const [isEditing, edit] = useState(false);
   const end = useRef();
   const change = (part) => go(href(name, "browse", { ...params, ...part }));
   const onFilter = (filter) => change({ filter });
   useTileKeys(collection);
   useEffect(() => {
-    const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), { rootMargin: "600px" });
+    const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), {
+      rootMargin: "600px",
+    });
     if (end.current) seen.observe(end.current);
     return () => seen.disconnect();
   });
   const asTable = params.as === "table";
-  const keys = [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))].slice(0, 12);
+  const all = total.data && figures.plural(total.data.count, "item");
+  const columns = [
+    {
+      key: "id",
+      name: "id",
+      show: (id) => html`<a href=${href(name, "item", { id })}>
+      <${Cut} value=${id} limit=${60} /></a>`,
+    },
+    {
+      key: "drawn",
+      name: "vector",
+      show: (_, item) => html`<div class="small-drawn">
+      <${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>`,
+    },
+    ...payloadColumns(items),
+  ];
+  const onSort = (key) =>
+    key !== "drawn" &&
+    go(href(name, "browse", { ...params, sort: turned(params.sort, key) }), { replace: true });
   return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
       <${Chips} text=${params.filter} onChange=${onFilter} />
@@ -122,28 +163,47 @@ export default function Browse({ collection, params, writes, refresh }) {
     </aside>
     <section>
       <div class="head"><h1><bdi>${name}</bdi></h1>
-        <span class="small figure">${total.data ? params.filter ? `${figures.plural(total.data.count, "item")} of ${figures.count(collection.items)}` : figures.plural(total.data.count, "item") : "…"}</span>
+        <span class="small figure">${all || "…"}${
+          all && params.filter && ` of ${figures.count(collection.items)}`
+        }</span>
         <span class="space"></span>
-        <${Tabs} label="Shown as" chosen=${asTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]} onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />
-        ${(writes || !collection.metadata?.view) && html`<button type="button"
-          onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>Change view…</button>`}</div>
-      ${isEditing && html`<${ViewForm} ...${{ collection, writes, refresh }}
-        onClose=${() => edit(false)} />`}
+        <${Layouts} isTable=${asTable} onChoose=${(as) => change({ as })} />
+        ${
+          (writes || !collection.metadata?.view) &&
+          html`<button type="button"
+          onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>Change view…</button>`
+        }</div>
+      ${
+        isEditing &&
+        html`<${ViewForm} ...${{ collection, writes, refresh }}
+        onClose=${() => edit(false)} />`
+      }
       ${problem && !params.filter && html`<${Trouble} problem=${problem} />`}
       ${!items.length && !problem && !isWhole && html`<${Skeleton} rows=${4} kind="block" />`}
-      ${!items.length && isWhole && html`<p>No item passes this filter. <button type="button" class="link" onClick=${() => change({ filter: "" })}>Remove it</button></p>`}
-      ${asTable ? html`<${Table} caption=${`Items of ${name}`} columns=${[
-        { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Cut} value=${id} limit=${60} /></a>` },
-        { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>` },
-        ...keys.map((key) => ({ key, name: key, show: (_, item) => Object.hasOwn(item.payload || {}, key) && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
-      ]} rows=${sorted(items, params.sort, (item, key) => (key === "id" ? item.id
-        : item.payload?.[key]))} sort=${params.sort} onSort=${(key) => key !== "drawn"
-        && go(href(name, "browse", { ...params, sort: turned(params.sort, key) }),
-          { replace: true })} />
-        ${params.sort && !isWhole && html`<p class="small" role="status">Sorted among the
-          ${" "}${figures.plural(items.length, "item")} that are read so far.</p>`}`
-        : html`<${Tiles} ...${{ collection, items, names }} view=${view}
-          label=${`Items of ${name}`} />`}
-      <div ref=${end} class="end">${!isWhole && !problem && items.length > 0 && html`<button type="button" onClick=${more}>More items</button>`}</div>
+      ${
+        !items.length &&
+        isWhole &&
+        html`<p>No item passes this filter. <button type="button"
+        class="link" onClick=${() => onFilter("")}>Remove it</button></p>`
+      }
+      ${
+        asTable
+          ? html`<${Table} caption=${`Items of ${name}`} sort=${params.sort}
+          rows=${sorted(items, params.sort, columnValue)} ...${{ columns, onSort }} />
+        ${
+          params.sort &&
+          !isWhole &&
+          html`<p class="small" role="status">Sorted among the
+          ${" "}${figures.plural(items.length, "item")} that are read so far.</p>`
+        }`
+          : html`<${Tiles} ...${{ collection, items, names }} view=${view}
+          label=${`Items of ${name}`} />`
+      }
+      <div ref=${end} class="end">${
+        !isWhole &&
+        !problem &&
+        items.length > 0 &&
+        html`<button type="button" onClick=${more}>More items</button>`
+      }</div>
     </section></div>`;
 }

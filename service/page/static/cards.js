@@ -1,13 +1,13 @@
-import { html } from "./vendor/preact.js";
 import { go, href } from "./address.js";
-import { useKeys } from "./hooks.js";
 import { Drawn, Link } from "./draw.js";
-import { Cut } from "./parts.js";
-import { colors } from "./palette.js";
-import { payloadAt, title } from "./view.js";
 import * as figures from "./figures.js";
+import { useKeys } from "./hooks.js";
+import { colors } from "./palette.js";
+import { Cut } from "./parts.js";
+import { html } from "./vendor/preact.js";
+import { payloadAt, title } from "./view.js";
 
-function step(event, sideways) {
+function step(sideways) {
   const tiles = [...document.querySelectorAll("[data-tile]")];
   const here = tiles.indexOf(document.activeElement.closest("[data-tile]"));
   if (here < 0) {
@@ -22,8 +22,10 @@ function step(event, sideways) {
     const after = tiles.filter((tile) => sign * (tile.getBoundingClientRect().top - box.top) > 4);
     const ordered = sign > 0 ? after : after.reverse();
     const row = ordered[0]?.getBoundingClientRect().top;
-    next = ordered.filter((tile) => Math.abs(tile.getBoundingClientRect().top - row) < 4)
-      .sort((a, b) => Math.abs(a.getBoundingClientRect().left - box.left) - Math.abs(b.getBoundingClientRect().left - box.left))[0];
+    const away = (tile) => Math.abs(tile.getBoundingClientRect().left - box.left);
+    [next] = ordered
+      .filter((tile) => Math.abs(tile.getBoundingClientRect().top - row) < 4)
+      .sort((a, b) => away(a) - away(b));
   }
   next?.querySelector("a").focus();
   return Boolean(next);
@@ -32,10 +34,10 @@ function step(event, sideways) {
 export function useTileKeys(collection) {
   const chosen = () => document.activeElement.closest?.("[data-tile]")?.dataset;
   useKeys({
-    ArrowRight: (event) => step(event, 1),
-    ArrowLeft: (event) => step(event, -1),
-    ArrowDown: (event) => step(event, 2),
-    ArrowUp: (event) => step(event, -2),
+    ArrowRight: () => step(1),
+    ArrowLeft: () => step(-1),
+    ArrowDown: () => step(2),
+    ArrowUp: () => step(-2),
     e: () => {
       const why = chosen()?.why;
       if (why) go(why);
@@ -58,40 +60,53 @@ const SHOWN = 3;
 
 function Values({ item, view, palette }) {
   const drawn = new Set([view.title, view.text, view.smiles, view.url, view.color]);
-  const rows = Object.entries(item.payload || {}).filter(([key, value]) => !drawn.has(key)
-    && ["string", "number", "boolean"].includes(typeof value)).slice(0, SHOWN);
+  const rows = Object.entries(item.payload || {})
+    .filter(
+      ([key, value]) => !drawn.has(key) && ["string", "number", "boolean"].includes(typeof value),
+    )
+    .slice(0, SHOWN);
   const color = payloadAt(item.payload, view.color);
   const hasColor = color !== undefined && color !== null;
   if (hasColor) rows.unshift([view.color, String(color)]);
   if (!rows.length) return null;
-  return html`<dl class="payload">${rows.map(([key, value], place) => html`<div>
-    <dt><bdi>${key}</bdi></dt><dd class="class">${hasColor && !place
-      && html`<i style=${{ background: palette.of(color) }}></i>`}
+  return html`<dl class="payload">${rows.map(
+    ([key, value], place) => html`<div>
+    <dt><bdi>${key}</bdi></dt><dd class="class">${
+      hasColor && !place && html`<i style=${{ background: palette.of(color) }}></i>`
+    }
       <${Cut} value=${value} limit=${40} /></dd>
-    </div>`)}</dl>`;
+    </div>`,
+  )}</dl>`;
 }
 
 export function Tiles({ collection, items, view, names, label, why }) {
-  const palette = view.color ? colors(items.map((item) => payloadAt(item.payload, view.color))) : null;
+  const palette = colors(items.map((item) => payloadAt(item.payload, view.color)));
   const digits = figures.decimals(items.flatMap(({ score }) => score ?? []));
   return html`<ol class=${`tiles ${view.image ? "pictures" : ""}`} aria-label=${label}>
     ${items.map((item) => {
       const reason = why?.(item);
       const name = title(view, item).slice(0, 120);
       const score = item.score === undefined ? "" : figures.score(item.score, digits);
-      return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`} data-tile=${item.id} data-why=${reason}>
+      return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`}
+          data-tile=${item.id} data-why=${reason}>
         <a class="main" href=${href(collection.name, "query", { id: item.id })}
           aria-label=${`Find items similar to ${name}${score && `, score ${score}`}`}>
           <span class="title"><bdi>${name}</bdi></span>
-          ${score && html`<span class="foot">
+          ${
+            score &&
+            html`<span class="foot">
             ${item.rank !== undefined && html`<span class="figure small">${item.rank}.</span>`}
             <strong class="figure">${score}</strong>
-            ${item.missed && html`<span class="tag">missed</span>`}</span>`}
+            ${item.missed && html`<span class="tag">missed</span>`}</span>`
+          }
           <span class="drawn"><${Drawn} item=${item} view=${view} names=${names} /></span></a>
         <${Values} ...${{ item, view, palette }} />
         <span class="links">
-          ${reason && html`<a class="quiet" href=${reason} tabindex="-1"
-            aria-label=${`Why is ${item.id} similar`}>why</a>`}
+          ${
+            reason &&
+            html`<a class="quiet" href=${reason} tabindex="-1"
+            aria-label=${`Why is ${item.id} similar`}>why</a>`
+          }
           <a class="quiet" href=${href(collection.name, "item", { id: item.id })} tabindex="-1"
             aria-label=${`Details of ${item.id}`}>details</a>
         </span>

@@ -8,21 +8,28 @@ const DELIMITERS = [",", ";", "|", "\t", " "];
 const MISSING = new Set(["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL"]);
 const TRUTHS = { true: true, True: true, TRUE: true, false: false, False: false, FALSE: false };
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
-const NUMBER = { ".": /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/, ",": /^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$/ };
+const NUMBER = {
+  ".": /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/,
+  ",": /^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$/,
+};
+const UTF_16 = { "255 254": "utf-16le", "254 255": "utf-16be" };
 
 export const isCsv = (file) => /\.(csv|tsv|txt)$/i.test(file.name);
 
 export class OtherEncoding extends Error {}
 
 function decoded(bytes) {
-  const mark = { 0xfffe: "utf-16le", 0xfeff: "utf-16be" }[bytes[0] * 256 + bytes[1]];
+  const mark = bytes.slice(0, 2).join(" ");
   try {
-    return new TextDecoder(mark || "utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder(UTF_16[mark] || "utf-8", { fatal: true }).decode(bytes);
   } catch {
     const [before] = new TextDecoder().decode(bytes).split("\ufffd", 1);
-    throw new OtherEncoding(`line ${before.split("\n").length}: expected text in UTF-8, got bytes that are none`);
+    const line = before.split("\n").length;
+    throw new OtherEncoding(`line ${line}: expected text in UTF-8, got bytes that are none`);
   }
 }
+
+const quoted = (text) => JSON.stringify(text);
 
 const isMissing = (text) => MISSING.has(text.trim());
 
@@ -45,7 +52,8 @@ function delimiterOf(lines) {
 
 // Numbers with even steps between them are names, such as 0, 1, 2 or years.
 function isRow(lines, delimiter) {
-  const cells = lines.slice(0, 2).map((line) => line.split(delimiter).map((text) => number(text, ".") ?? truth(text)));
+  const valuesOf = (line) => line.split(delimiter).map((text) => number(text, ".") ?? truth(text));
+  const cells = lines.slice(0, 2).map(valuesOf);
   const first = cells[0].filter((value) => value !== undefined).map(Number);
   const shapes = cells.map((line) => line.map((value) => value === undefined).join());
   if (first.length < 2 || (lines.length > 1 && shapes[0] !== shapes[1])) return false;
@@ -67,49 +75,77 @@ function kindOf(cells, point) {
 }
 
 export async function parsed(file) {
-  if (!window.Papa) await script("vendor/papaparse.js");
+  const Papa = await script("vendor/papaparse.js", "Papa");
   const text = decoded(new Uint8Array(await file.arrayBuffer()));
-  const lines = text.slice(0, HEAD).split("\n", LINES).map((line) => line.replace(/\r$/, "")).filter((line) => line.trim());
+  const lines = text
+    .slice(0, HEAD)
+    .split("\n", LINES)
+    .map((line) => line.replace(/\r$/, ""))
+    .filter((line) => line.trim());
   const delimiter = /\.tsv$/i.test(file.name) ? "\t" : delimiterOf(lines.length ? lines : [""]);
-  const point = delimiter === ";" && lines.some((line) => /(^|;)-?\d+,\d+(;|$)/.test(line)) ? "," : ".";
-  const { data, errors } = window.Papa.parse(text, { delimiter, skipEmptyLines: true });
+  const point =
+    delimiter === ";" && lines.some((line) => /(^|;)-?\d+,\d+(;|$)/.test(line)) ? "," : ".";
+  const { data, errors } = Papa.parse(text, { delimiter, skipEmptyLines: true });
   if (errors.length) throw new Error(`line ${(errors[0].row ?? 0) + 1}: ${errors[0].message}`);
   const hasNames = !lines.length || !isRow(lines, delimiter);
   const names = hasNames ? data.shift() || [] : data[0].map((_, place) => `f${place}`);
-  if (!data.length) throw new Error("expected a line with names of columns and a line with values, got less");
+  if (!data.length) {
+    throw new Error("expected a line with names of columns and a line with values, got less");
+  }
   const twice = names.find((name, place) => names.indexOf(name) !== place);
-  if (twice !== undefined) throw new Error(`expected columns of different names, got ${JSON.stringify(twice)} twice`);
+  if (twice !== undefined) {
+    throw new Error(`expected columns of different names, got ${quoted(twice)} twice`);
+  }
   const head = [];
   for (let size = 0, row = 0; row < data.length && size < HEAD; row += 1) {
     if (data[row].length === names.length) head.push(data[row]);
     size += data[row].reduce((sum, cell) => sum + cell.length + 1, 0);
   }
-  const kinds = names.map((_, place) => kindOf(head.map((row) => row[place]), point));
-  const sums = names.map((_, place) => head.reduce((sum, row) => sum + Math.abs(Number(truth(row[place]) ?? number(row[place], point) ?? 0)), 0));
+  const kinds = names.map((_, place) =>
+    kindOf(
+      head.map((row) => row[place]),
+      point,
+    ),
+  );
+  const sizeOf = (cell) => Math.abs(Number(truth(cell) ?? number(cell, point) ?? 0));
+  const sums = names.map((_, place) => head.reduce((sum, row) => sum + sizeOf(row[place]), 0));
   return { names, hasNames, rows: data, kinds, point, sums };
 }
 
 // The share of Σ|x| that each column of the vectors has in the first rows.
 export function sharesOf({ names, sums }, roles) {
-  const total = names.reduce((sum, name, place) => sum + (roles[name] === "vector" ? sums[place] : 0), 0);
-  return names.map((name, place) => (roles[name] === "vector" && total ? sums[place] / total : undefined));
+  const own = names.map((name, place) => (roles[name] === "vector" ? sums[place] : undefined));
+  const total = own.reduce((sum, one) => sum + (one || 0), 0);
+  return own.map((one) => (total && one !== undefined ? one / total : undefined));
 }
 
 export function columnsOf({ names, kinds }) {
   const called = names.filter((name) => name.toLowerCase() === "id");
   // A column of numbers without a name only counts rows, as pandas and R write them.
   const isCount = (name, place) => name === "" && kinds[place].startsWith("number");
-  const id = [...called, ...names.filter((name, place) => name === "" && !isCount(name, place))][0];
-  const isFree = (name) => name !== "" && !called.includes(name);
-  const roleOf = (name, place) => (isFree(name) && kinds[place] !== "text" ? "vector" : "payload");
-  return Object.fromEntries(names.map((name, place) => [name, name === id ? "id" : isCount(name, place) ? "leave out" : roleOf(name, place)]));
+  const unnamed = names.filter((name, place) => name === "" && !isCount(name, place));
+  const [id] = [...called, ...unnamed];
+  const roleOf = (name, place) => {
+    if (name === id) return "id";
+    if (isCount(name, place)) return "leave out";
+    const isFree = name !== "" && !called.includes(name);
+    return isFree && kinds[place] !== "text" ? "vector" : "payload";
+  };
+  return Object.fromEntries(names.map((name, place) => [name, roleOf(name, place)]));
 }
 
 function coordinate(text, kind, point) {
   if (isMissing(text)) throw new Error("expected a number, got a missing value");
   const value = kind === "truth" ? truth(text) : number(text, point);
-  if (value === undefined) throw new Error(`expected ${kind === "truth" ? "true or false" : "a number"}, got ${JSON.stringify(text.slice(0, 60))}`);
+  const expected = kind === "truth" ? "true or false" : "a number";
+  if (value === undefined)
+    throw new Error(`expected ${expected}, got ${quoted(text.slice(0, 60))}`);
   return Number(value);
+}
+
+function idOf(text) {
+  if (text === "") throw new Error("expected an id, got a blank");
+  return quoted(text);
 }
 
 // The JSON of a cell; undefined where there is nothing.
@@ -118,43 +154,51 @@ function field(text, kind, point) {
   if (text === "" || (isNumber && isMissing(text))) return undefined;
   const value = { number: number(text, point), truth: truth(text) }[kind];
   const isExact = kind === "number" && JSON_NUMBER.test(text.trim()); // JavaScript would round it.
-  return isExact ? text.trim() : JSON.stringify(value ?? text);
+  return isExact ? text.trim() : quoted(value ?? text);
 }
 
 function itemOf(row, places, table, isOpen) {
   const { names, kinds, point } = table;
-  if (row.length !== names.length) throw new Error(`expected ${names.length} columns, got ${row.length}`);
-  const at = (place, work) => {
+  if (row.length !== names.length) {
+    throw new Error(`expected ${names.length} columns, got ${row.length}`);
+  }
+  const read = (work) => (place) => {
     try {
       return work(row[place], kinds[place], point);
     } catch (error) {
-      throw new Error(`column ${JSON.stringify(names[place])}: ${error.message}`);
+      throw new Error(`column ${quoted(names[place])}: ${error.message}`);
     }
   };
-  const parts = [];
-  for (const place of places.id) {
-    parts.push(`"id":${at(place, (text) => {
-      if (text === "") throw new Error("expected an id, got a blank");
-      return JSON.stringify(text);
-    })}`);
-  }
-  for (const place of places.text) parts.push(`"text":${JSON.stringify(row[place])}`);
-  const values = places.vector.map((place) => at(place, coordinate));
-  const filled = places.vector.map((place, index) => [names[place], values[index]]).filter(([, value]) => value !== 0);
-  if (!places.text.length) parts.push(`"vector":${JSON.stringify(isOpen ? { names: filled.map(([name]) => name), values: filled.map(([, value]) => value) } : values)}`);
-  const fields = places.payload.map((place) => [names[place], field(row[place], kinds[place], point)]).filter(([, json]) => json !== undefined);
-  if (fields.length) parts.push(`"payload":{${fields.map(([name, json]) => `${JSON.stringify(name)}:${json}`).join()}}`);
+  const values = places.vector.map(read(coordinate));
+  const filled = places.vector
+    .map((place, index) => [names[place], values[index]])
+    .filter(([, value]) => value !== 0);
+  const [named, weights] = [0, 1].map((part) => filled.map((pair) => pair[part]));
+  const vector = isOpen ? { names: named, values: weights } : values;
+  const fields = places.payload
+    .map((place) => [names[place], read(field)(place)])
+    .filter(([, json]) => json !== undefined)
+    .map(([name, json]) => `${quoted(name)}:${json}`);
+  const parts = [
+    ...places.id.map((place) => `"id":${read(idOf)(place)}`),
+    places.text.length ? `"text":${quoted(row[places.text[0]])}` : `"vector":${quoted(vector)}`,
+    ...(fields.length ? [`"payload":{${fields.join()}}`] : []),
+  ];
   return `{${parts.join()}}\n`;
 }
 
 // As columnsOf, for a collection of texts: the longest words in the first rows are the text.
 export function textColumnsOf(table) {
   const roles = columnsOf(table);
-  const length = (place) => table.rows.slice(0, 100).reduce((sum, row) => sum + row[place].length, 0);
+  const lengthOf = (name) => {
+    const place = table.names.indexOf(name);
+    return table.rows.slice(0, 100).reduce((sum, row) => sum + row[place].length, 0);
+  };
   const free = table.names.filter((name) => name && ["vector", "payload"].includes(roles[name]));
-  const longest = (one, other) => length(table.names.indexOf(other)) - length(table.names.indexOf(one));
-  const text = free.find((name) => name.toLowerCase() === "text") ?? [...free].sort(longest)[0];
-  return { ...roles, ...Object.fromEntries(free.map((name) => [name, name === text ? "text" : "payload"])) };
+  const [longest] = [...free].sort((one, other) => lengthOf(other) - lengthOf(one));
+  const text = free.find((name) => name.toLowerCase() === "text") ?? longest;
+  for (const name of free) roles[name] = name === text ? "text" : "payload";
+  return roles;
 }
 
 // The columns that name coordinates; null where they only number them.
@@ -164,28 +208,44 @@ export function columnNames({ names, hasNames }, roles) {
   return isNumbered || columns.some((name) => !name || name.length > 255) ? null : columns;
 }
 
-const listed = (names) => names.slice(0, 8).map((name) => JSON.stringify(name)).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "");
+const listed = (names) =>
+  names.slice(0, 8).map(quoted).join(", ") +
+  (names.length > 8 ? ` and ${names.length - 8} more` : "");
 
 // Throws unless each coordinate has a column, and each column a coordinate.
 export function requireSame(columns, coordinates) {
   const missing = coordinates.filter((name) => !columns.includes(name));
   const unknown = columns.filter((name) => !coordinates.includes(name));
-  const told = [["none for", missing], ["unknown", unknown]].filter(([, some]) => some.length).map(([words, some]) => `${words} ${listed(some)}`);
-  if (told.length) throw new Error(`expected a column for each coordinate by its name, ${listed(coordinates)}, got ${told.join(" and ")}`);
+  const told = [
+    ["none for", missing],
+    ["unknown", unknown],
+  ]
+    .filter(([, some]) => some.length)
+    .map(([words, some]) => `${words} ${listed(some)}`)
+    .join(" and ");
+  const expected = `expected a column for each coordinate by its name, ${listed(coordinates)}`;
+  if (told) throw new Error(`${expected}, got ${told}`);
 }
 
 // Lines of JSON, the rows that they are of, and the rows that are no items.
 export function itemsOf(table, roles, collection) {
-  const placesOf = (role) => table.names.flatMap((name, place) => (roles[name] === role ? [place] : []));
+  const placesOf = (role) =>
+    table.names.flatMap((name, place) => (roles[name] === role ? [place] : []));
   const places = Object.fromEntries(
-    ["id", "vector", "text", "payload"].map((role) => [role, placesOf(role)]));
-  if (collection.coordinates) places.vector = collection.coordinates.map((name) => table.names.indexOf(name));
+    ["id", "vector", "text", "payload"].map((role) => [role, placesOf(role)]),
+  );
+  if (collection.coordinates) {
+    places.vector = collection.coordinates.map((name) => table.names.indexOf(name));
+  }
   const what = collection.text ? "text" : "vector";
   const many = places[what].length;
   if (!many || (many > 1 && collection.text)) {
     throw new Error(`expected a column that becomes the ${what}, got ${many || "none"}`);
   }
-  if (places.id.length > 1) throw new Error(`expected one column that becomes the id, got ${places.id.map((place) => JSON.stringify(table.names[place])).join(" and ")}`);
+  if (places.id.length > 1) {
+    const ids = places.id.map((place) => quoted(table.names[place])).join(" and ");
+    throw new Error(`expected one column that becomes the id, got ${ids}`);
+  }
   const [lines, numbers, rejected] = [[], [], []];
   table.rows.forEach((row, number) => {
     try {

@@ -1,22 +1,31 @@
-import { html } from "./vendor/preact.js";
 import { Drawn, Picture } from "./draw.js";
-import { dense, entries } from "./vectors.js";
-import { textOf } from "./view.js";
 import * as figures from "./figures.js";
+import { dense, entries } from "./vectors.js";
+import { html } from "./vendor/preact.js";
+import { textOf } from "./view.js";
 
 const COORDINATES = 6;
 const LONGEST = 4000;
 const WORD = /([\p{L}\p{N}_]+)/u;
 
-export const wordsOf = (text) => new Set(text.slice(0, LONGEST).split(WORD)
-  .filter((_, place) => place % 2).map((word) => word.toLowerCase()));
+export const wordsOf = (text) =>
+  new Set(
+    text
+      .slice(0, LONGEST)
+      .split(WORD)
+      .filter((_, place) => place % 2)
+      .map((word) => word.toLowerCase()),
+  );
 
 // Words of a text that another does not have are marked.
 function Words({ text, known }) {
   const shown = text.slice(0, LONGEST);
   const isNew = (part) => known && !known.has(part.toLowerCase());
-  return html`<p class="text"><bdi>${shown.split(WORD).map((part, place) =>
-    (place % 2 && isNew(part) ? html`<mark class="differs">${part}</mark>` : part))}</bdi>
+  return html`<p class="text"><bdi>${shown
+    .split(WORD)
+    .map((part, place) =>
+      place % 2 && isNew(part) ? html`<mark class="differs">${part}</mark>` : part,
+    )}</bdi>
     ${text.length > LONGEST ? "…" : ""}</p>`;
 }
 
@@ -35,12 +44,17 @@ export function differing(one, other, limit) {
 function Coordinates({ item, kept, names }) {
   const { count, rows } = differing(item.vector, kept.vector, COORDINATES);
   if (!count) return html`<p class="small">The same vector.</p>`;
-  return html`<dl class="payload">${rows.map(([index, mine, other]) => html`<div>
+  return html`<dl class="payload">${rows.map(
+    ([index, mine, other]) => html`<div>
       <dt><bdi>${names?.get(index) ?? index}</bdi></dt>
       <dd class="figure"><mark class="differs">${figures.value(mine)}</mark>
-        ${" "}not ${figures.value(other)}</dd></div>`)}</dl>
-    ${count > rows.length && html`<p class="small">and at
-      ${" "}${figures.plural(count - rows.length, "more coordinate")}.</p>`}`;
+        ${" "}not ${figures.value(other)}</dd></div>`,
+  )}</dl>
+    ${
+      count > rows.length &&
+      html`<p class="small">and at
+      ${" "}${figures.plural(count - rows.length, "more coordinate")}.</p>`
+    }`;
 }
 
 function Pictures({ item, kept, view }) {
@@ -64,19 +78,25 @@ export function Member({ item, kept, view, names, reference }) {
     return html`<${Words} text=${text} known=${known} />`;
   }
   return html`<div class="drawn"><${Drawn} ...${{ item, view, names }} limit=${COORDINATES} /></div>
-    ${!isKept && (view.image ? html`<${Pictures} ...${{ item, kept, view }} />`
-      : html`<${Coordinates} ...${{ item, kept, names }} />`)}`;
+    ${
+      !isKept &&
+      (view.image
+        ? html`<${Pictures} ...${{ item, kept, view }} />`
+        : html`<${Coordinates} ...${{ item, kept, names }} />`)
+    }`;
 }
 
 export function Payload({ item, kept, skip }) {
-  const rows = Object.entries(item.payload || {}).filter(([key]) => key !== skip).slice(0, 12);
+  const rows = Object.entries(item.payload || {})
+    .filter(([key]) => key !== skip)
+    .slice(0, 12);
   if (!rows.length) return null;
-  const isOther = (key, value) => item.id !== kept.id
-    && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
+  const isOther = (key, value) =>
+    item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
   return html`<dl class="payload">${rows.map(([key, value]) => {
-    const text = (typeof value === "string" ? value : JSON.stringify(value) ?? "").slice(0, 120);
-    const shown = html`<bdi>${text}</bdi>`;
-    return html`<div><dt><bdi>${key}</bdi></dt><dd>${isOther(key, value)
-      ? html`<mark class="differs">${shown}</mark>` : shown}</dd></div>`;
+    const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
+    return html`<div><dt><bdi>${key}</bdi></dt><dd>${
+      isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown
+    }</dd></div>`;
   })}</dl>`;
 }

@@ -1,11 +1,11 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { at, get } from "./api.js";
-import { dense, entries, greatest } from "./vectors.js";
-import { payloadAt, safeUrl, textOf, title } from "./view.js";
-import { Cut } from "./parts.js";
-import { useInk } from "./ink.js";
-import { script } from "./script.js";
 import * as figures from "./figures.js";
+import { useInk } from "./ink.js";
+import { Cut } from "./parts.js";
+import { script } from "./script.js";
+import { chunksOf, dense, entries, greatest } from "./vectors.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { payloadAt, safeUrl, textOf, title } from "./view.js";
 
 const BARS = 6;
 // Colours of the sign in pictures; those of the two sides of a comparison are others.
@@ -41,10 +41,10 @@ export function paint(canvas, vector, image, range) {
   const picture = context.createImageData(width, height);
   for (let pixel = 0; pixel < width * height; pixel += 1) {
     const first = pixel * channels;
-    const color = channels === 1
-      ? shade(values[first], low, high, isSigned)
-      : [0, 1, 2].map((part) => (255 * (values[first + part] - low)) / (high - low || 1));
-    picture.data.set([...color, channels === 4 ? (255 * (values[first + 3] - low)) / (high - low || 1) : 255], pixel * 4);
+    const part = (place) => (255 * (values[first + place] - low)) / (high - low || 1);
+    const color =
+      channels === 1 ? shade(values[first], low, high, isSigned) : [part(0), part(1), part(2)];
+    picture.data.set([...color, channels === 4 ? part(3) : 255], pixel * 4);
   }
   context.putImageData(picture, 0, 0);
 }
@@ -56,38 +56,40 @@ export function Picture({ vector, image, range, label }) {
     width=${image.width} height=${image.height}></canvas>`;
 }
 
-let molecules = null;
-
-function moleculeDrawer() {
-  molecules = molecules || script("vendor/smiles-drawer.js").then(() => window.SmilesDrawer);
-  return molecules;
-}
-
 export function Molecule({ smiles, label }) {
   const canvas = useRef();
   const [isBroken, broken] = useState(false);
   const turn = useInk();
   useEffect(() => {
     let isOver = false;
-    moleculeDrawer().then((library) => {
-      if (isOver) return;
-      const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-      const theme = (document.documentElement.dataset.theme || (isDark ? "dark" : "light"));
-      const drawer = new library.Drawer({ width: 240, height: 180, padding: 8 });
-      const failed = () => broken(true);
-      library.parse(smiles, (tree) => {
-        try {
-          drawer.draw(tree, canvas.current, theme, false);
-          canvas.current.removeAttribute("style");
-        } catch {
-          failed();
-        }
-      }, failed);
-    }, () => broken(true));
-    return () => { isOver = true; };
+    const failed = () => broken(true);
+    script("vendor/smiles-drawer.js", "SmilesDrawer")
+      .then((library) => {
+        if (isOver) return;
+        const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+        const theme = document.documentElement.dataset.theme || (isDark ? "dark" : "light");
+        const drawer = new library.Drawer({ width: 240, height: 180, padding: 8 });
+        library.parse(
+          smiles,
+          (tree) => {
+            try {
+              drawer.draw(tree, canvas.current, theme, false);
+              canvas.current.removeAttribute("style");
+            } catch {
+              failed();
+            }
+          },
+          failed,
+        );
+      })
+      .catch(failed);
+    return () => {
+      isOver = true;
+    };
   }, [smiles, turn]);
   if (isBroken) return html`<p class="text small"><${Cut} value=${smiles} limit=${80} /></p>`;
-  return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img" aria-label=${label}></canvas>`;
+  return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img"
+    aria-label=${label}></canvas>`;
 }
 
 export function useNames(collection, items, limit = BARS) {
@@ -100,16 +102,16 @@ export function useNames(collection, items, limit = BARS) {
     }
     if (!wanted.size) return undefined;
     const stop = new AbortController();
-    const all = [...wanted];
-    const asked = [];
-    for (let first = 0; first < all.length; first += 500) {
-      asked.push(get(at(collection.name, `/names?indices=${all.slice(first, first + 500)}`), stop.signal));
-    }
-    Promise.all(asked).then((answers) => set((before) => {
-      const known = new Map(before);
-      for (const { names: found } of answers) for (const { index, name } of found) known.set(index, name);
-      return known;
-    }), () => {});
+    const asked = chunksOf([...wanted], 500).map((indices) =>
+      get(at(collection.name, `/names?indices=${indices}`), stop.signal),
+    );
+    Promise.all(asked).then(
+      (answers) => {
+        const found = answers.flatMap((answer) => answer.names);
+        set((before) => new Map([...before, ...found.map(({ index, name }) => [index, name])]));
+      },
+      () => {},
+    );
     return () => stop.abort();
   }, [collection.name, items]);
   return names;
@@ -121,11 +123,18 @@ export function Bars({ vector, names, limit = BARS }) {
   const max = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-30);
   const isSigned = rows.some(([, value]) => value < 0);
   return html`<div class=${isSigned ? "bars signed" : "bars"}>
-    ${rows.map(([index, value]) => html`<div class="row">
+    ${rows.map(
+      ([index, value]) => html`<div class="row">
       <span class="name"><bdi>${names?.get(index) ?? index}</bdi></span>
-      <span class="track"><i class=${value < 0 ? "negative" : ""} style=${{ width: `${(Math.abs(value) / max) * (isSigned ? 50 : 100)}%` }}></i></span>
-      <span class="figure">${figures.value(value)}</span></div>`)}
-    ${all.length > rows.length && html`<p class="small">and ${figures.plural(all.length - rows.length, "more value")}</p>`}
+      <span class="track"><i class=${value < 0 ? "negative" : ""}
+        style=${{ width: `${(Math.abs(value) / max) * (isSigned ? 50 : 100)}%` }}></i></span>
+      <span class="figure">${figures.value(value)}</span></div>`,
+    )}
+    ${
+      all.length > rows.length &&
+      html`<p class="small">and
+      ${" "}${figures.plural(all.length - rows.length, "more value")}</p>`
+    }
   </div>`;
 }
 
@@ -133,10 +142,10 @@ export function Bars({ vector, names, limit = BARS }) {
 function Heat({ vector, label }) {
   const image = { width: vector.length, height: 1 };
   const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
-  const all = `${label}: ${figures.plural(vector.length, "number")}`;
-  return html`<span class="heat" title=${`${figures.plural(vector.length, "number")} up to ±${
-    figures.value(most)}; green above zero, pink below`}>
-    <${Picture} vector=${vector} image=${image} range=${[-most, most]} label=${all} /></span>`;
+  const all = figures.plural(vector.length, "number");
+  const title = `${all} up to ±${figures.value(most)}; green above zero, pink below`;
+  return html`<span class="heat" title=${title}><${Picture} ...${{ vector, image }}
+    range=${[-most, most]} label=${`${label}: ${all}`} /></span>`;
 }
 
 // What an item is drawn as, and from what.

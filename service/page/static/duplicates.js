@@ -1,14 +1,14 @@
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, itemsOf, raw, root } from "./api.js";
 import { go, href, numberIn } from "./address.js";
-import { useAsk } from "./hooks.js";
-import { Command, Skeleton, Trouble } from "./parts.js";
+import { at, itemsOf, raw, root } from "./api.js";
 import { Member, Payload } from "./differences.js";
 import { useNames } from "./draw.js";
-import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
-import { remove, restore } from "./removal.js";
-import { csv, save } from "./save.js";
 import * as figures from "./figures.js";
+import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
+import { useAct, useAsk } from "./hooks.js";
+import { Command, Skeleton, Trouble } from "./parts.js";
+import { remove, restore } from "./removal.js";
+import { csv, Save } from "./save.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
 const LOWEST = 0.5;
 const START = 0.8;
@@ -31,9 +31,11 @@ function Histogram({ scores, low, threshold }) {
   const step = (1 - low) / BINS;
   return html`<div class="pair-scores" role="img"
       aria-label=${`Scores of ${figures.plural(scores.length, "pair")}; heights by logarithm`}>
-    ${counts.map((count, bin) => html`<i class=${low + (bin + 0.5) * step >= threshold ? "on" : ""}
+    ${counts.map(
+      (count, bin) => html`<i class=${low + (bin + 0.5) * step >= threshold ? "on" : ""}
       title=${`${(low + bin * step).toFixed(2)}: ${figures.plural(count, "pair")}`}
-      style=${{ height: `${most ? (100 * Math.log1p(count)) / most : 0}%` }}></i>`)}</div>`;
+      style=${{ height: `${most ? (100 * Math.log1p(count)) / most : 0}%` }}></i>`,
+    )}</div>`;
 }
 
 function Card({ item, id, kept, group, ...more }) {
@@ -44,10 +46,17 @@ function Card({ item, id, kept, group, ...more }) {
         checked=${isKept} onChange=${() => onKeep(id)} /> keep</label>
       ${scores.has(id) && html`<strong class="figure">${figures.score(scores.get(id))}</strong>`}
       <a href=${href(collection.name, "item", { id })}><bdi>${id.slice(0, 60)}</bdi></a></span>
-    ${item && kept.vector && html`<${Member} ...${{ item, kept, view, names, reference }} />
-      <${Payload} ...${{ item, kept }} skip=${view.text} />`}
-    ${!isKept && html`<a class="quiet" href=${href(collection.name, "why", { a: kept.id, b: id })}
-      aria-label=${`Why is ${id} similar`}>why</a>`}</li>`;
+    ${
+      item &&
+      kept.vector &&
+      html`<${Member} ...${{ item, kept, view, names, reference }} />
+      <${Payload} ...${{ item, kept }} skip=${view.text} />`
+    }
+    ${
+      !isKept &&
+      html`<a class="quiet" href=${href(collection.name, "why", { a: kept.id, b: id })}
+      aria-label=${`Why is ${id} similar`}>why</a>`
+    }</li>`;
 }
 
 function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ...more }) {
@@ -62,13 +71,24 @@ function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ..
     <div class="head"><h2>${group.members.length} items</h2>
       <span class="small">weakest pair ${figures.score(group.weakest)}</span>
       <span class="space"></span>
-      ${writes && html`<button type="button" class="danger" disabled=${isBusy}
-        onClick=${() => onRemove(group)}>Keep one, delete ${others}</button>`}</div>
-    <ul class="members">${shown.map((id) => html`<${Card} key=${id} item=${items.get(id)}
-      ...${{ id, kept, group, scores, reference, ...more }} onKeep=${onKeep} />`)}</ul>
-    ${shown.length < first.length && !isWhole && html`<p><button type="button" class="link"
-      onClick=${() => show(true)}>${
-        figures.plural(first.length - shown.length, "more item")}</button></p>`}
+      ${
+        writes &&
+        html`<button type="button" class="danger" disabled=${isBusy}
+        onClick=${onRemove}>Keep one, delete ${others}</button>`
+      }</div>
+    <ul class="members">${shown.map(
+      (id) => html`<${Card} key=${id} item=${items.get(id)}
+      ...${{ id, kept, group, scores, reference, ...more }} onKeep=${onKeep} />`,
+    )}</ul>
+    ${
+      shown.length < first.length &&
+      !isWhole &&
+      html`<p><button type="button" class="link"
+      onClick=${() => show(true)}>${figures.plural(
+        first.length - shown.length,
+        "more item",
+      )}</button></p>`
+    }
   </section>`;
 }
 
@@ -76,14 +96,16 @@ function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ..
 function useItems(name, groups) {
   const [items, set] = useState(new Map());
   const [problem, fail] = useState(null);
-  const wanted = groups.flatMap(({ members }) => members.slice(0, ABREAST + 1))
+  const wanted = groups
+    .flatMap(({ members }) => members.slice(0, ABREAST + 1))
     .filter((id) => !items.has(id));
   useEffect(() => {
     if (!wanted.length) return undefined;
     const stop = new AbortController();
     itemsOf(name, wanted, stop.signal).then(
       (found) => set((before) => new Map([...before, ...found.map((item) => [item.id, item])])),
-      (error) => stop.signal.aborted || fail(error));
+      (error) => stop.signal.aborted || fail(error),
+    );
     return () => stop.abort();
   }, [name, wanted.join("\n")]);
   return { items, problem };
@@ -91,17 +113,27 @@ function useItems(name, groups) {
 
 function Export({ collection, groups, keepOf, threshold }) {
   const { name } = collection;
-  const asCsv = () => csv([["group", "id", "keep"], ...groups.flatMap((group, place) =>
-    group.members.map((id) => [place + 1, id, id === keepOf(group)]))]);
-  const asJson = () => groups.map((group) => `${JSON.stringify({
-    representative: keepOf(group), size: group.members.length,
-    members: group.members, weakest: group.weakest })}\n`);
+  const asCsv = () =>
+    csv([
+      ["group", "id", "keep"],
+      ...groups.flatMap((group, place) =>
+        group.members.map((id) => [place + 1, id, id === keepOf(group)]),
+      ),
+    ]);
+  const asJson = () =>
+    groups.map(
+      (group) =>
+        `${JSON.stringify({
+          representative: keepOf(group),
+          size: group.members.length,
+          members: group.members,
+          weakest: group.weakest,
+        })}\n`,
+    );
   const command = `gcws-search groups ${name} --min-score ${threshold} --url ${root.href}`;
   return html`<span class="actions">
-      <button type="button" onClick=${() => save(`${name}-groups.csv`, asCsv(),
-        "text/csv")}>CSV</button>
-      <button type="button" onClick=${() => save(`${name}-groups.ndjson`, asJson(),
-        "application/x-ndjson")}>NDJSON</button></span>
+      <${Save} name=${`${name}-groups.csv`} text=${asCsv} type="text/csv" />
+      <${Save} name=${`${name}-groups.ndjson`} text=${asJson} type="application/x-ndjson" /></span>
     <details><summary>As a command</summary><${Command} text=${command} /></details>`;
 }
 
@@ -116,25 +148,18 @@ function Undo({ deleted, isBusy, onUndo }) {
 // What was deleted, and what stores it again.
 function useRemoval(name, refresh) {
   const [deleted, set] = useState([]);
-  const [state, say] = useState({});
-  const act = async (work) => {
-    say({ isBusy: true });
-    try {
-      await work();
-      say({});
-    } catch (problem) {
-      say({ problem });
-    }
-    refresh();
-  };
+  const { act, ...state } = useAct();
+  const removeIds = (ids) => remove(name, ids, (items) => set((all) => [...all, ...items]));
+  const undo = () =>
+    restore(name, deleted, (stored) => {
+      const back = new Set(stored.map(({ id }) => id));
+      set((all) => all.filter(({ id }) => !back.has(id)));
+    });
   return {
     ...state,
     deleted,
-    removeIds: (ids) => act(() => remove(name, ids, (items) => set((all) => [...all, ...items]))),
-    undo: () => act(() => restore(name, deleted, (stored) => {
-      const back = new Set(stored.map(({ id }) => id));
-      set((all) => all.filter(({ id }) => !back.has(id)));
-    })),
+    removeIds: (ids) => act(() => removeIds(ids)).then(refresh),
+    undo: () => act(undo).then(refresh),
   };
 }
 
@@ -149,8 +174,11 @@ function Controls({ edges, low, threshold, groups, isCut, onSlide, onLow }) {
       ${" "}${figures.plural(inGroups - groups.length, "item")} less.</p>
     <label>Pairs from <input type="number" min="0.05" max="0.99" step="0.05" value=${low}
       onChange=${(event) => onLow(event.target.value)} /></label>
-    ${isCut && html`<p class="small">Only the ${figures.count(edges.scores.length)} most similar
-      pairs are here: those from ${figures.score(edges.scores.at(-1))}.</p>`}`;
+    ${
+      isCut &&
+      html`<p class="small">Only the ${figures.count(edges.scores.length)} most similar
+      pairs are here: those from ${figures.score(edges.scores.at(-1))}.</p>`
+    }`;
 }
 
 export default function Duplicates({ collection, params, writes, refresh }) {
@@ -184,23 +212,36 @@ export default function Duplicates({ collection, params, writes, refresh }) {
   const isCut = asked.data?.scores.length >= PAIRS;
   const trouble = asked.problem || problem || unread;
   return html`<div class="two wide"><aside class="panel"><h2>Pairs by score</h2>
-      ${edges ? html`<${Controls} ...${{ edges, low, groups, isCut, onSlide }} threshold=${bounded}
+      ${
+        edges
+          ? html`<${Controls} ...${{ edges, low, groups, isCut, onSlide }} threshold=${bounded}
         onLow=${(text) => change({ low: text })} />
         <${Export} ...${{ collection, groups, keepOf }} threshold=${bounded} />`
-        : !trouble && html`<p class="small" role="status">Comparing all pairs…</p>
-          <${Skeleton} rows=${4} />`}</aside>
+          : !trouble &&
+            html`<p class="small" role="status">Comparing all pairs…</p>
+          <${Skeleton} rows=${4} />`
+      }</aside>
     <section><div class="head"><h1>Duplicates in <bdi>${name}</bdi></h1><span class="space"></span>
-        ${writes && all.length > 0 && html`<button type="button" class="danger" disabled=${isBusy}
+        ${
+          writes &&
+          all.length > 0 &&
+          html`<button type="button" class="danger" disabled=${isBusy}
           onClick=${() => removeIds(all)}>Keep one of each, delete${" "}
-          ${figures.count(all.length)}</button>`}</div>
+          ${figures.count(all.length)}</button>`
+        }</div>
       <${Trouble} problem=${trouble} />
       <${Undo} ...${{ deleted, isBusy }} onUndo=${undo} />
       ${!edges && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${edges && !groups.length && html`<p>No two items score ${bounded.toFixed(2)} or more.</p>`}
-      ${shown.map((group) => html`<${Group} key=${group.key} keep=${keepOf(group)}
+      ${shown.map(
+        (group) => html`<${Group} key=${group.key} keep=${keepOf(group)}
         ...${{ group, items, edges, isBusy, writes, collection, view, names }}
         onKeep=${(id) => choose({ ...chosen, [group.key]: id })}
-        onRemove=${() => removeIds(othersOf(group))} />`)}
-      ${shown.length < groups.length && html`<p class="end"><button type="button"
-        onClick=${() => turn(pages + 1)}>More groups</button></p>`}</section></div>`;
+        onRemove=${() => removeIds(othersOf(group))} />`,
+      )}
+      ${
+        shown.length < groups.length &&
+        html`<p class="end"><button type="button"
+        onClick=${() => turn(pages + 1)}>More groups</button></p>`
+      }</section></div>`;
 }

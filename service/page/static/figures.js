@@ -2,6 +2,9 @@ const whole = new Intl.NumberFormat("en");
 
 export const count = (number) => (Number.isFinite(number) ? whole.format(number) : String(number));
 
+// Any value as text.
+export const text = (value) => (typeof value === "string" ? value : (JSON.stringify(value) ?? ""));
+
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 export function bytes(number) {
@@ -17,7 +20,8 @@ export function bytes(number) {
 
 export function duration(seconds) {
   if (seconds < 1e-3) return `${(seconds * 1e6).toFixed(0)} µs`;
-  if (seconds < 1) return `${(seconds * 1e3).toFixed(seconds < 0.01 ? 2 : seconds < 0.1 ? 1 : 0)} ms`;
+  const digits = seconds < 0.01 ? 2 : seconds < 0.1 ? 1 : 0;
+  if (seconds < 1) return `${(seconds * 1e3).toFixed(digits)} ms`;
   return `${seconds.toFixed(seconds < 10 ? 2 : 0)} s`;
 }
 
@@ -51,4 +55,5 @@ export function decimals(scores) {
 }
 
 export const score = (number, digits = decimals([number])) => number.toFixed(digits);
-export const share = (number) => `${(number * 100).toFixed(number > 0.995 && number < 1 ? 1 : 0)} %`;
+export const share = (number) =>
+  `${(number * 100).toFixed(number > 0.995 && number < 1 ? 1 : 0)} %`;

@@ -1,27 +1,26 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { at, post } from "./api.js";
-import { payloadAt } from "./view.js";
-import { Problem } from "./api.js";
-import { Cut, Trouble } from "./parts.js";
+import { at, Problem, post } from "./api.js";
 import * as figures from "./figures.js";
+import { Cut, fieldsOf, Trouble } from "./parts.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { payloadAt } from "./view.js";
 
 const VALUES = 20;
 
 export function parseFilter(text) {
   if (!text) return null;
+  const wrong = (expected) =>
+    new Problem({ code: "filter", detail: `filter: expected ${expected}` });
   let filter;
   try {
     filter = JSON.parse(text);
   } catch (error) {
-    throw new Problem({ code: "filter", detail: `filter: expected JSON (${error.message})` }, 0);
+    throw wrong(`JSON (${error.message})`);
   }
-  if (typeof filter !== "object" || Array.isArray(filter)) {
-    throw new Problem({ code: "filter", detail: "filter: expected an object with 'must', 'should' or 'must_not'" }, 0);
-  }
-  return filter;
+  if (typeof filter === "object" && !Array.isArray(filter)) return filter;
+  throw wrong("an object with 'must', 'should' or 'must_not'");
 }
 
-const listed = (part) => (part === undefined || part === null ? [] : Array.isArray(part) ? part : [part]);
+const listed = (part) => [part ?? []].flat();
 
 export function conditions(text) {
   try {
@@ -49,28 +48,31 @@ export function added(text, condition) {
   return write({ ...filter, must: rest.length === must.length ? [...must, condition] : rest });
 }
 
+const SIGNS = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
+
 function said(condition) {
   if (!condition.key) return JSON.stringify(condition);
   if (condition.match) {
     const { value, any, prefix } = condition.match;
     return `${condition.key} = ${any ? any.join(" or ") : prefix ? `${prefix}…` : value}`;
   }
-  const signs = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
-  return `${condition.key} ${Object.entries(condition.range || {}).map(([sign, value]) => `${signs[sign] || sign} ${value}`).join(", ")}`;
+  const range = Object.entries(condition.range || {});
+  return `${condition.key} ${range.map(([sign, value]) => `${SIGNS[sign]} ${value}`).join(", ")}`;
 }
 
 export function Chips({ text, onChange }) {
   const all = conditions(text);
   if (!all.length) return null;
-  return html`<ul class="chips" aria-label="Conditions">${all.map((condition) => html`<li>
+  return html`<ul class="chips" aria-label="Conditions">${all.map(
+    (condition) => html`<li>
     <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
       aria-label=${`Remove ${said(condition)}`}><${Cut} value=${said(condition)}
-      limit=${60} /> ×</button></li>`)}</ul>`;
+      limit=${60} /> ×</button></li>`,
+  )}</ul>`;
 }
 
 export function Filter({ text, problem, onChange }) {
   const [typed, set] = useState(text || "");
-  const field = useRef();
   useEffect(() => set(text || ""), [text]);
   const [wrong, fail] = useState(null);
   const apply = () => {
@@ -82,16 +84,21 @@ export function Filter({ text, problem, onChange }) {
       fail(error);
     }
   };
+  const clear = () => {
+    fail(null);
+    onChange("");
+  };
   const shown = wrong || problem;
   return html`<div class="filter">
     <details open=${Boolean(shown)}><summary>Filter as JSON</summary>
       <label>Only items whose payload passes
-        <textarea ref=${field} rows="3" spellcheck="false" value=${typed} aria-invalid=${shown ? "true" : undefined}
+        <textarea rows="3" spellcheck="false" value=${typed}
+          aria-invalid=${shown ? "true" : undefined}
           placeholder='{"must": [{"key": "label", "match": {"value": 3}}]}'
           onInput=${(event) => set(event.target.value)}></textarea></label>
       <${Trouble} problem=${shown} />
       <p class="actions"><button type="button" onClick=${apply}>Apply filter</button>
-        ${text && html`<button type="button" onClick=${() => { fail(null); onChange(""); }}>Clear</button>`}</p>
+        ${text && html`<button type="button" onClick=${clear}>Clear</button>`}</p>
     </details></div>`;
 }
 
@@ -100,8 +107,10 @@ function scalars(value) {
 }
 
 function keysOf(payload, prefix = "") {
-  return Object.entries(payload || {}).flatMap(([key, value]) => value && typeof value === "object" && !Array.isArray(value)
-    ? keysOf(value, `${prefix}${key}.`) : [`${prefix}${key}`]);
+  const isDeep = (value) => value && typeof value === "object" && !Array.isArray(value);
+  return Object.entries(payload || {}).flatMap(([key, value]) =>
+    isDeep(value) ? keysOf(value, `${prefix}${key}.`) : [`${prefix}${key}`],
+  );
 }
 
 const EAGER = 3;
@@ -114,19 +123,21 @@ function comesAgain(items, key) {
 }
 
 export function Facets({ collection, items, filter, onChange, isEager = false }) {
-  const keys = [...new Set(items.slice(0, 300).flatMap(({ payload }) => keysOf(payload)))].slice(0, 40);
+  const all = items.slice(0, 300).flatMap(({ payload }) => keysOf(payload));
+  const keys = [...new Set(all)].slice(0, 40);
   if (!keys.length) return html`<p class="small">Items here have no payloads.</p>`;
   const open = isEager ? keys.filter((key) => comesAgain(items, key)).slice(0, EAGER) : [];
-  return html`${keys.map((key) => html`<${Facet} key=${key} name=${key}
-    isFirst=${open.includes(key)} ...${{ collection, items, filter, onChange }} />`)}`;
+  return html`${keys.map(
+    (key) => html`<${Facet} key=${key} name=${key}
+    isFirst=${open.includes(key)} ...${{ collection, items, filter, onChange }} />`,
+  )}`;
 }
 
 // Numbers from one to another, both among them.
 function Range({ name, numbers, filter, onChange }) {
   const before = conditions(filter).find((one) => one.key === name && one.range);
   const submit = (event) => {
-    event.preventDefault();
-    const { gte, lte } = Object.fromEntries(new FormData(event.target));
+    const { gte, lte } = fieldsOf(event);
     const range = { ...(gte && { gte: Number(gte) }), ...(lte && { lte: Number(lte) }) };
     const rest = before ? added(filter, before) : filter;
     onChange(gte || lte ? added(rest, { key: name, range }) : rest);
@@ -149,60 +160,73 @@ function dateLength(values) {
   return [10, 7, 4].find((length) => kinds(length) <= VALUES) || 4;
 }
 
+// The values of a key that are counted: the most frequent, of dates the last; numbers have a range.
+function choices(items, name) {
+  const all = items.flatMap(({ payload }) => scalars(payloadAt(payload, name)));
+  const counts = new Map();
+  for (const value of all) counts.set(value, (counts.get(value) || 0) + 1);
+  const kinds = [...counts.keys()];
+  const areNumbers = kinds.length > 2 && kinds.every((value) => typeof value === "number");
+  const length = dateLength(kinds);
+  const values = length
+    ? [...new Set(kinds.map((date) => date.slice(0, length)))].sort().reverse()
+    : kinds.sort((one, other) => counts.get(other) - counts.get(one));
+  return {
+    values: values.slice(0, VALUES),
+    numbers: areNumbers ? kinds : null,
+    isDate: length > 0,
+  };
+}
+
 function Facet({ name, collection, items, filter, onChange, isFirst }) {
   const [isOpen, open] = useState(isFirst);
   const [counts, set] = useState(null);
   const [problem, fail] = useState(null);
-  const values = useRef(null);
-  const numbers = useRef(null);
-  const isDate = useRef(false);
+  const found = useRef(null);
+  const { numbers, isDate } = found.current || {};
   const matching = (value) => ({
-    key: name, match: isDate.current ? { prefix: value } : { value },
+    key: name,
+    match: found.current.isDate ? { prefix: value } : { value },
   });
   useEffect(() => {
     if (!isOpen) return undefined;
-    if (!values.current) {
-      const found = new Map();
-      for (const { payload } of items) {
-        for (const value of scalars(payloadAt(payload, name))) found.set(value, (found.get(value) || 0) + 1);
-      }
-      const isNumber = [...found.keys()].every((value) => typeof value === "number");
-      numbers.current = isNumber && found.size > 2 ? [...found.keys()] : null;
-      const length = dateLength([...found.keys()]);
-      if (length) {
-        const dates = [...found.keys()].map((date) => date.slice(0, length));
-        found.clear();
-        for (const date of dates.sort().reverse()) found.set(date, 1);
-      }
-      isDate.current = length > 0;
-      values.current = [...found].sort(([, a], [, b]) => b - a).slice(0, VALUES).map(([value]) => value);
-    }
-    set(new Map(values.current.map((value) => [value, null])));
+    if (!found.current) found.current = choices(items, name);
+    const chosen = found.current.values;
+    set(new Map(chosen.map((value) => [value, null])));
     const stop = new AbortController();
     const others = conditions(filter).filter((one) => one.key !== name);
-    const count = (value) => post(at(collection.name, "/count"),
-      { filter: { must: [...others, matching(value)] } }, stop.signal);
-    Promise.all(values.current.map(count)).then(
-      (answers) => set(new Map(values.current.map((value, place) => [value, answers[place].count]))),
+    const count = (value) =>
+      post(
+        at(collection.name, "/count"),
+        { filter: { must: [...others, matching(value)] } },
+        stop.signal,
+      );
+    Promise.all(chosen.map(count)).then(
+      (answers) => set(new Map(chosen.map((value, place) => [value, answers[place].count]))),
       (error) => stop.signal.aborted || fail(error),
     );
     return () => stop.abort();
   }, [isOpen, filter, collection.name]);
-  const chosen = new Set(conditions(filter).filter((one) => one.key === name && one.match).map(
-    (one) => one.match.prefix ?? one.match.value));
-  const order = isDate.current ? ([a], [b]) => (a < b ? 1 : -1) : ([, a], [, b]) => b - a;
+  const chosen = new Set(
+    conditions(filter)
+      .filter((one) => one.key === name && one.match)
+      .map((one) => one.match.prefix ?? one.match.value),
+  );
+  const order = isDate ? ([a], [b]) => (a < b ? 1 : -1) : ([, a], [, b]) => b - a;
   const shown = counts ? [...counts].sort(order) : [];
   const most = Math.max(1, ...shown.map(([, count]) => count || 0));
   return html`<details class="facet" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary><bdi>${name}</bdi></summary>
     <${Trouble} problem=${problem} />
     ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
-    <ul>${shown.map(([value, count]) => html`<li><button type="button" class=${chosen.has(value) ? "value on" : "value"}
-      aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, matching(value)))}>
+    <ul>${shown.map(
+      ([value, count]) => html`<li><button type="button"
+      class=${chosen.has(value) ? "value on" : "value"} aria-pressed=${chosen.has(value)}
+      onClick=${() => onChange(added(filter, matching(value)))}>
       <bdi>${String(value).slice(0, 60)}</bdi>${" "}
       <span class="figure">${count === null ? "…" : figures.count(count)}</span>
-      <i style=${{ width: `${(100 * (count || 0)) / most}%` }}></i></button></li>`)}</ul>
-    ${counts && numbers.current && html`<${Range} ...${{ name, filter, onChange }}
-      numbers=${numbers.current} />`}
+      <i style=${{ width: `${(100 * (count || 0)) / most}%` }}></i></button></li>`,
+    )}</ul>
+    ${counts && numbers && html`<${Range} ...${{ name, filter, onChange, numbers }} />`}
   </details>`;
 }

@@ -1,8 +1,9 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { at, get } from "./api.js";
 import { go, href } from "./address.js";
-import { useAsk } from "./hooks.js";
+import { at } from "./api.js";
+import * as figures from "./figures.js";
+import { useAnswer, useAsk } from "./hooks.js";
 import { Dialog, Trouble } from "./parts.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { collectionOf, title } from "./view.js";
 
 const SHOWN = 12;
@@ -25,16 +26,15 @@ function Marked({ text, part }) {
   if (place < 0) return html`<bdi>${text.slice(0, 2 * AROUND)}</bdi>`;
   const first = Math.max(0, place - AROUND);
   const end = place + part.length;
-  return html`<bdi>${first > 0 ? "…" : ""}${text.slice(first, place)}${
-    html`<mark>${text.slice(place, end)}</mark>`}${text.slice(end, end + 2 * AROUND)}</bdi>`;
+  const before = `${first > 0 ? "…" : ""}${text.slice(first, place)}`;
+  const after = text.slice(end, end + 2 * AROUND);
+  return html`<bdi>${before}<mark>${text.slice(place, end)}</mark>${after}</bdi>`;
 }
 
 function said({ payload, text }, part) {
   const values = Object.entries(payload || {});
   if (text !== undefined) values.unshift(["text", text]);
-  const texts = values.map(([key, value]) => [
-    key, typeof value === "string" ? value : JSON.stringify(value) ?? "",
-  ]);
+  const texts = values.map(([key, value]) => [key, figures.text(value)]);
   return texts.find(([, value]) => placeOf(value, part) >= 0) || texts[0];
 }
 
@@ -46,24 +46,33 @@ function Found({ item, part, view, number, isChosen, target, onPoint }) {
       class=${isChosen ? "found-item on" : "found-item"} onMouseMove=${() => onPoint(number)}
       onClick=${() => go(target)}>
     <strong><${Marked} text=${name} part=${part} /></strong>
-    ${name !== item.id && html`<span class="small">
-      <${Marked} text=${item.id} part=${part} /></span>`}
-    ${shown && html`<span class="small what">${key}:${" "}
-      <${Marked} text=${value} part=${part} /></span>`}
+    ${
+      name !== item.id &&
+      html`<span class="small">
+      <${Marked} text=${item.id} part=${part} /></span>`
+    }
+    ${
+      shown &&
+      html`<span class="small what">${key}:${" "}
+      <${Marked} text=${value} part=${part} /></span>`
+    }
   </li>`;
 }
 
 function Results({ data, settled, view, chosen, targetOf, onPoint }) {
   if (!settled || !data) return null;
   const { items, complete } = data;
-  return html`<p class="small" role="status">${items.length
-    ? `${items.length}${items.length === SHOWN ? " or more" : ""} found`
-    : "No id begins with it, and no id or payload contains it"}${complete === false
-    ? "; the search ended after its time, so some may be missing." : "."}</p>
+  return html`<p class="small" role="status">${
+    items.length
+      ? `${items.length}${items.length === SHOWN ? " or more" : ""} found`
+      : "No id begins with it, and no id or payload contains it"
+  }${complete === false ? "; the search ended after its time, so some may be missing." : "."}</p>
     <ul id="found" role="listbox" aria-label="Items found" class="found-list">
-      ${items.map((item, number) => html`<${Found} key=${item.id} part=${settled}
+      ${items.map(
+        (item, number) => html`<${Found} key=${item.id} part=${settled}
         isChosen=${number === chosen} target=${targetOf(item)}
-        ...${{ item, view, number, onPoint }} />`)}</ul>`;
+        ...${{ item, view, number, onPoint }} />`,
+      )}</ul>`;
 }
 
 export default function Find({ collection: name, onClose }) {
@@ -73,8 +82,7 @@ export default function Find({ collection: name, onClose }) {
   const field = useRef();
   const about = useAsk((signal) => collectionOf(name, signal), [name]);
   const query = `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`;
-  const { data, problem, waiting } = useAsk(
-    (signal) => settled && get(at(name, query), signal), [name, settled]);
+  const { data, problem, waiting } = useAnswer(settled && at(name, query));
   const items = (settled && data?.items) || [];
   const view = about.data?.view || {};
   const targetOf = (item) => href(name, "item", { id: item.id });

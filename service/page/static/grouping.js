@@ -13,7 +13,10 @@ export function edgesOf(lines) {
     }
     return places.get(id);
   };
-  const pairs = lines.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  const pairs = lines
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => JSON.parse(line));
   const wrong = pairs.find(({ error }) => error);
   if (wrong) throw new Error(wrong.error.detail || "The list of pairs ended early.");
   return {
@@ -56,10 +59,12 @@ export function groupsAt({ ids, a, b, scores }, threshold) {
     group.places.add(a[edge]).add(b[edge]);
     group.edges.push(edge);
   }
-  return [...groups.values()].map(({ places, edges, weakest: least }) => {
-    const members = [...places].map((place) => ids[place]).sort(natural);
-    return { members, edges, weakest: least, key: members[0] };
-  }).sort((x, y) => y.members.length - x.members.length || natural(x.key, y.key));
+  return [...groups.values()]
+    .map(({ places, edges, weakest: least }) => {
+      const members = [...places].map((place) => ids[place]).sort(natural);
+      return { members, edges, weakest: least, key: members[0] };
+    })
+    .sort((x, y) => y.members.length - x.members.length || natural(x.key, y.key));
 }
 
 // Scores of a group's members with one of them, of those pairs that are known.

@@ -8,7 +8,9 @@ const HEAD = 1 << 16;
 let file = null;
 
 // A file that was dropped where no collection was yet, on its way to the view that loads it.
-export const hand = (given) => { file = given; };
+export const hand = (given) => {
+  file = given;
+};
 
 export function handed() {
   const given = file;
@@ -19,7 +21,8 @@ export function handed() {
 async function headOf(given) {
   const isPacked = /\.gz$/i.test(given.name);
   const stream = isPacked
-    ? given.stream().pipeThrough(new DecompressionStream("gzip")) : given.stream();
+    ? given.stream().pipeThrough(new DecompressionStream("gzip"))
+    : given.stream();
   const reader = stream.getReader();
   const parts = [];
   let size = 0;
@@ -45,12 +48,16 @@ function guessLine(bytes) {
 }
 
 function guessNpy(bytes) {
-  const shape = new TextDecoder("latin1").decode(bytes.slice(0, 1024))
+  const shape = new TextDecoder("latin1")
+    .decode(bytes.slice(0, 1024))
     .match(/'shape': \((\d+), (\d+)\)/);
   if (!shape) throw new Error("expected an array of rows and columns");
   const [rows, columns] = shape.slice(1).map(Number);
-  return { holds: "vectors", dim: columns,
-    why: `it has ${figures.plural(rows, "row")} of ${figures.plural(columns, "number")}` };
+  return {
+    holds: "vectors",
+    dim: columns,
+    why: `it has ${figures.plural(rows, "row")} of ${figures.plural(columns, "number")}`,
+  };
 }
 
 async function guessCsv(given) {
@@ -58,8 +65,11 @@ async function guessCsv(given) {
   const roles = columnsOf(table);
   const numbers = table.names.filter((name) => roles[name] === "vector");
   if (!numbers.length) return { holds: "texts", why: "it has no column of numbers" };
-  return { holds: "vectors", dim: numbers.length,
-    why: `it has ${figures.plural(numbers.length, "column")} of numbers` };
+  return {
+    holds: "vectors",
+    dim: numbers.length,
+    why: `it has ${figures.plural(numbers.length, "column")} of numbers`,
+  };
 }
 
 // {name, holds: "vectors" or "texts", dim, why}; without `holds` where nothing can be said.
@@ -67,7 +77,7 @@ export async function guessOf(given) {
   const stem = given.name.replace(/(\.\w+){1,2}$/, "");
   const name = stem.replace(/[^\p{L}\p{N}._-]+/gu, "-") || "items";
   try {
-    if (isCsv(given) && given.size <= MAX_CSV_BYTES) return { name, ...await guessCsv(given) };
+    if (isCsv(given) && given.size <= MAX_CSV_BYTES) return { name, ...(await guessCsv(given)) };
     if (/\.(ndjson|jsonl)(\.gz)?$/i.test(given.name)) {
       return { name, ...guessLine(await headOf(given)) };
     }

@@ -1,26 +1,29 @@
-import { html } from "./vendor/preact.js";
 import { href } from "./address.js";
-import { Bar, Cut, Table, Text } from "./parts.js";
-import { csv, save } from "./save.js";
-import { sorted, turned } from "./sorting.js";
 import * as figures from "./figures.js";
+import { Bar, Cut, Table, Text } from "./parts.js";
+import { csv, Save } from "./save.js";
+import { sorted, turned } from "./sorting.js";
+import { html } from "./vendor/preact.js";
 
 const KEYS = 12;
 
-export const keysOf = (items) => [
-  ...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))];
+const keysOf = (items) => [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))];
 
-const valueOf = (hit, key) => {
-  if (key.startsWith("payload ")) return hit.payload?.[key.slice(8)];
-  return key === "rank" ? hit.rank && -hit.rank : hit[key];
-};
+// What the row of an item has in a column, by the column's key.
+export function columnValue(item, key) {
+  if (key.startsWith("payload ")) return item.payload?.[key.slice(8)];
+  return key === "rank" ? item.rank && -item.rank : item[key];
+}
 
-const payloadColumn = (key) => ({
-  key: `payload ${key}`,
-  name: key,
-  show: (_, { payload }) => Object.hasOwn(payload || {}, key)
-    && html`<${Text} value=${payload[key]} limit=${60} />`,
-});
+export const payloadColumns = (items) =>
+  keysOf(items)
+    .slice(0, KEYS)
+    .map((key) => ({
+      key: `payload ${key}`,
+      name: key,
+      show: (_, { payload }) =>
+        Object.hasOwn(payload || {}, key) && html`<${Text} value=${payload[key]} limit=${60} />`,
+    }));
 
 // Hits as a table: rank, score, id, payload; each column sorts.
 export function HitTable({ collection, hits, why, sort, onSort }) {
@@ -34,24 +37,45 @@ export function HitTable({ collection, hits, why, sort, onSort }) {
     { key: "rank", name: "rank", figure: true, show: (rank) => rank ?? "missed" },
     { key: "score", name: "score", figure: true, show: score },
     { key: "id", name: "id", show: link },
-    ...(hits.some(({ text }) => text !== undefined) ? [{
-      key: "text", name: "text", show: (text) => html`<${Text} value=${text ?? ""} />` }] : []),
-    ...keysOf(hits).slice(0, KEYS).map(payloadColumn),
-    { key: "why", name: "", show: (_, hit) => html`<a class="quiet" href=${why(hit)}
-      aria-label=${`Why is ${hit.id} similar`}>why</a>` },
+    ...(hits.some(({ text }) => text !== undefined)
+      ? [
+          {
+            key: "text",
+            name: "text",
+            show: (text) => html`<${Text} value=${text ?? ""} />`,
+          },
+        ]
+      : []),
+    ...payloadColumns(hits),
+    {
+      key: "why",
+      name: "",
+      show: (_, hit) => html`<a class="quiet" href=${why(hit)}
+      aria-label=${`Why is ${hit.id} similar`}>why</a>`,
+    },
   ];
-  return html`<${Table} caption="Hits" columns=${columns} rows=${sorted(hits, sort, valueOf)}
+  return html`<${Table} caption="Hits" columns=${columns} rows=${sorted(hits, sort, columnValue)}
     sort=${sort} onSort=${(key) => onSort(turned(sort, key))} />`;
 }
 
 export function HitExport({ name, hits }) {
   const keys = keysOf(hits);
-  const hasText = hits.some(({ text }) => text !== undefined);
-  const rows = () => csv([["rank", "id", "score", ...(hasText ? ["text"] : []), ...keys],
-    ...hits.map(({ id, score, text, payload }, place) => [
-      place + 1, id, score, ...(hasText ? [text] : []), ...keys.map((key) => payload?.[key])])]);
-  const json = () => JSON.stringify(hits.map(({ vector, ...hit }) => hit), null, 1);
-  return html`<button type="button" class="quiet" onClick=${() => save(`${name}-hits.csv`, rows(),
-      "text/csv")}>CSV</button><button type="button" class="quiet"
-      onClick=${() => save(`${name}-hits.json`, json(), "application/json")}>JSON</button>`;
+  const own = ["id", "score", ...(hits.some(({ text }) => text !== undefined) ? ["text"] : [])];
+  const rows = () =>
+    csv([
+      ["rank", ...own, ...keys],
+      ...hits.map((hit, place) => [
+        place + 1,
+        ...own.map((key) => hit[key]),
+        ...keys.map((key) => hit.payload?.[key]),
+      ]),
+    ]);
+  const json = () =>
+    JSON.stringify(
+      hits.map(({ vector, ...hit }) => hit),
+      null,
+      1,
+    );
+  return html`<${Save} name=${`${name}-hits.csv`} text=${rows} type="text/csv" />
+    <${Save} name=${`${name}-hits.json`} text=${json} type="application/json" />`;
 }

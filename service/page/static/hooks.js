@@ -1,5 +1,5 @@
+import { ask, itemOf, server, watch } from "./api.js";
 import { useEffect, useReducer, useState } from "./vendor/preact.js";
-import { server, watch } from "./api.js";
 
 const RETRIED = new Set(["loading", "unreachable"]);
 
@@ -38,10 +38,37 @@ export function useAsk(make, inputs) {
   return { ...state, repeat };
 }
 
+// The answer to a GET, with a body to a POST; nothing is asked without a path.
+export const useAnswer = (path, body, ...inputs) =>
+  useAsk(
+    (signal) => path && ask(body ? "POST" : "GET", path, body, signal),
+    [path, JSON.stringify(body), ...inputs],
+  );
+
+export const useItem = (name, id) =>
+  useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
+
+// What somebody sets off: whether it is under way, and what went wrong.
+export function useAct() {
+  const [state, set] = useState({});
+  const act = async (work) => {
+    set({ isBusy: true });
+    try {
+      await work();
+      set({});
+    } catch (problem) {
+      set({ problem });
+    }
+  };
+  return { ...state, act };
+}
+
 export function useSeen(element) {
   const [isSeen, seen] = useState(false);
   useEffect(() => {
-    const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), { rootMargin: "300px" });
+    const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), {
+      rootMargin: "300px",
+    });
     watcher.observe(element.current);
     return () => watcher.disconnect();
   }, []);

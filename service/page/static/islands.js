@@ -11,8 +11,8 @@ function gridOf(places) {
     low[place % 2] = Math.min(low[place % 2], value);
     high[place % 2] = Math.max(high[place % 2], value);
   });
-  const cell = (value, axis) => Math.min(CELLS - 1, Math.floor(
-    (CELLS * (value - low[axis])) / (high[axis] - low[axis] || 1)));
+  const cell = (value, axis) =>
+    Math.min(CELLS - 1, Math.floor((CELLS * (value - low[axis])) / (high[axis] - low[axis] || 1)));
   return (item) => cell(places[2 * item], 0) + CELLS * cell(places[2 * item + 1], 1);
 }
 
@@ -53,9 +53,14 @@ export function labelsOf(places, values, classes) {
     const [n, x, y] = ["n", "x", "y"].map((sum) => around(found.get(name)[sum]));
     const best = n.indexOf(Math.max(...n));
     const isIsland = n[best] > 3 && n[best] > near[best] / 2;
-    return isIsland && {
-      x: x[best] / n[best], y: y[best] / n[best], text: name.slice(0, MOST), size: n[best],
-    };
+    return (
+      isIsland && {
+        x: x[best] / n[best],
+        y: y[best] / n[best],
+        text: name.slice(0, MOST),
+        size: n[best],
+      }
+    );
   });
   return labels.filter(Boolean).sort((one, other) => other.size - one.size);
 }

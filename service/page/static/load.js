@@ -1,13 +1,21 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
-import { useAsk, useTimer } from "./hooks.js";
-import { Command, Dialog, Drop, GraphBar, LoadBar, Table, Text, Trouble } from "./parts.js";
 import {
-  columnNames, columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed, requireSame,
-  sharesOf, textColumnsOf,
+  columnNames,
+  columnsOf,
+  isCsv,
+  itemsOf,
+  MAX_CSV_BYTES,
+  OtherEncoding,
+  parsed,
+  requireSame,
+  sharesOf,
+  textColumnsOf,
 } from "./csv.js";
-import { handed } from "./guess.js";
 import * as figures from "./figures.js";
+import { handed } from "./guess.js";
+import { useAct, useAnswer, useTimer } from "./hooks.js";
+import { Command, Dialog, Drop, GraphBar, LoadBar, Table, Text, Trouble } from "./parts.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 
 const KINDS = [
   [/\.(ndjson|jsonl)(\.gz)?$/i, "application/x-ndjson"],
@@ -18,7 +26,8 @@ const MOST_COLUMNS = 200;
 const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave out"];
 
 const REJECTED = [
-  { key: "row", name: "row", figure: true }, { key: "code", name: "code" },
+  { key: "row", name: "row", figure: true },
+  { key: "code", name: "code" },
   { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` },
 ];
 
@@ -28,10 +37,14 @@ function Result({ answer }) {
   const figure = (number) => html`<strong class="figure">${figures.count(number)}</strong>`;
   const some = refused > rejected.length ? `, the first ${rejected.length}` : "";
   return html`<div role="status"><p>${figure(inserted)} new, ${figure(updated)} updated,
-      ${" "}${figure(refused)} rejected, in ${figures.duration(seconds)}.${ids
-      && ` Rows without ids have the numbers ${ids.first} to ${ids.last}.`}</p>
-    ${rejected.length > 0 && html`<${Table} caption=${`Rejected rows${some}`} columns=${REJECTED}
-      rows=${rejected.slice(0, 200)} />`}</div>`;
+      ${" "}${figure(refused)} rejected, in ${figures.duration(seconds)}.${
+        ids && ` Rows without ids have the numbers ${ids.first} to ${ids.last}.`
+      }</p>
+    ${
+      rejected.length > 0 &&
+      html`<${Table} caption=${`Rejected rows${some}`} columns=${REJECTED}
+      rows=${rejected.slice(0, 200)} />`
+    }</div>`;
 }
 
 function Columns({ table, roles, onChange, collection }) {
@@ -42,30 +55,56 @@ function Columns({ table, roles, onChange, collection }) {
   const choice = (role, row) => html`<select value=${role}
       aria-label=${`What ${row.name || "(no name)"} becomes`}
       onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-    ${rolesOf(collection).map((one) => html`<option value=${one} selected=${one === role}>${one}
-      </option>`)}</select>`;
+    ${rolesOf(collection).map(
+      (one) => html`<option value=${one} selected=${one === role}>${one}
+      </option>`,
+    )}</select>`;
   const columns = [
-    { key: "name", name: "column",
-      show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />` },
-    { key: "example", name: "first value",
-      show: (one) => html`<${Text} value=${one} limit=${40} />` },
-    { key: "share", name: "share of Σ|x|", figure: true,
-      show: (share) => share !== undefined && figures.share(share) },
+    {
+      key: "name",
+      name: "column",
+      show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />`,
+    },
+    {
+      key: "example",
+      name: "first value",
+      show: (one) => html`<${Text} value=${one} limit=${40} />`,
+    },
+    {
+      key: "share",
+      name: "share of Σ|x|",
+      figure: true,
+      show: (share) => share !== undefined && figures.share(share),
+    },
     { key: "role", name: "becomes", show: choice },
   ];
   const rows = table.names.slice(0, MOST_COLUMNS).map((one, place) => ({
-    name: one, example: table.rows[0][place] ?? "", share: shares[place], role: roles[one],
+    name: one,
+    example: table.rows[0][place] ?? "",
+    share: shares[place],
+    role: roles[one],
   }));
   return html`<${Table} caption="Columns of the file" columns=${columns} rows=${rows} />
-    ${table.names.length > rows.length && html`<p class="small">and
+    ${
+      table.names.length > rows.length &&
+      html`<p class="small">and
       ${" "}${figures.plural(table.names.length - rows.length, "more column")}, each as the page
-      guessed it.</p>`}
-    ${largest >= 0 && html`<p role="status">Scores are mostly those of
+      guessed it.</p>`
+    }
+    ${
+      largest >= 0 &&
+      html`<p role="status">Scores are mostly those of
       ${" "}<${Text} value=${table.names[largest]} limit=${60} />, which has
-      ${" "}${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`}
-    ${!text && dim !== null && count !== dim && html`<p role="status">
+      ${" "}${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`
+    }
+    ${
+      !text &&
+      dim !== null &&
+      count !== dim &&
+      html`<p role="status">
       ${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of
-      ${" "}<bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
+      ${" "}<bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`
+    }`;
 }
 
 const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
@@ -76,7 +115,7 @@ const NAMES = 10000;
 async function coordinatesOf({ name, dim }, columns) {
   if (!columns || dim === null) return {};
   const { names, count } = await get(at(name, `/names?limit=${Math.min(dim, NAMES)}`));
-  if (!count && columns.length === dim && !(await post(at(name, "/count"), {})).count) {
+  if (!count && columns.length === dim && (await isEmpty(name))) {
     await putNames(name, columns);
     return { isNew: true };
   }
@@ -86,20 +125,23 @@ async function coordinatesOf({ name, dim }, columns) {
   return { coordinates };
 }
 
+const isEmpty = async (name) => !(await post(at(name, "/count"), {})).count;
+
 async function loadTable(table, roles, collection) {
   const { name } = collection;
   const { coordinates, isNew } = await coordinatesOf(collection, columnNames(table, roles));
   try {
     return await loadItems(name, itemsOf(table, roles, { ...collection, coordinates }));
   } finally {
-    if (isNew && !(await post(at(name, "/count"), {})).count) await putNames(name, []);
+    if (isNew && (await isEmpty(name))) await putNames(name, []);
   }
 }
 
 async function loadItems(name, { lines, numbers, rejected }) {
   const none = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
   const stored = lines.length
-    ? await loadBody(name, new Blob(lines), "application/x-ndjson") : none;
+    ? await loadBody(name, new Blob(lines), "application/x-ndjson")
+    : none;
   const refused = stored.rejected.map((one) => ({ ...one, row: numbers[one.row] }));
   return {
     ...stored,
@@ -119,57 +161,62 @@ function Loader({ collection, refresh, onLoaded }) {
   const [file, choose] = useState(null);
   const [table, tabulate] = useState(null);
   const [roles, assign] = useState({});
-  const [state, set] = useState({});
+  const [answer, tell] = useState(null);
+  const { act, isBusy, problem } = useAct();
   const latest = useRef();
   const take = async (chosen) => {
     if (!chosen) return;
     latest.current = chosen;
     choose(chosen);
-    set({});
+    tell(null);
     tabulate(null);
-    if (!isCsv(chosen) || chosen.size > MAX_CSV_BYTES) return;
-    try {
+    act(async () => {
+      if (!isCsv(chosen) || chosen.size > MAX_CSV_BYTES) return;
       const read = await parsed(chosen);
       if (latest.current !== chosen) return;
       tabulate(read);
       assign(collection.text ? textColumnsOf(read) : columnsOf(read));
-    } catch (error) {
-      set({ problem: error, isForeign: error instanceof OtherEncoding });
-    }
+    });
   };
-  useEffect(() => { take(handed()); }, []);
+  useEffect(() => {
+    take(handed());
+  }, []);
+  const kind = file && KINDS.find(([pattern]) => pattern.test(file.name));
   const send = async () => {
-    set({ isBusy: true });
-    try {
-      const kind = KINDS.find(([pattern]) => pattern.test(file.name));
-      const answer = await (table ? loadTable(table, roles, collection)
-        : loadBody(name, file, kind[1]));
-      set({ answer });
-    } catch (problem) {
-      set({ problem });
-    }
+    tell(null);
+    await act(async () =>
+      tell(await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind[1]))),
+    );
     refresh();
     onLoaded();
   };
-  const isKnown = file && (table || KINDS.some(([pattern]) => pattern.test(file.name)));
+  const isKnown = table || kind;
   const isShort = file && isCsv(file) && file.size <= MAX_CSV_BYTES;
-  const isForeign = state.isForeign || (file && !isKnown && !state.problem && !isShort);
-  const why = file && isCsv(file) && !isShort ? "That is more than this page reads. "
-    : "This page does not read such files. ";
+  const isForeign = problem instanceof OtherEncoding || (file && !isKnown && !isShort);
+  const why =
+    file && isCsv(file) && !isShort
+      ? "That is more than this page reads. "
+      : "This page does not read such files. ";
   const quoted = file?.name.replaceAll("'", "");
   const command = `gcws-search load '${quoted}' --into ${name} --url ${root.href}`;
   return html`<section class="panel"><h2>Load a file</h2>
     <${Drop} label="File to load" onFile=${take}
       words="Drop a file here: NDJSON, .npy, an Arrow stream, or CSV." />
-    ${file && html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">
+    ${
+      file &&
+      html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">
       ${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}
-      </span></p>`}
+      </span></p>`
+    }
     ${isForeign && html`<p>${why}The command does:</p><${Command} text=${command} />`}
     ${table && html`<${Columns} ...${{ table, roles, collection }} onChange=${assign} />`}
-    ${isKnown && html`<p class="actions"><button type="button" class="primary"
-      disabled=${state.isBusy} onClick=${send}>${state.isBusy ? "Loading…" : `Load into ${name}`}
-    </button></p>`}
-    <${Trouble} problem=${state.problem} /><${Result} answer=${state.answer} /></section>`;
+    ${
+      isKnown &&
+      html`<p class="actions"><button type="button" class="primary"
+      disabled=${isBusy} onClick=${send}>${isBusy ? "Loading…" : `Load into ${name}`}
+    </button></p>`
+    }
+    <${Trouble} problem=${problem} /><${Result} answer=${answer} /></section>`;
 }
 
 const ENDED = [
@@ -184,8 +231,7 @@ const ENDED = [
 function Loads({ collection, refresh, turn }) {
   const { name } = collection;
   const [isRunning, running] = useState(false);
-  const { data, problem, repeat } = useAsk(
-    (signal) => get(at(name, "/loads"), signal), [name, turn]);
+  const { data, problem, repeat } = useAnswer(at(name, "/loads"), undefined, turn);
   useEffect(() => {
     running((data?.loads || []).some(({ state }) => state === "running"));
   }, [data]);
@@ -196,25 +242,30 @@ function Loads({ collection, refresh, turn }) {
   }, [isRunning, isBuilding]);
   const loads = data?.loads || [];
   return html`<section class="panel"><h2>Loads</h2><${Trouble} problem=${problem} />
-    ${loads.filter(({ state }) => state === "running").map(
-      (load) => html`<${LoadBar} load=${load} />`)}
+    ${loads
+      .filter(({ state }) => state === "running")
+      .map((load) => html`<${LoadBar} load=${load} />`)}
     <${GraphBar} collection=${collection} />
-    ${loads.length ? html`<${Table} caption="Under way, and the last 20" columns=${ENDED}
-      rows=${loads} />` : html`<p class="small">None so far.</p>`}</section>`;
+    ${
+      loads.length
+        ? html`<${Table} caption="Under way, and the last 20" columns=${ENDED}
+      rows=${loads} />`
+        : html`<p class="small">None so far.</p>`
+    }</section>`;
 }
+
+const snapshotOf = (name, one) => at(name, `/snapshots/${encodeURIComponent(one)}`);
 
 function Restore({ name, snapshot, onClose, onDone }) {
   const [typed, type] = useState("");
-  const [problem, fail] = useState(null);
-  const submit = async (event) => {
+  const { act, problem } = useAct();
+  const submit = (event) => {
     event.preventDefault();
-    try {
-      await post(at(name, `/snapshots/${encodeURIComponent(snapshot)}/restore?replace=true`));
+    act(async () => {
+      await post(`${snapshotOf(name, snapshot)}/restore?replace=true`);
       onDone();
       onClose();
-    } catch (error) {
-      fail(error);
-    }
+    });
   };
   return html`<${Dialog} title="Restore this snapshot?" onClose=${onClose}>
     <form onSubmit=${submit}>
@@ -228,38 +279,31 @@ function Restore({ name, snapshot, onClose, onDone }) {
 }
 
 async function download(name, snapshot) {
-  const path = at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
+  const path = snapshotOf(name, snapshot);
   const link = document.createElement("a");
   link.download = `${snapshot}.sqlite`;
-  link.href = hasKey() ? URL.createObjectURL(await (await raw("GET", path)).blob())
+  link.href = hasKey()
+    ? URL.createObjectURL(await (await raw("GET", path)).blob())
     : new URL(path, root).href;
   link.click();
 }
 
 function Snapshots({ collection, writes, refresh }) {
   const { name } = collection;
-  const { data, problem, repeat } = useAsk(
-    (signal) => get(at(name, "/snapshots"), signal), [name]);
-  const [state, set] = useState({});
+  const { data, problem, repeat } = useAnswer(at(name, "/snapshots"));
+  const { act, ...state } = useAct();
   const [chosen, choose] = useState(null);
-  const act = async (work) => {
-    set({ isBusy: true });
-    try {
-      await work();
-      set({});
-    } catch (error) {
-      set({ problem: error });
-    }
-    repeat();
-  };
   const snapshots = data?.snapshots || [];
-  const path = (snapshot) => at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
+  const change = (work) => act(work).then(repeat);
   const acts = (_, { name: one }) => html`<span class="actions">
     <button type="button" class="quiet" onClick=${() => act(() => download(name, one))}>download
     </button>
-    ${writes && html`<button type="button" class="quiet" onClick=${() => choose(one)}>restore…
+    ${
+      writes &&
+      html`<button type="button" class="quiet" onClick=${() => choose(one)}>restore…
       </button><button type="button" class="quiet danger" aria-label=${`Remove ${one}`}
-        onClick=${() => act(() => ask("DELETE", path(one)))}>remove</button>`}</span>`;
+        onClick=${() => change(() => ask("DELETE", snapshotOf(name, one)))}>remove</button>`
+    }</span>`;
   const columns = [
     { key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` },
     { key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
@@ -267,15 +311,25 @@ function Snapshots({ collection, writes, refresh }) {
     { key: "act", name: "", show: acts },
   ];
   return html`<section class="panel"><div class="head"><h2>Snapshots</h2><span class="space"></span>
-      ${writes && html`<button type="button" class="primary" disabled=${state.isBusy}
-        onClick=${() => act(() => post(at(name, "/snapshots")))}>
-        ${state.isBusy ? "At work…" : "Make a snapshot"}</button>`}</div>
+      ${
+        writes &&
+        html`<button type="button" class="primary" disabled=${state.isBusy}
+        onClick=${() => change(() => post(at(name, "/snapshots")))}>
+        ${state.isBusy ? "At work…" : "Make a snapshot"}</button>`
+      }</div>
     <${Trouble} problem=${state.problem || problem} />
-    ${snapshots.length ? html`<${Table} caption="Copies of the collection's file"
-      columns=${columns} rows=${snapshots} />` : html`<p class="small">None so far. A snapshot is a
-      copy of the collection's file at one moment.</p>`}
-    ${chosen && html`<${Restore} name=${name} snapshot=${chosen} onClose=${() => choose(null)}
-      onDone=${refresh} />`}</section>`;
+    ${
+      snapshots.length
+        ? html`<${Table} caption="Copies of the collection's file"
+      columns=${columns} rows=${snapshots} />`
+        : html`<p class="small">None so far. A snapshot is a
+      copy of the collection's file at one moment.</p>`
+    }
+    ${
+      chosen &&
+      html`<${Restore} name=${name} snapshot=${chosen} onClose=${() => choose(null)}
+      onDone=${refresh} />`
+    }</section>`;
 }
 
 export default function Load({ collection, writes, refresh }) {
@@ -284,9 +338,12 @@ export default function Load({ collection, writes, refresh }) {
   return html`<div class="head"><h1>Data of <bdi>${collection.name}</bdi></h1>
       <span class="small figure">${figures.plural(collection.items, "item")}</span></div>
     <div class="halves"><div class="stack">
-      ${writes ? html`<${Loader} ...${{ collection, refresh, onLoaded }} />`
-        : html`<section class="panel"><h2>Load a file</h2>
-          <p class="small">Needs a key that writes.</p></section>`}
+      ${
+        writes
+          ? html`<${Loader} ...${{ collection, refresh, onLoaded }} />`
+          : html`<section class="panel"><h2>Load a file</h2>
+          <p class="small">Needs a key that writes.</p></section>`
+      }
       <${Loads} ...${{ collection, refresh, turn }} /></div>
     <${Snapshots} ...${{ collection, writes, refresh }} /></div>`;
 }

@@ -1,10 +1,10 @@
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
-import { forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
 import { go, href, useAddress } from "./address.js";
-import { useAsk, useKeys, useServer } from "./hooks.js";
-import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
+import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
+import { useAct, useAnswer, useAsk, useKeys, useServer } from "./hooks.js";
 import { Overview } from "./overview.js";
+import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
 import { collectionOf } from "./view.js";
 
 const VIEWS = [
@@ -17,9 +17,7 @@ const VIEWS = [
   ["load", "Data"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
-const NEED_ITEMS = new Set([
-  "browse", "query", "duplicates", "map", "understand", "item", "why",
-]);
+const NEED_ITEMS = new Set(["browse", "query", "duplicates", "map", "understand", "item", "why"]);
 const KEYS = [
   ["/", "Find an item by a part of its id or payload"],
   ["← → ↑ ↓", "Move through items and hits"],
@@ -49,16 +47,11 @@ function Guarded({ address, children }) {
 }
 
 function KeyDialog() {
-  const [problem, set] = useState(null);
+  const { act, problem } = useAct();
   const field = useRef();
-  const submit = async (event) => {
+  const submit = (event) => {
     event.preventDefault();
-    try {
-      await tryKey(field.current.value.trim());
-    } catch (error) {
-      set(error);
-      field.current.select();
-    }
+    act(() => tryKey(field.current.value.trim())).then(() => field.current?.select());
   };
   return html`<${Dialog} title="This service asks for a key">
     <form onSubmit=${submit}>
@@ -104,7 +97,7 @@ function center(links) {
 }
 
 function Header({ address, server, onHelp, onFind }) {
-  const { data } = useAsk((signal) => get("v1/collections", signal), [address.collection]);
+  const { data } = useAnswer("v1/collections", undefined, address.collection);
   const names = (data?.collections || []).map(({ name }) => name);
   const chosen = address.collection;
   const shown = HIDDEN[address.view] || address.view;
@@ -114,21 +107,31 @@ function Header({ address, server, onHelp, onFind }) {
   return html`<header>
     <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt=""
       width="22" height="22" />gcws-search</a>
-    ${chosen && html`<select aria-label="Collection" value=${chosen}
+    ${
+      chosen &&
+      html`<select aria-label="Collection" value=${chosen}
       onChange=${(event) => go(href(event.target.value, "browse"))}>
-      ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option
-        value=${name} selected=${name === chosen}>${name}</option>`)}</select>
-    <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a
-      href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}
+      ${(names.includes(chosen) ? names : [chosen, ...names]).map(
+        (name) => html`<option
+        value=${name} selected=${name === chosen}>${name}</option>`,
+      )}</select>
+    <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(
+      ([view, name]) => html`<a
+      href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`,
+    )}
     </nav>
-    <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`}
+    <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`
+    }
     <span class="space"></span>
     <span class=${`state ${state}`} title="State of the server">${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
     <a class="quiet" href=${new URL("docs", root).href}>API</a>
     <${Theme} />
-    ${hasKey() && html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
-      </button>`}
+    ${
+      hasKey() &&
+      html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
+      </button>`
+    }
     <button type="button" class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
   </header>`;
 }
@@ -152,7 +155,8 @@ function useHeading({ collection, view, params }) {
       const isElsewhere = ![left, heading, document.body].includes(document.activeElement);
       if (isElsewhere || performance.now() > end) return;
       const found = document.querySelector("main h1, main .empty h2");
-      if (found && found !== document.activeElement) { // the first may give way to another
+      if (found && found !== document.activeElement) {
+        // the first may give way to another
         heading = found;
         heading.tabIndex = -1;
         heading.focus({ preventScroll: true });
@@ -218,12 +222,21 @@ function App() {
     <main id="main" tabindex="-1"><${Guarded} address=${address}>
       <${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
-    ${isFinding && address.collection && html`<${Lazy} name="find" waiting=${null}
-      collection=${address.collection} onClose=${() => find(false)} />`}
-    ${isHelped && html`<${Dialog} title="Keys" onClose=${() => help(false)}>
-      <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt>
-        <dd>${what}</dd>`)}</dl>
-      <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`}`;
+    ${
+      isFinding &&
+      address.collection &&
+      html`<${Lazy} name="find" waiting=${null}
+      collection=${address.collection} onClose=${() => find(false)} />`
+    }
+    ${
+      isHelped &&
+      html`<${Dialog} title="Keys" onClose=${() => help(false)}>
+      <dl class="keys">${KEYS.map(
+        ([key, what]) => html`<dt><kbd>${key}</kbd></dt>
+        <dd>${what}</dd>`,
+      )}</dl>
+      <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`
+    }`;
 }
 
 const ahead = window.requestIdleCallback || setTimeout;

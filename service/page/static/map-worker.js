@@ -22,7 +22,8 @@ self.onmessage = ({ data: { files, x, y, neighbours, scores } }) => {
   let epoch = 0;
   const turn = () => {
     const end = performance.now() + 30;
-    do epoch = layout.step(); while (epoch < epochs && performance.now() < end);
+    do epoch = layout.step();
+    while (epoch < epochs && performance.now() < end);
     const out = new Float32Array(2 * count);
     for (let item = 0; item < count; item += 1) {
       out[2 * item] = places[item][0];

@@ -1,17 +1,17 @@
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, get, post } from "./api.js";
 import { go, href, numberIn } from "./address.js";
-import { useAsk } from "./hooks.js";
-import { Skeleton, Trouble } from "./parts.js";
+import { at, post } from "./api.js";
 import { isArranged, useArrangement } from "./arrange.js";
 import { useTileKeys } from "./cards.js";
+import * as figures from "./figures.js";
 import { Filter, parseFilter } from "./filters.js";
+import { useAnswer, useAsk } from "./hooks.js";
 import { labelsOf } from "./islands.js";
 import { Chosen, Hovered, Lit } from "./map-lists.js";
 import { colors } from "./palette.js";
+import { Skeleton, Trouble } from "./parts.js";
 import { Plane } from "./plane.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { payloadAt } from "./view.js";
-import * as figures from "./figures.js";
 
 const SAMPLES = [1000, 5000, 20000];
 const HITS = 15;
@@ -31,8 +31,8 @@ function litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }) {
     if (!beside) return null;
     if (!hasMoved) return { x: beside.x[place], y: -beside.y[place], color };
     const near = beside.neighbours[place].slice(0, BESIDE);
-    const mean = (axis) => (
-      near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1));
+    const mean = (axis) =>
+      near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1);
     return { x: mean(0), y: mean(1), color };
   });
 }
@@ -46,14 +46,19 @@ function Legend({ palette, values, onChoose }) {
       <span class="figure">${figures.value(low)}</span><i></i>
       <span class="figure">${figures.value(high)}</span></p>`;
   }
-  return html`<ul class="legend" aria-label="Colours">${palette.classes.map((name) => html`<li>
+  return html`<ul class="legend" aria-label="Colours">${palette.classes.map(
+    (name) => html`<li>
       <button type="button" class="quiet class" aria-label=${`Choose ${name.slice(0, 60)}`}
         onClick=${() => onChoose(chosen(name))}><i style=${{ background: palette.of(name) }}></i>
         <bdi>${name.slice(0, 30)}</bdi>
         ${" "}<span class="figure">${figures.count(palette.counts.get(name))}</span>
-      </button></li>`)}
-    ${palette.counts.size > palette.classes.length && html`<li class="class">
-      <i style=${{ background: palette.of(null) }}></i>others</li>`}</ul>`;
+      </button></li>`,
+  )}
+    ${
+      palette.counts.size > palette.classes.length &&
+      html`<li class="class">
+      <i style=${{ background: palette.of(null) }}></i>others</li>`
+    }</ul>`;
 }
 
 function Options({ change, color, keys, sample }) {
@@ -61,11 +66,15 @@ function Options({ change, color, keys, sample }) {
   const sizes = [...new Set([...SAMPLES, sample])];
   return html`<label class="inline">Colour <select
       onChange=${(event) => change({ color: event.target.value })}>
-      <option value="" selected=${!color}>none</option>${colorKeys.map((key) => html`<option
-        value=${key} selected=${key === color}>${key}</option>`)}</select></label>
+      <option value="" selected=${!color}>none</option>${colorKeys.map(
+        (key) => html`<option
+        value=${key} selected=${key === color}>${key}</option>`,
+      )}</select></label>
     <label class="inline">Sample <select
-      onChange=${(event) => change({ sample: event.target.value })}>${sizes.map((size) => html`
-        <option value=${size} selected=${size === sample}>${figures.count(size)}</option>`)}
+      onChange=${(event) => change({ sample: event.target.value })}>${sizes.map(
+        (size) => html`
+        <option value=${size} selected=${size === sample}>${figures.count(size)}</option>`,
+      )}
       </select></label>`;
 }
 
@@ -76,37 +85,46 @@ function progressIn({ isMoving, near, progress }) {
   return `Bringing similar items together: ${figures.share(progress)}`;
 }
 
+const HOW =
+  "; similar items lie near each other. Arrows pan, plus and minus zoom, " +
+  "Enter takes the item at the cross.";
 const GUIDE = html`<p class="small">Click a point to light its neighbours, and point at another to
   see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a
-  lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>, <kbd>0</kbd>
-  for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
+  lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
+  ${" "}<kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
 
 const useSame = (map) => {
   const same = useRef(null);
-  const isSame = map && same.current?.ids.length === map.ids.length
-    && map.ids.every((id, item) => same.current.ids[item] === id);
+  const isSame =
+    map &&
+    same.current?.ids.length === map.ids.length &&
+    map.ids.every((id, item) => same.current.ids[item] === id);
   if (map && !isSame) same.current = map;
   return same.current;
 };
 
 // Items that are lit: the one that was clicked, and its hits.
 function useLit(name, id, rows, ask) {
-  const query = { id, limit: HITS };
-  const hits = useAsk(
-    (signal) => (id === undefined ? null : post(at(name, "/query"), query, signal)), [name, id]);
+  const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
   const lit = useMemo(
-    () => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]), [id, hits.data]);
+    () => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]),
+    [id, hits.data],
+  );
   const outside = useMemo(
-    () => (rows.size ? lit.map((one) => one.id).filter((one) => !rows.has(one)) : []), [lit, rows]);
-  const beside = useAsk((signal) => (outside.length ? ask({ also: outside }, signal) : null),
-    [outside]);
+    () => (rows.size ? lit.map((one) => one.id).filter((one) => !rows.has(one)) : []),
+    [lit, rows],
+  );
+  const beside = useAsk(
+    (signal) => (outside.length ? ask({ also: outside }, signal) : null),
+    [outside],
+  );
   return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
 export default function MapView({ collection, params }) {
   const { name, view } = collection;
   const sample = numberIn(params.sample, 5000);
-  const first = useAsk((signal) => get(at(name, "/items?limit=24"), signal), [name]);
+  const first = useAnswer(at(name, "/items?limit=24"));
   const keys = useMemo(() => {
     const all = (first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {}));
     return [...new Set(all)].filter((key) => key !== view.text).slice(0, KEYS);
@@ -117,20 +135,27 @@ export default function MapView({ collection, params }) {
     const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
     return post(at(name, "/map"), body, signal);
   };
-  const { data: map, problem } = useAsk((signal) => ask(color ? { key: color } : {}, signal),
-    [name, sample, color, params.filter]);
+  const { data: map, problem } = useAsk(
+    (signal) => ask(color ? { key: color } : {}, signal),
+    [name, sample, color, params.filter],
+  );
   const same = useSame(map);
   const place = `${name} ${sample} ${params.filter ?? ""}`;
-  const [isMoving, move] = useState(() => !isArranged(place)
-    && !matchMedia("(prefers-reduced-motion: reduce)").matches);
+  const [isMoving, move] = useState(
+    () => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
+  );
   const canMove = same?.ids.length >= ARRANGED;
-  const found = useAsk(async (signal) => {
-    const answer = await ask({ neighbours: true }, signal);
-    return { of: same, ...answer };
-  }, [isMoving && canMove ? same : null]);
+  const found = useAsk(
+    async (signal) => {
+      const answer = await ask({ neighbours: true }, signal);
+      return { of: same, ...answer };
+    },
+    [isMoving && canMove ? same : null],
+  );
   const near = found.data?.of === same ? found.data : null;
-  const { places, progress } = useArrangement(
-    place, same, near, isMoving && canMove, () => move(false));
+  const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
+    move(false),
+  );
   const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
   const { hits, lit, outside, beside } = useLit(name, params.id, rows, ask);
   const [isLasso, lasso] = useState(false);
@@ -139,27 +164,39 @@ export default function MapView({ collection, params }) {
   const values = map?.values || [];
   const palette = useMemo(() => colors(values), [map]);
   const painted = useMemo(
-    () => (map ? map.ids.map((_, item) => palette.of(values[item])) : []), [map, palette]);
+    () => (map ? map.ids.map((_, item) => palette.of(values[item])) : []),
+    [map, palette],
+  );
   const isWhole = places && map && places.length === 2 * map.ids.length;
   const labels = useMemo(
-    () => (isWhole ? labelsOf(places, values, palette.classes) : []), [places, map, palette]);
+    () => (isWhole ? labelsOf(places, values, palette.classes) : []),
+    [places, map, palette],
+  );
   const colorOf = (id, payload) => {
     const item = rows.get(id);
     return item === undefined ? palette.of(payloadAt(payload, color)) : painted[item];
   };
   const hasMoved = progress > 0;
-  const scene = useMemo(() => isWhole && {
-    places, colors: painted, marked: new Set(chosen), labels,
-    lit: litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }),
-    radius: radiusFor(map.ids.length),
-  }, [places, painted, chosen, lit, beside, labels]);
+  const scene = useMemo(
+    () =>
+      isWhole && {
+        places,
+        colors: painted,
+        marked: new Set(chosen),
+        labels,
+        lit: litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }),
+        radius: radiusFor(map.ids.length),
+      },
+    [places, painted, chosen, lit, beside, labels],
+  );
   useEffect(() => choose([]), [same]);
   const change = (part) => go(href(name, "map", { ...params, ...part }));
-  const point = (item, spot) => set((before) => {
-    if (item === null) return before && { ...before, item };
-    const last = before?.item === item ? before.last : before?.item ?? before?.last;
-    return { item, place: spot, last };
-  });
+  const point = (item, spot) =>
+    set((before) => {
+      if (item === null) return before && { ...before, item };
+      const last = before?.item === item ? before.last : (before?.item ?? before?.last);
+      return { item, place: spot, last };
+    });
   const commands = useRef({});
   useTileKeys(collection);
   const trouble = problem || first.problem || hits.problem || found.problem;
@@ -167,41 +204,71 @@ export default function MapView({ collection, params }) {
   const clear = () => change({ id: undefined });
   const other = params.id ?? map?.ids[hover?.last];
   const told = progressIn({ isMoving: isMoving && canMove, near, progress });
-  const label = map && `Map of ${figures.plural(map.ids.length, "item")}; similar items lie near ${
-    "each other. Arrows pan, plus and minus zoom, Enter takes the item at the cross."}`;
+  const label = map && `Map of ${figures.plural(map.ids.length, "item")}${HOW}`;
   return html`<div class="head"><h1>Map of <bdi>${name}</bdi></h1>
-      ${map && html`<span class="small figure">${figures.count(map.ids.length)} of
-        ${" "}${figures.plural(collection.items, "item")}</span>`}
+      ${
+        map &&
+        html`<span class="small figure">${figures.count(map.ids.length)} of
+        ${" "}${figures.plural(collection.items, "item")}</span>`
+      }
       <span class="space"></span>
       <${Options} ...${{ change, color, keys, sample }} />
       <button type="button" aria-pressed=${isLasso} class=${isLasso ? "on" : ""}
         onClick=${() => lasso(!isLasso)}>Lasso</button>
-      ${canMove && html`<button type="button" onClick=${() => move(!isMoving)}>
-        ${isMoving && progress < 1 ? "Stop" : "Arrange"}</button>`}</div>
+      ${
+        canMove &&
+        html`<button type="button" onClick=${() => move(!isMoving)}>
+        ${isMoving && progress < 1 ? "Stop" : "Arrange"}</button>`
+      }</div>
     <${Filter} text=${params.filter} problem=${ofFilter ? problem : null}
       onChange=${(filter) => change({ filter })} />
     ${!ofFilter && html`<${Trouble} problem=${trouble} />`}
-    ${scene ? html`<div class="map panel">
-      <div class="zoom">${[["zoomIn", "Zoom in", "+"], ["zoomOut", "Zoom out", "−"],
-        ["showAll", "Show all", "⤢"]].map(([command, words, sign]) => html`<button type="button"
+    ${
+      scene
+        ? html`<div class="map panel">
+      <div class="zoom">${[
+        ["zoomIn", "Zoom in", "+"],
+        ["zoomOut", "Zoom out", "−"],
+        ["showAll", "Show all", "⤢"],
+      ].map(
+        ([command, words, sign]) => html`<button type="button"
           aria-label=${words} title=${words} onClick=${() => commands.current[command]()}>${sign}
-        </button>`)}</div>
+        </button>`,
+      )}</div>
       <${Plane} ...${{ scene, isLasso, label, commands }} onHover=${point}
         onPick=${(item) => item !== null && change({ id: map.ids[item] })}
-        onLasso=${(items) => { choose(items); lasso(false); }} />
-      ${hover && hover.item !== null && map.ids[hover.item] !== undefined && html`<${Hovered}
-        ...${{ collection, other }} id=${map.ids[hover.item]} place=${hover.place} />`}
+        onLasso=${(items) => {
+          choose(items);
+          lasso(false);
+        }} />
+      ${
+        hover &&
+        hover.item !== null &&
+        map.ids[hover.item] !== undefined &&
+        html`<${Hovered}
+        ...${{ collection, other }} id=${map.ids[hover.item]} place=${hover.place} />`
+      }
       <p class="arranging small figure" role="status">${told}</p></div>
       <${Legend} ...${{ palette, values }} onChoose=${choose} />
       ${GUIDE}
-      ${params.id !== undefined && hits.data && html`<${Lit} collection=${collection}
-        id=${params.id} hits=${hits.data.hits} onClear=${clear} />`}
-      ${chosen.length > 0 && html`<${Chosen} ...${{ collection, color }}
+      ${
+        params.id !== undefined &&
+        hits.data &&
+        html`<${Lit} collection=${collection}
+        id=${params.id} hits=${hits.data.hits} onClear=${clear} />`
+      }
+      ${
+        chosen.length > 0 &&
+        html`<${Chosen} ...${{ collection, color }}
         ids=${chosen.map((item) => map.ids[item])} values=${chosen.map((item) => values[item])}
-        filter=${params.filter} onClear=${() => choose([])} />`}
+        filter=${params.filter} onClear=${() => choose([])} />`
+      }
       <details><summary>Items as a list</summary><ul class="list">${map.ids.slice(0, 200).map(
         (id) => html`<li><a href=${href(name, "map", { ...params, id })}>
-          <bdi>${id.slice(0, 80)}</bdi></a></li>`)}</ul></details>`
-      : !trouble && html`<p role="status" class="small">Placing up to ${figures.count(sample)} items
-        by their similarity…</p><div class="map"><${Skeleton} rows=${1} kind="block" /></div>`}`;
+          <bdi>${id.slice(0, 80)}</bdi></a></li>`,
+      )}</ul></details>`
+        : !trouble &&
+          html`<p role="status" class="small">Placing up to ${figures.count(sample)} items
+        by their similarity…</p><div class="map"><${Skeleton} rows=${1} kind="block" /></div>`
+    }`;
 }

@@ -2,7 +2,14 @@ const LINE = /^(\w+)(?:\{(.*)\})? ([-+\d.eInf]+)$/;
 const QUERIES = /route="[^"]*\/query(\/batch)?"/;
 
 export function parse(text) {
-  const found = { at: performance.now() / 1000, buckets: new Map(), queries: 0, commits: 0, queue: 0, memory: 0 };
+  const found = {
+    at: performance.now() / 1000,
+    buckets: new Map(),
+    queries: 0,
+    commits: 0,
+    queue: 0,
+    memory: 0,
+  };
   for (const line of text.split("\n")) {
     const [, name, labels = "", figure] = line.match(LINE) || [];
     if (!name) continue;
@@ -10,8 +17,9 @@ export function parse(text) {
     if (name === "gcws_request_seconds_bucket" && QUERIES.test(labels)) {
       const bound = Number(labels.match(/le="([^"]+)"/)[1].replace("+Inf", "Infinity"));
       found.buckets.set(bound, (found.buckets.get(bound) || 0) + value);
-    } else if (name === "gcws_request_seconds_count" && QUERIES.test(labels)) found.queries += value;
-    else if (name === "gcws_commit_seconds_count") found.commits += value;
+    } else if (name === "gcws_request_seconds_count") {
+      if (QUERIES.test(labels)) found.queries += value;
+    } else if (name === "gcws_commit_seconds_count") found.commits += value;
     else if (name === "gcws_queue") found.queue += value;
     else if (name === "gcws_resident_bytes") found.memory = value;
   }

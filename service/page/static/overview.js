@@ -1,17 +1,27 @@
-import { html, useRef, useState } from "./vendor/preact.js";
-import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
-import { useAsk, useSeen, useTimer } from "./hooks.js";
+import { ask, at, get, raw } from "./api.js";
+import { Drawn, useNames } from "./draw.js";
+import * as figures from "./figures.js";
+import { guessOf, hand } from "./guess.js";
+import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
+import { difference, parse } from "./metrics.js";
 import {
-  Bar, Command, Cut, Drop, Empty, LoadBar, Skeleton, Stat, Table, Tabs, Trouble,
+  Bar,
+  Command,
+  Cut,
+  Drop,
+  Empty,
+  fieldsOf,
+  LoadBar,
+  Skeleton,
+  Table,
+  Tabs,
+  Trouble,
 } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
-import { Drawn, useNames } from "./draw.js";
-import { collectionOf, title } from "./view.js";
-import { guessOf, hand } from "./guess.js";
 import { Spark } from "./spark.js";
-import { difference, parse } from "./metrics.js";
-import * as figures from "./figures.js";
+import { html, useRef, useState } from "./vendor/preact.js";
+import { collectionOf, title } from "./view.js";
 
 const EVERY = 2000;
 const POINTS = 60;
@@ -30,12 +40,17 @@ function Strip({ collection, items }) {
   const names = useNames(collection, items, 4);
   const isText = view.text || collection.text;
   const kind = view.image || view.smiles ? "pictures" : isText ? "texts" : "charts";
-  return html`<div class=${`strip ${kind}`}>${items.map((item) => html`<a class="tile"
+  return html`<div class=${`strip ${kind}`}>${items.map(
+    (item) => html`<a class="tile"
     href=${href(collection.name, "query", { id: item.id })}
     title=${title(view, item).slice(0, 120)}>
     <${Drawn} item=${item} view=${view} names=${names} limit=${4} />
-    ${kind === "charts" && html`<span class="small">
-      <bdi>${title(view, item).slice(0, 80)}</bdi></span>`}</a>`)}</div>`;
+    ${
+      kind === "charts" &&
+      html`<span class="small">
+      <bdi>${title(view, item).slice(0, 80)}</bdi></span>`
+    }</a>`,
+  )}</div>`;
 }
 
 const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
@@ -49,8 +64,9 @@ function graphState(backend, curve) {
 async function detailed(name, signal) {
   const [collection, page, loads, curve] = await Promise.all([
     collectionOf(name, signal),
-    ...["/items?limit=8&with_vector=true", "/loads", "/curve?limit=10"].map(
-      (rest) => get(at(name, rest), signal)),
+    ...["/items?limit=8&with_vector=true", "/loads", "/curve?limit=10"].map((rest) =>
+      get(at(name, rest), signal),
+    ),
   ]);
   return { collection, items: page.items, loads: loads.loads, curve };
 }
@@ -59,30 +75,38 @@ function Card({ summary, epoch }) {
   const { name } = summary;
   const box = useRef();
   const isSeen = useSeen(box);
-  const { data } = useAsk((signal) => isSeen && detailed(name, signal),
-    [name, summary.items, epoch, isSeen]);
+  const { data } = useAsk(
+    (signal) => isSeen && detailed(name, signal),
+    [name, summary.items, epoch, isSeen],
+  );
   const collection = data?.collection;
   const primary = collection?.backends.find((each) => each.primary);
   const others = (collection?.backends.length ?? 1) - 1;
   const running = (data?.loads || []).filter(({ state }) => state === "running");
   return html`<article class="card" ref=${box}>
     <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
-    ${!data ? html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`
-      : data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
-        : html`<p class="small">No items yet.</p>`}
-    <dl class="stats">
-      <${Stat} label="items">${figures.count(summary.items)}</${Stat}>
-      <${Stat} label="dimension">${dimension(summary.dim)}</${Stat}>
-      <${Stat} label="memory">
-        ${collection ? figures.bytes(collection.bytes_in_memory) : "…"}</${Stat}>
-      <${Stat} label="disk">${figures.bytes(summary.bytes)}</${Stat}>
-    </dl>
-    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${others > 0
-      && ` · ${figures.plural(others, "comparison backend")}`}</p>
-    ${running.map((load) => html`<div class="load"><p class="small">
+    ${
+      !data
+        ? html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`
+        : data.items.length
+          ? html`<${Strip} collection=${collection} items=${data.items} />`
+          : html`<p class="small">No items yet.</p>`
+    }
+    <dl class="stats">${[
+      ["items", figures.count(summary.items)],
+      ["dimension", dimension(summary.dim)],
+      ["memory", collection ? figures.bytes(collection.bytes_in_memory) : "…"],
+      ["disk", figures.bytes(summary.bytes)],
+    ].map(([label, figure]) => html`<div><dt>${label}</dt><dd>${figure}</dd></div>`)}</dl>
+    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${
+      others > 0 && ` · ${figures.plural(others, "comparison backend")}`
+    }</p>
+    ${running.map(
+      (load) => html`<div class="load"><p class="small">
       Loading${load.key && html` <bdi>${load.key}</bdi>`}:
       ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p>
-      <${LoadBar} load=${load} /></div>`)}
+      <${LoadBar} load=${load} /></div>`,
+    )}
     <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
       <a class="button primary" href=${href(name, "query")}>Query</a></p>
   </article>`;
@@ -128,8 +152,9 @@ function Start({ phase }) {
   const what = phases[phase] || phase;
   return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
     <${Bar} value=${data?.loaded || 0} max=${data?.total || 1} label="How far the start is" />
-    <p class="small figure">${data?.total
-      ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"}</p></section>`;
+    <p class="small figure">${
+      data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"
+    }</p></section>`;
 }
 
 // A new collection; what a file that is dropped holds is guessed, and shown before it is made.
@@ -140,7 +165,7 @@ function Create() {
   const [file, choose] = useState(null);
   const [guess, say] = useState("");
   const [isOpen, open] = useState(false);
-  const [problem, fail] = useState(null);
+  const { act, problem } = useAct();
   const take = async (chosen) => {
     if (!chosen) return;
     open(true);
@@ -151,35 +176,38 @@ function Create() {
     size(found.dim ? String(found.dim) : "");
     say(found.holds ? `Guessed: ${found.why}.` : `Say what it holds: ${found.why}.`);
   };
-  const submit = async (event) => {
-    event.preventDefault();
-    const normalize = new FormData(event.target).get("normalize");
+  const submit = (event) => {
+    const { normalize } = fieldsOf(event);
     const vectors = { dim: dim.trim() ? Number(dim) : null, transform: { normalize } };
-    try {
+    act(async () => {
       await ask("PUT", at(name.trim()), holds === "texts" ? { text: {} } : vectors);
       hand(file);
       go(href(name.trim(), "load"));
-    } catch (error) {
-      fail(error);
-    }
+    });
   };
   const typed = (change) => (event) => change(event.target.value);
   return html`<details class="new" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary>New collection</summary><form class="panel" onSubmit=${submit}>
     <${Drop} label="File that the collection is for" onFile=${take}
       words="Drop a file here to begin with, or type." />
-    ${file && html`<p role="status"><strong><${Cut} value=${file.name} limit=${60} /></strong>
-      <span class="small">${" "}${figures.bytes(file.size)}. ${guess}</span></p>`}
+    ${
+      file &&
+      html`<p role="status"><strong><${Cut} value=${file.name} limit=${60} /></strong>
+      <span class="small">${" "}${figures.bytes(file.size)}. ${guess}</span></p>`
+    }
     <label>Name <input name="name" required value=${name} onInput=${typed(call)} /></label>
     <label>Items are <select name="holds" value=${holds} onChange=${typed(hold)}>
       <option value="vectors" selected=${holds === "vectors"}>vectors</option>
       <option value="texts" selected=${holds === "texts"}>texts</option></select></label>
-    ${holds === "vectors" && html`<label>Dimension; empty for sparse vectors of any coordinates
+    ${
+      holds === "vectors" &&
+      html`<label>Dimension; empty for sparse vectors of any coordinates
       <input name="dim" inputmode="numeric" pattern="[0-9]*" value=${dim} onInput=${typed(size)} />
     </label>
     <label>Divide vectors by <select name="normalize"><option value="none">nothing</option>
       <option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select>
-    </label>`}
+    </label>`
+    }
     <${Trouble} problem=${problem} /><p class="actions"><button class="primary">
       ${file ? "Create, and look at the file" : "Create, and load a file"}</button></p>
     </form></details>`;
@@ -195,8 +223,12 @@ function List({ collections, sort, onSort }) {
       { key: "items", name: "items", figure: true, show: figures.count },
       { key: "dim", name: "dimension", figure: true, show: dimension },
       { key: "bytes", name: "disk", figure: true, show: figures.bytes },
-      { key: "go", name: "", show: (_, { name }) => html`<a class="quiet"
-        href=${href(name, "query")} aria-label=${`Query ${name}`}>query</a>` },
+      {
+        key: "go",
+        name: "",
+        show: (_, { name }) => html`<a class="quiet"
+        href=${href(name, "query")} aria-label=${`Query ${name}`}>query</a>`,
+      },
     ]} />`;
 }
 
@@ -208,22 +240,30 @@ function Collections({ collections, params, epoch }) {
   const change = (more) => go(href("", "", { ...params, ...more }), { replace: true });
   const wanted = part.trim().toLowerCase();
   const found = collections.filter(({ name }) => name.toLowerCase().includes(wanted));
-  return html`${(isMany || params.as) && html`<div class="head">
+  return html`${
+    (isMany || params.as) &&
+    html`<div class="head">
       <label class="inline">Search <input type="search" data-find value=${part}
         onInput=${(event) => type(event.target.value)} /></label>
       <span class="small" role="status">${figures.count(found.length)} of
         ${" "}${figures.plural(collections.length, "collection")}</span><span class="space"></span>
       <${Tabs} label="Shown as" chosen=${as} options=${[["cards", "Cards"], ["list", "List"]]}
-        onChoose=${(chosen) => change({ as: chosen })} /></div>`}
-    ${as === "list" ? html`<${List} collections=${found} sort=${params.sort}
+        onChoose=${(chosen) => change({ as: chosen })} /></div>`
+  }
+    ${
+      as === "list"
+        ? html`<${List} collections=${found} sort=${params.sort}
       onSort=${(key) => key !== "go" && change({ sort: turned(params.sort, key) })} />`
-      : html`<div class="cards">${found.map((summary) => html`<${Card} key=${summary.name}
-        summary=${summary} epoch=${epoch} />`)}</div>`}`;
+        : html`<div class="cards">${found.map(
+            (summary) => html`<${Card} key=${summary.name}
+        summary=${summary} epoch=${epoch} />`,
+          )}</div>`
+    }`;
 }
 
 export function Overview({ server, params, writes }) {
   const [turn, next] = useState(0);
-  const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
+  const { data, problem } = useAnswer("v1/collections", undefined, turn);
   const collections = data?.collections;
   const isStarting = server.phase && server.phase !== "ready";
   const isFilled = collections?.length && collections.every(({ items }) => items);
@@ -233,15 +273,22 @@ export function Overview({ server, params, writes }) {
     <h1>Collections</h1>
     ${isStarting && html`<${Start} phase=${server.phase} />`}
     ${!isStarting && html`<${Live} />`}
-    ${problem && !["loading", "unreachable"].includes(problem.code)
-      && html`<${Trouble} problem=${problem} />`}
-    ${collections === undefined ? !problem && html`<${Skeleton} rows=${3} kind="block" />`
-      : collections.length ? html`<${Collections} ...${{ collections, params }}
+    ${
+      problem &&
+      !["loading", "unreachable"].includes(problem.code) &&
+      html`<${Trouble} problem=${problem} />`
+    }
+    ${
+      collections === undefined
+        ? !problem && html`<${Skeleton} rows=${3} kind="block" />`
+        : collections.length
+          ? html`<${Collections} ...${{ collections, params }}
         epoch=${server.phase} />`
-      : html`<${Empty} title="There is no collection yet">
+          : html`<${Empty} title="There is no collection yet">
         <p>Load a file, from a terminal:</p>
         <${Command} text="gcws-search load items.csv --into things" />
-        <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`}
+        <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`
+    }
     ${writes && collections && html`<${Create} />`}
   </div>`;
 }

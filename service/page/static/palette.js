@@ -8,8 +8,8 @@ const natural = new Intl.Collator("en", { numeric: true }).compare;
 
 export const classColor = (place) => `var(--c${place % CLASSES})`;
 
-const stepColor = (step) => `color-mix(in oklab, var(--high) ${
-  Math.round((100 * step) / (STEPS - 1))}%, var(--low))`;
+const stepColor = (step) =>
+  `color-mix(in oklab, var(--high) ${Math.round((100 * step) / (STEPS - 1))}%, var(--low))`;
 
 function scaleOf(numbers) {
   const order = Float64Array.from(numbers).sort();
@@ -20,8 +20,8 @@ function scaleOf(numbers) {
     counts: new Map(),
     classes: [],
     scale: { low, high },
-    of: (value) => (typeof value === "number"
-      ? colors[Math.min(STEPS - 1, Math.max(0, stepOf(value)))] : OTHER),
+    of: (value) =>
+      typeof value === "number" ? colors[Math.min(STEPS - 1, Math.max(0, stepOf(value)))] : OTHER,
   };
 }
 

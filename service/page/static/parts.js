@@ -1,13 +1,22 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as figures from "./figures.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 
 const SHOWN = 240;
 const SORTED = [undefined, "descending", "ascending"];
-const PASSING = { loading: "The service is still starting.", unreachable: "The server does not answer." };
+const PASSING = {
+  loading: "The service is still starting.",
+  unreachable: "The server does not answer.",
+};
+
+// What is in the fields of a form that is submitted.
+export function fieldsOf(event) {
+  event.preventDefault();
+  return Object.fromEntries(new FormData(event.target));
+}
 
 export function Text({ value, limit = SHOWN }) {
   const [shown, set] = useState(limit);
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  const text = figures.text(value);
   if (text.length <= shown) {
     return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
   }
@@ -16,17 +25,17 @@ export function Text({ value, limit = SHOWN }) {
 }
 
 export function Cut({ value, limit }) {
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  const text = figures.text(value);
   return html`<bdi>${text.length > limit ? `${text.slice(0, limit)}…` : text}</bdi>`;
 }
 
-export function Trouble({ problem, onRetry }) {
+export function Trouble({ problem }) {
   if (!problem) return null;
-  if (PASSING[problem.code]) return html`<p class="passing" role="status">${PASSING[problem.code]} This goes on by itself.</p>`;
+  const passing = PASSING[problem.code];
+  if (passing) return html`<p class="passing" role="status">${passing} This goes on by itself.</p>`;
   return html`<div class="trouble" role="alert">
     <p>${problem.message}</p>
     ${problem.code && html`<p class="small"><code>${problem.code}</code></p>`}
-    ${onRetry && html`<button type="button" onClick=${onRetry}>Try again</button>`}
   </div>`;
 }
 
@@ -46,11 +55,13 @@ export function Copy({ text, label = "Copy" }) {
     set(true);
     setTimeout(() => set(false), 1500);
   };
-  return html`<button type="button" class="quiet" onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+  return html`<button type="button" class="quiet" onClick=${copy}>
+    ${isDone ? "Copied" : label}</button>`;
 }
 
 export function Command({ text }) {
-  return html`<div class="command"><pre tabindex="0"><code>${text}</code></pre><${Copy} text=${text} /></div>`;
+  return html`<div class="command"><pre tabindex="0"><code>${text}</code></pre>
+    <${Copy} text=${text} /></div>`;
 }
 
 export function Empty({ title, children }) {
@@ -62,52 +73,66 @@ export function Skeleton({ rows = 3, kind = "line" }) {
     ${Array.from({ length: rows }, () => html`<div class="skeleton"></div>`)}</div>`;
 }
 
-export function Stat({ label, children, title }) {
-  return html`<div class="stat" title=${title}><dt>${label}</dt><dd>${children}</dd></div>`;
-}
-
 export function Tabs({ label, options, chosen, onChoose }) {
   return html`<div class="segments" role="radiogroup" aria-label=${label}>
-    ${options.map(([value, name]) => html`<label class=${value === chosen ? "on" : ""}>
+    ${options.map(
+      ([value, name]) => html`<label class=${value === chosen ? "on" : ""}>
       <input type="radio" name=${label} checked=${value === chosen}
-        onChange=${() => onChoose(value)} /><span>${name}</span></label>`)}
+        onChange=${() => onChoose(value)} /><span>${name}</span></label>`,
+    )}
   </div>`;
 }
+
+// Cards, or a table, which the address says.
+export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
+  chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}
+  onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
 
 export function Table({ caption, columns, rows, sort, onSort }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>
-      <thead><tr>${columns.map(({ key, name, figure }) => html`<th scope="col"
+      <thead><tr>${columns.map(
+        ({ key, name, figure }) => html`<th scope="col"
         class=${figure ? "figure" : ""}
         aria-sort=${SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0]}>
-        ${onSort && name ? html`<button type="button" class="link" onClick=${() => onSort(key)}>
+        ${
+          onSort && name
+            ? html`<button type="button" class="link" onClick=${() => onSort(key)}>
           ${name}${sort === key ? " ↓" : sort === `-${key}` ? " ↑" : ""}</button>`
-          : name}</th>`)}</tr></thead>
-      <tbody>${rows.map((row) => html`<tr>${columns.map(({ key, figure, show }) => html`<td
-        class=${figure ? "figure" : ""}>${show ? show(row[key], row) : row[key]}</td>`)}</tr>`)}</tbody>
+            : name
+        }</th>`,
+      )}</tr></thead>
+      <tbody>${rows.map(
+        (row) =>
+          html`<tr>${columns.map(
+            ({ key, figure, show }) => html`<td
+        class=${figure ? "figure" : ""}>${show ? show(row[key], row) : row[key]}</td>`,
+          )}</tr>`,
+      )}</tbody>
     </table></div>`;
 }
 
-export function Dialog({ title, onClose, children, isOpen = true }) {
+// Without `onClose` it cannot be closed.
+export function Dialog({ title, onClose, children }) {
   const box = useRef();
-  useEffect(() => {
-    if (isOpen && !box.current.open) box.current.showModal();
-  }, [isOpen]);
-  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose || (() => box.current?.showModal())} onClick=${(event) => {
-    if (event.target === box.current && onClose) box.current.close();
-  }}><div class="inside"><h2>${title}</h2>${children}</div></dialog>`;
+  const show = () => box.current?.showModal();
+  useEffect(show, []);
+  const clicked = ({ target }) => target === box.current && onClose && target.close();
+  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose || show} onClick=${clicked}>
+    <div class="inside"><h2>${title}</h2>${children}</div></dialog>`;
 }
 
 export function Bar({ value, max = 1, label }) {
-  return html`<div class="bar" role="img" aria-label=${label}><div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
+  return html`<div class="bar" role="img" aria-label=${label}>
+    <div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
 
 // How far a load is, and what it waits for.
 export function LoadBar({ load: { bytes, total_bytes: total } }) {
   const read = `${figures.bytes(bytes)} read`;
   if (!total) return html`<p class="small figure">${read}</p>`;
-  const words = bytes < total ? `${read}, of ${figures.bytes(total)}`
-    : `all ${read}; committing the last rows`;
+  const words =
+    bytes < total ? `${read}, of ${figures.bytes(total)}` : `all ${read}; committing the last rows`;
   return html`<${Bar} value=${bytes} max=${total} label=${words} />
     <p class="small figure">${words}</p>`;
 }

@@ -19,7 +19,8 @@ function restore(wanted) {
   }
   moved = new AbortController();
   const { signal } = moved;
-  for (const move of MOVES) addEventListener(move, () => moved.abort(), { signal, once: true, passive: true });
+  const stop = () => moved.abort();
+  for (const move of MOVES) addEventListener(move, stop, { signal, once: true, passive: true });
   const end = performance.now() + PATIENCE;
   let reached = null;
   const turn = () => {

@@ -1,5 +1,5 @@
-import { html, useEffect, useRef } from "./vendor/preact.js";
 import { ink, useInk } from "./ink.js";
+import { html, useEffect, useRef } from "./vendor/preact.js";
 
 const REACH = 14;
 const REACH_OF_CROSS = 80;
@@ -67,8 +67,13 @@ function paintPoints(context, { places, colors, marked }, frame, radius, ratio, 
   const size = Math.ceil(2 * radius * ratio) + 2;
   const draw = (item, factor) => {
     const side = (size / ratio) * factor;
-    context.drawImage(dotOf(item), frame.x + frame.scale * places[2 * item] - side / 2,
-      frame.y + frame.scale * places[2 * item + 1] - side / 2, side, side);
+    context.drawImage(
+      dotOf(item),
+      frame.x + frame.scale * places[2 * item] - side / 2,
+      frame.y + frame.scale * places[2 * item + 1] - side / 2,
+      side,
+      side,
+    );
   };
   for (let item = 0; item < colors.length; item += 1) draw(item, 1);
   context.globalAlpha = 1;
@@ -122,8 +127,10 @@ function paintLabels(context, labels, frame, inkOf) {
   for (const { x, y, text } of labels) {
     const [left, top] = [frame.x + frame.scale * x, frame.y + frame.scale * y];
     const wide = context.measureText(text).width;
-    const isOver = taken.some((one) => Math.abs(one.top - top) < 16
-      && Math.abs(one.left - left) < (one.wide + wide) / 2 + 6);
+    const isOver = taken.some(
+      (one) =>
+        Math.abs(one.top - top) < 16 && Math.abs(one.left - left) < (one.wide + wide) / 2 + 6,
+    );
     if (isOver) continue;
     taken.push({ left, top, wide });
     context.strokeText(text, left, top);
@@ -158,7 +165,7 @@ function paint(canvas, scene, frame, { lasso, isKeyed }) {
   context.strokeStyle = inkOf("var(--accent)");
   context.lineWidth = 2;
   context.beginPath();
-  lasso.forEach(([x, y], place) => (place ? context.lineTo(x, y) : context.moveTo(x, y)));
+  for (const [x, y] of lasso) context.lineTo(x, y);
   context.stroke();
   context.strokeStyle = inkOf("var(--text)");
   if (isKeyed) paintCross(context, canvas.clientWidth / 2, canvas.clientHeight / 2);
@@ -168,7 +175,13 @@ function paint(canvas, scene, frame, { lasso, isKeyed }) {
 export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLasso }) {
   const canvas = useRef();
   const state = useRef({
-    pan: [0, 0], zoom: 1, lasso: [], drag: null, wanted: false, isKeyed: false, touches: new Map(),
+    pan: [0, 0],
+    zoom: 1,
+    lasso: [],
+    drag: null,
+    wanted: false,
+    isKeyed: false,
+    touches: new Map(),
   });
   const current = useRef(scene);
   current.current = scene;
@@ -213,7 +226,9 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
     draw();
   };
   commands.current = {
-    zoomIn: () => zoomBy(STEP, ...middle()), zoomOut: () => zoomBy(1 / STEP, ...middle()), showAll,
+    zoomIn: () => zoomBy(STEP, ...middle()),
+    zoomOut: () => zoomBy(1 / STEP, ...middle()),
+    showAll,
   };
   const nearest = ([x, y], reach = REACH) => {
     const { places } = current.current;
@@ -322,7 +337,10 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
     draw();
   };
   const MOVES = {
-    ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40],
+    ArrowLeft: [40, 0],
+    ArrowRight: [-40, 0],
+    ArrowUp: [0, 40],
+    ArrowDown: [0, -40],
   };
   const pressed = (event) => {
     const { zoomIn, zoomOut } = commands.current;
@@ -340,5 +358,8 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
     role="img" aria-label=${label} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
     onPointerCancel=${up} onPointerLeave=${() => onHover(null)} onKeyDown=${pressed}
     onFocus=${() => canvas.current.matches(":focus-visible") && keyed(true)}
-    onBlur=${() => { keyed(false); onHover(null); }}></canvas>`;
+    onBlur=${() => {
+      keyed(false);
+      onHover(null);
+    }}></canvas>`;
 }

@@ -1,22 +1,32 @@
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, get, itemOf, post, Problem } from "./api.js";
 import { go, href, numberIn } from "./address.js";
-import { useAsk } from "./hooks.js";
-import { Cut, Skeleton, Tabs, Text, Trouble } from "./parts.js";
+import { at, Problem, post } from "./api.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
+import * as figures from "./figures.js";
+import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { HitExport, HitTable } from "./hits.js";
+import { useAnswer, useAsk, useItem } from "./hooks.js";
+import { Cut, Layouts, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
-import * as figures from "./figures.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
-const FORMS = [["id", "Item"], ["row", "Row"], ["names", "Names"]];
-const TEXT_FORMS = [["text", "Text"], ["id", "Item"]];
+const FORMS = [
+  ["id", "Item"],
+  ["row", "Row"],
+  ["names", "Names"],
+];
+const TEXT_FORMS = [
+  ["text", "Text"],
+  ["id", "Item"],
+];
 const ALL_FORMS = ["id", "row", "names", "text"];
 const LABELS = {
-  id: "Item id", row: "Row of numbers", names: "Names, with weights", text: "Text",
+  id: "Item id",
+  row: "Row of numbers",
+  names: "Names, with weights",
+  text: "Text",
 };
 const HINTS = {
   id: "the id of an item",
@@ -37,7 +47,7 @@ function bodyOf(params) {
   try {
     query = queryOf(params);
   } catch (error) {
-    throw new Problem({ code: "row", detail: `row: ${error.message}` }, 0);
+    throw new Problem({ code: "row", detail: `row: ${error.message}` });
   }
   const filter = parseFilter(params.filter);
   return { ...query, limit, recall, ...(filter && { filter }) };
@@ -49,22 +59,25 @@ export function inWords(explain, collection, curve, recall) {
   const met = figures.count(explain.candidates);
   const time = figures.duration(explain.seconds);
   const unknown = explain.unknown_names
-    ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.` : "";
+    ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.`
+    : "";
   if (explain.method === "scan") {
-    return `This query was scanned: it looked at ${met} of ${all} items in ${time}, ${
-      "and no hit is missed."}${unknown}`;
+    const whole = `This query was scanned: it looked at ${met} of ${all} items in ${time}`;
+    return `${whole}, and no hit is missed.${unknown}`;
   }
   const ways = {
-    graph: "along the graph", tables: `in ${figures.plural(explain.bands, "hash table")}`,
+    graph: "along the graph",
+    tables: `in ${figures.plural(explain.bands, "hash table")}`,
   };
   const way = ways[explain.method] || `by the backend ${explain.method}`;
   const usual = typical(curve, recall);
-  const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${
-    figures.count(Math.round(usual.candidates))}` : "";
+  const many = usual && figures.count(Math.round(usual.candidates));
+  const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${many}` : "";
   const audited = explain.measured_recall
-    ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.` : "";
-  return `This query looked at ${met} of ${all} items ${way} in ${time}${others}. ${
-    `Expected recall ${explain.expected_recall.toFixed(3)}.`}${audited}${unknown}`;
+    ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.`
+    : "";
+  const did = `This query looked at ${met} of ${all} items ${way} in ${time}${others}.`;
+  return `${did} Expected recall ${explain.expected_recall.toFixed(3)}.${audited}${unknown}`;
 }
 
 export function withMissed(hits, exact) {
@@ -112,18 +125,26 @@ function Form({ collection, params, problem }) {
   };
   const isLong = form !== "id";
   const field = {
-    "data-query": true, value: text, spellcheck: false, placeholder: HINTS[form],
-    onInput: (event) => change(event.target.value), "aria-invalid": problem ? "true" : undefined,
+    "data-query": true,
+    value: text,
+    spellcheck: false,
+    placeholder: HINTS[form],
+    onInput: (event) => change(event.target.value),
+    "aria-invalid": problem ? "true" : undefined,
   };
   return html`<form onSubmit=${submit} class="query-form">
     <${Tabs} label="Search by" chosen=${form} options=${forms} onChoose=${choose} />
     <label>${LABELS[form]}
-      ${isLong ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
-        if (event.key === "Enter" && !event.shiftKey) {
-          event.preventDefault();
-          event.target.form.requestSubmit();
-        }
-      }}></textarea>` : html`<input ...${field} />`}</label>
+      ${
+        isLong
+          ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
+              if (event.key === "Enter" && !event.shiftKey) {
+                event.preventDefault();
+                event.target.form.requestSubmit();
+              }
+            }}></textarea>`
+          : html`<input ...${field} />`
+      }</label>
     <${Trouble} problem=${problem} />
     <div class="actions"><label class="inline">Hits <input key=${params.limit} name="limit"
         type="number" min="1" max="1000" defaultValue=${numberOr(params.limit, 20)} /></label>
@@ -139,14 +160,15 @@ function Asked({ collection, params, view, names, item }) {
           <${Cut} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
   }
   const text = params.row ?? params.names ?? params.text;
-  return text === undefined ? null : html`<div class="asked panel"><p class="small">Similar to</p>
+  return text === undefined
+    ? null
+    : html`<div class="asked panel"><p class="small">Similar to</p>
     <p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
 }
 
 function Start({ collection }) {
   const { name, view } = collection;
-  const { data } = useAsk(
-    (signal) => get(at(name, "/items?limit=12&with_vector=true"), signal), [name]);
+  const { data } = useAnswer(at(name, "/items?limit=12&with_vector=true"));
   const items = data?.items || [];
   const names = useNames(collection, items);
   if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
@@ -158,9 +180,12 @@ function Start({ collection }) {
 
 // What of the true hits this query found.
 function Found({ isExact, data, compared: { found, good, wanted } }) {
-  const words = isExact ? "Found: all, by an exact scan."
-    : wanted === 0 ? "There is nothing to find."
-      : found === null || !data ? "Comparing with an exact scan…"
+  const words = isExact
+    ? "Found: all, by an exact scan."
+    : wanted === 0
+      ? "There is nothing to find."
+      : found === null || !data
+        ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
           ${" "}(${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`;
   return html`<p class="found" role="status">${words}</p>`;
@@ -178,22 +203,25 @@ export default function Query({ collection, params }) {
     }
   }, [JSON.stringify(params)]);
   const key = body && JSON.stringify(body);
-  const query = (more, signal) => post(
-    at(name, "/query"), { ...body, with_vector: true, ...more }, signal);
+  const query = (more, signal) =>
+    post(at(name, "/query"), { ...body, with_vector: true, ...more }, signal);
   const { data, problem, waiting } = useAsk(
-    (signal) => body && query({ explain: true }, signal), [name, key]);
+    (signal) => body && query({ explain: true }, signal),
+    [name, key],
+  );
   const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
-  const curve = useAsk((signal) => get(at(name, `/curve?limit=${limit}`), signal),
-    [name, limit, collection.items]);
+  const curve = useAnswer(at(name, `/curve?limit=${limit}`), undefined, collection.items);
   const isExact = body?.recall >= 1;
   const current = !waiting && data;
-  const exact = useAsk((signal) => current && !isExact && query({ recall: 1 }, signal),
-    [name, key, current]);
-  const origin = useAsk(
-    (signal) => params.id !== undefined && itemOf(name, params.id, signal), [name, params.id]);
+  const exact = useAsk(
+    (signal) => current && !isExact && query({ recall: 1 }, signal),
+    [name, key, current],
+  );
+  const origin = useItem(name, params.id);
   const { shown, ...compared } = useMemo(
     () => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits),
-    [data, exact.data, exact.waiting]);
+    [data, exact.data, exact.waiting],
+  );
   const item = origin.data?.id === params.id ? origin.data : null;
   const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
   const { view } = collection;
@@ -205,45 +233,74 @@ export default function Query({ collection, params }) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
   };
-  const ofFilter = (one) => Boolean(one) && (one.code.includes("filter")
-    || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
+  const ofFilter = (one) =>
+    Boolean(one) &&
+    (one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
   const trouble = wrong || problem;
   const asTable = params.as === "table";
   const { id, row, text } = params;
-  const left = id !== undefined ? { a: id } : row !== undefined ? { row }
-    : text !== undefined ? { text } : { names: params.names };
+  const left =
+    id !== undefined
+      ? { a: id }
+      : row !== undefined
+        ? { row }
+        : text !== undefined
+          ? { text }
+          : { names: params.names };
   const why = (hit) => href(name, "why", { ...left, b: hit.id });
   const narrow = (filter) => change({ filter });
   return html`<div class="two wide">
     <aside class="panel">
       <${Form} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
-      <${Chips} text=${params.filter} onChange=${(filter) => change({ filter })} />
-      ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
+      <${Chips} text=${params.filter} onChange=${narrow} />
+      ${
+        data &&
+        !trouble &&
+        html`<details class="narrow"><summary>Values of these hits</summary>
         <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection}
-          items=${data.hits} filter=${params.filter} onChange=${narrow} /></details>`}
+          items=${data.hits} filter=${params.filter} onChange=${narrow} /></details>`
+      }
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
-        onChange=${(filter) => change({ filter })} />
+        onChange=${narrow} />
       <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
         ...${{ limit, recall }} />
       ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, compared }} />`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
-    <section>${!isAsked ? html`<${Start} collection=${collection} />` : html`
+    <section>${
+      !isAsked
+        ? html`<${Start} collection=${collection} />`
+        : html`
       <div class="head"><h1>${trouble ? "No hits" : html`Hits in <bdi>${name}</bdi>`}</h1>
         <span class="space"></span>
-        ${data?.hits.length > 0 && !trouble && html`<${HitExport} name=${name} hits=${data.hits} />
-          <${Tabs} label="Shown as" chosen=${asTable ? "table" : "cards"}
-            options=${[["cards", "Cards"], ["table", "Table"]]}
-            onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />`}</div>
+        ${
+          data?.hits.length > 0 &&
+          !trouble &&
+          html`<${HitExport} name=${name} hits=${data.hits} />
+          <${Layouts} isTable=${asTable} onChoose=${(as) => change({ as })} />`
+        }</div>
       <${Asked} ...${{ collection, params, view, names, item }} />
-      ${data?.explain && !trouble && html`<p class="words">
-        ${inWords(data.explain, collection, curve.data, recall)}</p>`}
+      ${
+        data?.explain &&
+        !trouble &&
+        html`<p class="words">
+        ${inWords(data.explain, collection, curve.data, recall)}</p>`
+      }
       ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${data && !data.hits.length && html`<p>${nothing(params)}</p>`}
-      ${!trouble && (asTable && shown.length ? html`<${HitTable} hits=${shown} sort=${params.sort}
+      ${
+        !trouble &&
+        (asTable && shown.length
+          ? html`<${HitTable} hits=${shown} sort=${params.sort}
         ...${{ collection, why }} onSort=${(sort) => change({ sort }, { replace: true })} />`
-        : html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)}
-      ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary>
-        <${Requests} name=${name} body=${body} /></details>`}`}
+          : html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)
+      }
+      ${
+        body &&
+        !trouble &&
+        html`<details class="request"><summary>This request, to copy</summary>
+        <${Requests} name=${name} body=${body} /></details>`
+      }`
+    }
     </section></div>`;
 }

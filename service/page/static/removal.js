@@ -1,9 +1,7 @@
 import { ask, at, itemsOf, post } from "./api.js";
+import { chunksOf } from "./vectors.js";
 
 const CHUNK = 100;
-
-const chunksOf = (all) => Array.from({ length: Math.ceil(all.length / CHUNK) },
-  (_, chunk) => all.slice(chunk * CHUNK, (chunk + 1) * CHUNK));
 
 // An item as it is written: never over one that has come in its place.
 function written({ id, vector, text, payload, expires }) {
@@ -13,7 +11,7 @@ function written({ id, vector, text, payload, expires }) {
 
 // Deletes chunk by chunk; `onDeleted` gets the items of each chunk once they are gone.
 export async function remove(name, ids, onDeleted) {
-  for (const chunk of chunksOf(ids)) {
+  for (const chunk of chunksOf(ids, CHUNK)) {
     const items = await itemsOf(name, chunk);
     await post(at(name, "/items/delete"), { ids: chunk });
     onDeleted(items);
@@ -22,7 +20,7 @@ export async function remove(name, ids, onDeleted) {
 
 // Stores items again; `onStored` gets the items of each chunk once they are there.
 export async function restore(name, items, onStored) {
-  for (const chunk of chunksOf(items)) {
+  for (const chunk of chunksOf(items, CHUNK)) {
     await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
     onStored(chunk);
   }

@@ -1,34 +1,47 @@
-import { html, useState } from "./vendor/preact.js";
 import { hasKey, root } from "./api.js";
 import { Command, Tabs } from "./parts.js";
+import { html, useState } from "./vendor/preact.js";
+
+const FORMS = [
+  ["curl", "curl"],
+  ["python", "Python"],
+  ["cli", "CLI"],
+];
+const WORDS = new Map([
+  [null, "None"],
+  [true, "True"],
+  [false, "False"],
+]);
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function python(value) {
-  if (value === null) return "None";
-  if (value === true) return "True";
-  if (value === false) return "False";
-  if (typeof value === "number") return String(value);
-  if (typeof value === "string") return JSON.stringify(value);
+  if (WORDS.has(value)) return WORDS.get(value);
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  return `{${Object.entries(value).map(([key, one]) => `${JSON.stringify(key)}: ${python(one)}`).join(", ")}}`;
+  if (typeof value === "object") {
+    const entries = Object.entries(value).map(([key, one]) => `${python(key)}: ${python(one)}`);
+    return `{${entries.join(", ")}}`;
+  }
+  return JSON.stringify(value);
 }
 
 function curl(name, body) {
-  const key = hasKey() ? ` -H "X-API-Key: $GCWS_API_KEY"` : "";
-  return `curl -s ${quoted(new URL(`v1/collections/${name}/query`, root).href)}${key} --json ${quoted(JSON.stringify(body))}`;
+  const key = hasKey() ? ' -H "X-API-Key: $GCWS_API_KEY"' : "";
+  const address = new URL(`v1/collections/${name}/query`, root).href;
+  return `curl -s ${quoted(address)}${key} --json ${quoted(JSON.stringify(body))}`;
 }
 
-function vectorInPython(vector) {
-  if (Array.isArray(vector)) return python(vector);
-  const keys = vector.names || vector.indices;
-  if (!keys) return python(vector);
-  const values = vector.values || keys.map(() => 1);
-  return `{${keys.map((key, place) => `${python(key)}: ${values[place]}`).join(", ")}}`;
+function vectorInPython({ names, indices, values, ...rest }) {
+  const keys = names || indices;
+  if (!keys) return python(rest);
+  const pairs = keys.map((key, place) => `${python(key)}: ${values ? values[place] : 1}`);
+  return `{${pairs.join(", ")}}`;
 }
 
 function program(name, { vector, id, text, limit, recall, filter }) {
-  const what = id !== undefined ? `id=${python(id)}` : text !== undefined ? `text=${python(text)}` : vectorInPython(vector);
+  let what = Array.isArray(vector) ? python(vector) : vector && vectorInPython(vector);
+  if (id !== undefined) what = `id=${python(id)}`;
+  if (text !== undefined) what = `text=${python(text)}`;
   const words = [what, `limit=${limit}`, `recall=${recall}`];
   if (filter) words.push(`where=${python(filter)}`);
   const key = hasKey() ? ', api_key=os.environ["GCWS_API_KEY"]' : "";
@@ -38,17 +51,24 @@ for hit in items.query(${words.join(", ")}):
     print(hit.id, hit.score)`;
 }
 
-function command(name, { vector, id, text, limit, recall, filter }) {
-  const what = id !== undefined ? `--id ${quoted(id)}` : text !== undefined ? `--text ${quoted(text)}`
-    : vector.names ? `--names ${quoted(vector.names.map((word, place) => `${word}:${vector.values[place]}`).join(" "))}`
-      : `--row ${quoted(Array.isArray(vector) ? vector.join(",") : JSON.stringify(vector))}`;
+function wordsOf({ vector, id, text }) {
+  if (id !== undefined) return `--id ${quoted(id)}`;
+  if (text !== undefined) return `--text ${quoted(text)}`;
+  if (Array.isArray(vector)) return `--row ${quoted(vector.join(","))}`;
+  if (!vector.names) return `--row ${quoted(JSON.stringify(vector))}`;
+  const names = vector.names.map((word, place) => `${word}:${vector.values[place]}`);
+  return `--names ${quoted(names.join(" "))}`;
+}
+
+function command(name, { limit, recall, filter, ...query }) {
+  const asked = `gcws-search query ${name} ${wordsOf(query)} --limit ${limit} --recall ${recall}`;
   const where = filter ? ` --where ${quoted(JSON.stringify(filter))}` : "";
-  return `gcws-search query ${name} ${what} --limit ${limit} --recall ${recall}${where} --url ${root.href}`;
+  return `${asked}${where} --url ${root.href}`;
 }
 
 export function Requests({ name, body }) {
   const [form, set] = useState("curl");
   const texts = { curl, python: program, cli: command };
-  return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${[["curl", "curl"], ["python", "Python"], ["cli", "CLI"]]} />
+  return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${FORMS} />
     <${Command} text=${texts[form](name, body)} /></div>`;
 }

@@ -1,15 +1,21 @@
-// A file for the person who asked for it; `text` is a string or several.
-export function save(name, text, type) {
-  const link = document.createElement("a");
-  link.download = name;
-  link.href = URL.createObjectURL(new Blob([text].flat(), { type }));
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+import * as figures from "./figures.js";
+import { html } from "./vendor/preact.js";
+
+// A button for a file, which is called as it ends; `text` returns a string or several.
+export function Save({ name, text, type }) {
+  const save = () => {
+    const link = document.createElement("a");
+    link.download = name;
+    link.href = URL.createObjectURL(new Blob([text()].flat(), { type }));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+  return html`<button type="button" class="quiet" onClick=${save}>
+    ${name.split(".").pop().toUpperCase()}</button>`;
 }
 
 function cell(value) {
-  if (value === undefined || value === null) return "";
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = figures.text(value ?? "");
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

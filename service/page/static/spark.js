@@ -6,7 +6,10 @@ const HEIGHT = 28;
 export function Spark({ values, length, label }) {
   const known = values.filter((value) => value !== null);
   const max = Math.max(...known, 1e-12);
-  const place = (value, index) => `${((index + length - values.length) / (length - 1)) * WIDTH},${HEIGHT - 2 - (value / max) * (HEIGHT - 4)}`;
+  const place = (value, index) => {
+    const across = ((index + length - values.length) / (length - 1)) * WIDTH;
+    return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
+  };
   const lines = [];
   let line = [];
   values.forEach((value, index) => {
@@ -16,7 +19,11 @@ export function Spark({ values, length, label }) {
     } else line.push(place(value, index));
   });
   lines.push(line);
-  return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${label}>
-    ${lines.map((points) => points.length === 1 ? html`<circle cx=${points[0].split(",")[0]} cy=${points[0].split(",")[1]} r="1.5" />`
-      : html`<polyline points=${points.join(" ")} />`)}</svg>`;
+  return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
+      aria-label=${label}>
+    ${lines.map(([first, ...more]) =>
+      more.length || !first
+        ? html`<polyline points=${[first, ...more].join(" ")} />`
+        : html`<circle cx=${first[0]} cy=${first[1]} r="1.5" />`,
+    )}</svg>`;
 }

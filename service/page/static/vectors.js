@@ -19,11 +19,19 @@ export function greatest(vector, limit) {
     .slice(0, limit);
 }
 
+export const chunksOf = (all, size) =>
+  Array.from({ length: Math.ceil(all.length / size) }, (_, chunk) =>
+    all.slice(chunk * size, (chunk + 1) * size),
+  );
+
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
 const PAIR = /^(.+):([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)$/i;
 
 export function kindOf(text) {
-  const words = text.trim().split(/[\s,;]+/).filter(Boolean);
+  const words = text
+    .trim()
+    .split(/[\s,;]+/)
+    .filter(Boolean);
   if (/^\s*[[{]/.test(text)) return "row";
   if (words.length > 1 && words.every((word) => NUMBER.test(word))) return "row";
   if (words.length && words.every((word) => /^\d+:/.test(word) && PAIR.test(word))) return "row";
@@ -32,13 +40,20 @@ export function kindOf(text) {
 
 export function parseRow(text) {
   if (/^\s*[[{]/.test(text)) return JSON.parse(text);
-  const words = text.trim().split(/[\s,;]+/).filter(Boolean);
+  const words = text
+    .trim()
+    .split(/[\s,;]+/)
+    .filter(Boolean);
   if (words.length && words.every((word) => PAIR.test(word))) {
     const pairs = words.map((word) => word.match(PAIR));
-    return { indices: pairs.map((pair) => Number(pair[1])), values: pairs.map((pair) => Number(pair[2])) };
+    const [indices, values] = [1, 2].map((part) => pairs.map((pair) => Number(pair[part])));
+    return { indices, values };
   }
   const wrong = words.find((word) => !NUMBER.test(word));
-  if (wrong !== undefined) throw new SyntaxError(`expected numbers, or index:number, got ${JSON.stringify(wrong.slice(0, 40))}`);
+  if (wrong !== undefined) {
+    const got = JSON.stringify(wrong.slice(0, 40));
+    throw new SyntaxError(`expected numbers, or index:number, got ${got}`);
+  }
   return words.map(Number);
 }
 

@@ -59,7 +59,10 @@ function imageOf(dim, vectors) {
 
 function guess(collection, items) {
   const view = {};
-  const image = imageOf(collection.dim, items.map(({ vector }) => vector));
+  const image = imageOf(
+    collection.dim,
+    items.map(({ vector }) => vector),
+  );
   if (image) view.image = image;
   for (const [key, values] of commonKeys(items)) {
     const name = key.toLowerCase();
@@ -80,8 +83,8 @@ function guess(collection, items) {
 const placeOf = ({ name, dim }) => `gcws-view ${name} ${dim}`;
 
 // Keeps a view in this browser, for as long as the collection begins with the same item.
-export const keepView = (collection, view) => localStorage.setItem(
-  placeOf(collection), JSON.stringify({ view, first: collection.first }));
+export const keepView = (collection, view) =>
+  localStorage.setItem(placeOf(collection), JSON.stringify({ view, first: collection.first }));
 
 // A collection with the view of its items: what its metadata say, else what this browser has kept,
 // else a guess from its first items, which is kept.

@@ -1,12 +1,12 @@
-import { html, useMemo, useState } from "./vendor/preact.js";
-import { at, itemOf, post, Problem } from "./api.js";
 import { href } from "./address.js";
-import { useAsk } from "./hooks.js";
-import { Skeleton, Table, Text, Trouble } from "./parts.js";
-import { Drawn, Picture, isBars } from "./draw.js";
-import { queryOf } from "./vectors.js";
-import { nameOfCoordinate, textOf, title } from "./view.js";
+import { at, Problem, post } from "./api.js";
+import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
+import { useAsk, useItem } from "./hooks.js";
+import { Skeleton, Table, Text, Trouble } from "./parts.js";
+import { queryOf } from "./vectors.js";
+import { html, useMemo, useState } from "./vendor/preact.js";
+import { nameOfCoordinate, textOf, title } from "./view.js";
 
 const CUTS = 14;
 const NAMED = 5;
@@ -15,21 +15,22 @@ const SHOWN = 25;
 const WHOLE = 4096;
 
 const isUnlike = ({ a, b }) => a * b < 0;
-const beyond = (row, value) => (
-  isUnlike(row) ? Math.abs(value) : Math.max(0, Math.abs(value) - row.min));
+const beyond = (row, value) =>
+  isUnlike(row) ? Math.abs(value) : Math.max(0, Math.abs(value) - row.min);
 const leftOver = (row) => beyond(row, row.a);
 const rightOver = (row) => beyond(row, row.b);
 const either = (row) => row.min + leftOver(row) + rightOver(row);
 
 const sumOf = (rows, of) => rows.reduce((sum, row) => sum + of(row), 0);
-const longestOf = (rows) => rows.reduce(
-  (most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
+const longestOf = (rows) =>
+  rows.reduce((most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
 
 function Cut({ parts, total, label }) {
   return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(
     ({ size, kind, name }) => html`<span class=${kind} title=${`${name}: ${figures.value(size)}`}
       style=${{ width: `${(100 * size) / total}%` }}>
-      ${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`)}</div>`;
+      ${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`,
+  )}</div>`;
 }
 
 function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
@@ -46,10 +47,15 @@ function Largest({ kind, label, size, parts }) {
   const named = parts.filter((part) => part.kind === kind).slice(0, NAMED);
   return html`<li><span class="class"><i class=${kind}></i>${label}
       ${" "}<strong class="figure">${figures.value(size)}</strong></span>
-    ${named.length > 0 && html`<span class="small">${named.map(({ name, size: one }, place) => html`
+    ${
+      named.length > 0 &&
+      html`<span class="small">${named.map(
+        ({ name, size: one }, place) => html`
       ${place ? " · " : " "}<bdi>${name.slice(0, 40)}</bdi>:
-      ${" "}<span class="figure">${figures.value(one)}</span>`)}
-      ${parts.length > named.length && " · …"}</span>`}</li>`;
+      ${" "}<span class="figure">${figures.value(one)}</span>`,
+      )}
+      ${parts.length > named.length && " · …"}</span>`
+    }</li>`;
 }
 
 function Fraction({ answer, nameOf }) {
@@ -62,8 +68,13 @@ function Fraction({ answer, nameOf }) {
   const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
   const hasOther = other > 1e-9 * total;
   if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
-  const all = `Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, ${
-    `only right ${figures.value(right)}`}`;
+  const all = [
+    ["shared", shared],
+    ["only left", left],
+    ["only right", right],
+  ]
+    .map(([name, size]) => `${name} ${figures.value(size)}`)
+    .join(", ");
   return html`<div class="fraction panel">
     <div class="number"><span class="small">Similarity</span>
       <strong class="figure">${figures.score(answer.score)}</strong></div>
@@ -73,16 +84,20 @@ function Fraction({ answer, nameOf }) {
       <${Cut} parts=${top} total=${total || 1}
         label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
       <hr />
-      <${Cut} parts=${bottom} total=${total || 1} label=${all} />
+      <${Cut} parts=${bottom} total=${total || 1} label=${`Total: ${all}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
-        </strong>${rest.coordinates > 0
-        && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`}</p>
+        </strong>${
+          rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
+        }</p>
       <ul class="amounts">
         <${Largest} kind="shared" label="shared" size=${shared} parts=${top} />
         <${Largest} kind="left" label="only left" size=${left} parts=${lefts} />
         <${Largest} kind="right" label="only right" size=${right} parts=${rights} />
-        ${hasOther && html`<${Largest} kind="unlisted" label="not listed" size=${other}
-          parts=${[]} />`}</ul>
+        ${
+          hasOther &&
+          html`<${Largest} kind="unlisted" label="not listed" size=${other}
+          parts=${[]} />`
+        }</ul>
     </div></div>`;
 }
 
@@ -103,18 +118,26 @@ function Pictures({ answer, view, sides }) {
       ],
     };
   }, [answer]);
-  return html`<section class="panel five">${vectors.map(([name, vector, kind]) => html`<figure>
+  return html`<section class="panel five">${vectors.map(
+    ([name, vector, kind]) => html`<figure>
     <${Picture} image=${view.image} label=${typeof name === "string" ? name : name.label}
       ...${{ vector, range }} />
-    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${typeof name === "string"
-      ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}
-    </figcaption></figure>`)}</section>`;
+    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${
+      typeof name === "string"
+        ? name
+        : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`
+    }
+    </figcaption></figure>`,
+  )}</section>`;
 }
 
 function Marked({ text, words }) {
-  const parts = String(text).slice(0, 20_000).split(/([\p{L}\p{N}_]+)/u);
-  return html`<p class="text"><bdi>${parts.map((part, place) => (
-    place % 2 && words.has(part.toLowerCase()) ? html`<mark>${part}</mark>` : part))}</bdi></p>`;
+  const parts = String(text)
+    .slice(0, 20_000)
+    .split(/([\p{L}\p{N}_]+)/u);
+  const marked = (part, place) =>
+    place % 2 && words.has(part.toLowerCase()) ? html`<mark>${part}</mark>` : part;
+  return html`<p class="text"><bdi>${parts.map(marked)}</bdi></p>`;
 }
 
 // Words or a molecule; numbers are drawn once, for both sides, in the table below.
@@ -123,10 +146,16 @@ function Side({ label, item, asked, view, words, collection }) {
   const target = item && href(collection.name, "item", { id: item.id });
   return html`<section class="panel side"><p class="small class">
       <i class=${label.toLowerCase()}></i>${label}</p>
-    ${!item ? html`<p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p>`
-      : html`<h2><a href=${target}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
-      ${typeof text === "string" ? html`<${Marked} ...${{ text, words }} />`
-        : !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`}`}
+    ${
+      !item
+        ? html`<p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p>`
+        : html`<h2><a href=${target}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
+      ${
+        typeof text === "string"
+          ? html`<${Marked} ...${{ text, words }} />`
+          : !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`
+      }`
+    }
   </section>`;
 }
 
@@ -170,11 +199,17 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
   const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
   const side = (of) => (_, row) => html`<span>${figures.apart(of(row), row.a, row.b)}</span>`;
   const columns = [
-    { key: "name", name: "coordinate",
-      show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />` },
+    {
+      key: "name",
+      name: "coordinate",
+      show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />`,
+    },
     { key: "a", name: "left", figure: true, show: side((row) => row.a) },
-    { key: "either", name: "left | right",
-      show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />` },
+    {
+      key: "either",
+      name: "left | right",
+      show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />`,
+    },
     { key: "b", name: "right", figure: true, show: side((row) => row.b) },
     { key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
     { key: "left", name: "only left", figure: true, show: figure(leftOver) },
@@ -184,15 +219,17 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
     <p class="small">All bars have one scale.
       ${isSigned && " Away from the middle is above zero, towards it below."}
       ${" "}The green foot is what both have.</p>
-    <${Table} caption=${`The ${rows.length} of ${coordinates.length + rest.coordinates
-      } coordinates that count most, under the collection's transform`}
+    <${Table} caption=${`The ${rows.length} of ${
+      coordinates.length + rest.coordinates
+    } coordinates that count most, under the collection's transform`}
       columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
-    ${!isWhole && listed > rows.length && html`<p class="actions"><button type="button"
-      onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`}</section>`;
+    ${
+      !isWhole &&
+      listed > rows.length &&
+      html`<p class="actions"><button type="button"
+      onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`
+    }</section>`;
 }
-
-const useItem = (name, id) => useAsk(
-  (signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
 
 export default function Why({ collection, params }) {
   const { name } = collection;
@@ -201,19 +238,29 @@ export default function Why({ collection, params }) {
   const b = useItem(name, params.b);
   const { view } = collection;
   const limit = view.image ? WHOLE : LISTED;
-  const explained = useAsk((signal) => {
-    let left;
-    try {
-      left = queryOf({ id, row, names, text });
-    } catch (error) {
-      return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }, 0));
-    }
-    return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
-  }, [name, id, row, names, text, params.b, limit]);
+  const explained = useAsk(
+    (signal) => {
+      let left;
+      try {
+        left = queryOf({ id, row, names, text });
+      } catch (error) {
+        return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }));
+      }
+      return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
+    },
+    [name, id, row, names, text, params.b, limit],
+  );
   const answer = explained.data;
   const nameOf = (one) => nameOfCoordinate(view, one);
-  const words = useMemo(() => new Set((answer?.coordinates || []).filter(({ min }) => min > 0)
-    .map((one) => nameOf(one).toLowerCase())), [answer]);
+  const words = useMemo(
+    () =>
+      new Set(
+        (answer?.coordinates || [])
+          .filter(({ min }) => min > 0)
+          .map((one) => nameOf(one).toLowerCase()),
+      ),
+    [answer],
+  );
   const problem = explained.problem || a.problem || b.problem;
   if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
   if (!answer || (id !== undefined && !a.data) || !b.data) {
@@ -230,13 +277,17 @@ export default function Why({ collection, params }) {
       <h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1>
       <span class="space"></span>
       <a class="button" href=${href(name, "query", { id, row, names, text })}>Back to the hits${
-        id !== undefined && html` of <bdi>${id.slice(0, 40)}</bdi>`}</a>
+        id !== undefined && html` of <bdi>${id.slice(0, 40)}</bdi>`
+      }</a>
       <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to
         ${" "}<bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} ...${{ answer, nameOf }} />
-    ${view.image ? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
-      : html`<div class="halves sides-by">
+    ${
+      view.image
+        ? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
+        : html`<div class="halves sides-by">
       <${Side} label="Left" item=${a.data} asked=${row ?? names ?? text} ...${shown} />
-      <${Side} label="Right" item=${b.data} ...${shown} /></div>`}
+      <${Side} label="Right" item=${b.data} ...${shown} /></div>`
+    }
     <${Coordinates} ...${{ answer, nameOf }} />`;
 }
