@@ -269,13 +269,11 @@ class _Corpus:
         self._save()
 
     def close(self) -> None:
-        """Close the files."""
         if self._files is not None:
             self._files.close()
         self._lock.close()
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return 0 if self._files is None else self._files.counts["norms"]
 
     @property
@@ -297,7 +295,6 @@ class _Corpus:
         return self._folder
 
     def rows(self) -> VectorBatch:
-        """Return all rows, mapped."""
         assert self._files is not None
         return mapped_rows(self._files)
 
@@ -309,7 +306,6 @@ class _Corpus:
         show: Callable[[Source], None],
         progress: Progress,
     ) -> None:
-        """Read what has not been read of some files."""
         state, first = self._state, None
         if state["done"]:
             return
@@ -474,7 +470,6 @@ class _Corpus:
         }
 
     def id_of(self, row: int) -> str:
-        """Return the id of a row."""
         found: str = self.labels(np.array([row]))["id"][0].as_py()
         return found
 
@@ -494,7 +489,6 @@ class _Found(NamedTuple):
 
 
 def _group(corpus: _Corpus, wanted: Mapping[str, Any], progress: Progress) -> _Found:
-    """Return the groups of a corpus."""
     rows, workers = corpus.rows(), Workers(wanted["threads"])
     min_score: float = wanted["min_score"]
     progress("choosing bands", None)

@@ -55,7 +55,6 @@ def counts(mol: Chem.Mol | ChemicalReaction | str, fingerprint: str = "morgan:2"
 
 @cache
 def _counter(fingerprint: str) -> Callable[[Any], Any]:
-    """Return what makes a fingerprint of this kind."""
     if fingerprint == REACTION:
         return rdChemReactions.CreateDifferenceFingerprintForReaction
     generator: Any
@@ -75,7 +74,6 @@ def _counter(fingerprint: str) -> Callable[[Any], Any]:
 
 
 def _read(smiles: str, fingerprint: str) -> Chem.Mol | ChemicalReaction:
-    """Return the molecule or the reaction of a SMILES."""
     found: Any
     with rdBase.BlockLogs():
         if fingerprint != REACTION:

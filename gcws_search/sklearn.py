@@ -165,22 +165,18 @@ class _Estimator(BaseEstimator):
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Return whether `fit` has been called."""
         return hasattr(self, self._learned)
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn should know: sparse input is fine."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and what was learned."""
         state = super().__getstate__().items()
         return {name: value for name, value in state if name not in self._started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make the rest again of what was learned."""
         super().__setstate__(state)
         if self.__sklearn_is_fitted__():
             self._start()
@@ -234,7 +230,6 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator
         return out
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn should know: output is float32, too."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
@@ -354,7 +349,6 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
         return int(self.samples), int(self.bits)
 
     def _zero(self) -> UInt32s | None:
-        """Return the codes of a row of zeros, None where it has none."""
         return None
 
     def transform(self, X: Any) -> sparse.csr_matrix:

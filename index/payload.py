@@ -372,7 +372,6 @@ class PayloadChanges:
         self._numbers_of: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
-        """Return the number of changes."""
         return len(self.payloads)
 
     def add(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
@@ -415,7 +414,6 @@ class ChangedPayloads:
         self._count = count
 
     def __getitem__(self, row: int) -> bytes | None:
-        """Return the payload of a row."""
         number = self._changes.last_of(row, self._count)
         return self._payloads[row] if number < 0 else self._changes.payloads[number]
 

@@ -268,7 +268,6 @@ class Cubics:
 
 
 def _cubic(pieces: Float64s, places: Int64s, distances: Float64s) -> Float64s:
-    """Return the values of the pieces at ``places``."""
     start, constant, linear, square, cube = (row.take(places) for row in pieces)
     t = distances - start
     return np.asarray(constant + t * (linear + t * (square + t * cube)))

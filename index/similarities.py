@@ -170,7 +170,6 @@ class _Entries:
 
     @classmethod
     def of(cls, batch: VectorBatch) -> _Entries:
-        """Return the entries of a sparse batch."""
         slots, magnitudes = batch.slots.astype(np.int64), batch.values.astype(np.float64)
         owners = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
         signed = np.where(slots & 1, -magnitudes, magnitudes)

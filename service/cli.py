@@ -96,7 +96,6 @@ def _run(settings: Settings) -> int:
 
 
 def _open_application(settings: Settings) -> "FastAPI":
-    """Return the application, with the collections in the settings' folder."""
     with quick_imports("pandas"):  # sqlite-utils has columns for it
         from gcws_search.service import app  # noqa: PLC0415
     opened = app.create_app(settings, catalog=app.open_catalog(settings))

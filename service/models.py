@@ -251,7 +251,6 @@ class NamedBody(Body):
 
 
 def _whole_floats(packed: bytes) -> bytes:
-    """Return bytes that are of whole numbers."""
     if len(packed) % _FLOAT_BYTES:
         raise PydanticCustomError(
             "invalid_base64",
@@ -448,7 +447,6 @@ class _Kind(NamedTuple):
 
     @classmethod
     def of(cls, annotation: Any, metadata: Any = None) -> _Kind:  # noqa: ANN401
-        """Return the kind of an annotation."""
         is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
         is_plain = is_model or metadata is None
         whole: Any = annotation if is_plain else Annotated[annotation, metadata]

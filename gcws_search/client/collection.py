@@ -1062,7 +1062,6 @@ class Collection:
         return run(AsyncCollection(self.place, call_in_place).export(path, progress=progress))
 
     def __repr__(self) -> str:
-        """Return name and dim in one line."""
         return f"Collection({self.name!r}, dim={self.config.dim})"
 
     def __len__(self) -> int:
@@ -1096,11 +1095,9 @@ class Collection:
             self.place.close()
 
     def __enter__(self) -> Self:
-        """Return the collection."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the collection."""
         self.close()
 
 
@@ -1157,7 +1154,6 @@ def _awaiting(
 
 
 def _opening(open_: Callable[P, Collection]) -> Callable[P, Coroutine[Any, Any, AsyncCollection]]:
-    """Return `Collection.open` as a coroutine that opens an AsyncCollection."""
 
     @wraps(open_)
     async def function(*given: P.args, **named: P.kwargs) -> AsyncCollection:
@@ -1236,11 +1232,9 @@ class AsyncCollection:
         return await export_items(self, str(path), progress, self._call)
 
     def __repr__(self) -> str:
-        """Return name and dim in one line."""
         return f"AsyncCollection({self.name!r}, dim={self.config.dim})"
 
     async def __aiter__(self) -> AsyncIterator[Item]:
-        """Yield every item, in the order in which they were put."""
         cursor: str | None = None
         while True:
             items, cursor = await self.page(cursor)
@@ -1255,9 +1249,7 @@ class AsyncCollection:
             await self._call(self.place.close)
 
     async def __aenter__(self) -> Self:
-        """Return the collection."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close the collection."""
         await self.close()

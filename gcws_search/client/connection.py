@@ -127,11 +127,9 @@ class Requester(ABC):
         self._process, self._clients = 0, dict[Callable[..., Any], Any]()
 
     def __repr__(self) -> str:
-        """Return the address in one line."""
         return f"{type(self).__name__}({self.url!r})"
 
     def _client(self, kind: Callable[[str, Mapping[str, str], float | None], R]) -> R:
-        """Return the client of this kind and process."""
         process = os.getpid()
         if self._process != process:
             self._process, self._clients = process, {}
@@ -331,11 +329,9 @@ class Server(Requester):
             _close(self._process, each)
 
     def __enter__(self) -> Self:
-        """Return the server."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close connections."""
         self.close()
 
 
@@ -506,11 +502,9 @@ class AsyncServer(Requester):
             await each.aclose()
 
     async def __aenter__(self) -> Self:
-        """Return the server."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close connections."""
         await self.close()
 
 

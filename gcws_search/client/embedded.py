@@ -201,7 +201,6 @@ class EmbeddedCollection:
 
     @property
     def index(self) -> ix.StoredCollection:
-        """The collection of the index; see `Collection.index`."""
         if self._process != os.getpid():
             raise DirectoryLocked.before_fork(self._folder, self._process)
         if self._stored is None:
@@ -230,7 +229,6 @@ class EmbeddedCollection:
         *,
         keep_payloads: bool,
     ) -> Added:
-        """Store items, a batch at a time."""
         if keep_payloads and self.config.text is not None:
             raise InvalidParameter(
                 expected="False: the payloads of this collection hold its texts",
@@ -350,7 +348,6 @@ class EmbeddedCollection:
     def delete(
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
     ) -> int:
-        """Delete items by their ids, or all that pass a filter."""
         chosen = _chosen_items(ids, where)
         if isinstance(chosen, list):
             return self.index.delete(chosen, if_version=if_version)
@@ -364,7 +361,6 @@ class EmbeddedCollection:
         merge: bool,
         if_version: int | None,
     ) -> int:
-        """Change the payloads of items by their ids, or of all that pass a filter."""
         from gcws_search.index import PayloadChange  # noqa: PLC0415
 
         change = PayloadChange(payload, merge)
@@ -387,7 +383,6 @@ class EmbeddedCollection:
         group_by: str | None,
         group_size: int,
     ) -> Hits:
-        """Return the hits of one query, or a page of them."""
         words = {"vector": vector, "id": id, "text": text}
         given = [word for word, value in words.items() if value is not None]
         if len(given) != 1:
@@ -471,7 +466,6 @@ class EmbeddedCollection:
         *,
         with_payload: bool,
     ) -> ManyHits:
-        """Return the hits of each query as arrays."""
         params = SearchParams(**options)
         condition = _filter(where)
         with _naming_argument("queries"):
@@ -494,7 +488,6 @@ class EmbeddedCollection:
             return many.spread(rejected)
 
     def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
-        """Return the hits of all queries as arrays, with payloads."""
         found = [each for part in parts for each in part]
         shown = [[self._shown(each) for each in one.payloads or ()] for one in found]
         payloads = [[payload for payload, _ in one] for one in shown]
@@ -555,7 +548,6 @@ class EmbeddedCollection:
     def pairs(
         self, min_score: float, limit: int | None, recall: float, kind: ScoreKind
     ) -> list[Pair]:
-        """Return the pairs of items at least so similar."""
         for name, value in (("min_score", min_score), ("recall", recall)):
             if not 0 < value <= 1:
                 raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
@@ -566,7 +558,6 @@ class EmbeddedCollection:
     def join(
         self, read: Callable[[], Items], params: JoinParams, where: Mapping[str, Any] | None
     ) -> Joined:
-        """Return the hits of vectors."""
         items, index = read(), self.index
         with _naming_argument("data"):
             rows = self.in_order(items.rows)
@@ -601,7 +592,6 @@ class EmbeddedCollection:
     def groups(
         self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ScoreKind
     ) -> list[Group]:
-        """Return groups of near-duplicates."""
         least = {"min_score": least_ranked(kind, asked["min_score"])}
         found = self.index.groups(GroupParams(**{**asked, **least}), _filter(where))
         return [
@@ -619,7 +609,6 @@ class EmbeddedCollection:
         where: Mapping[str, Any] | None,
         also: Sequence[str | ix.OneVector],
     ) -> ItemMap:
-        """Return places in a plane for a sample of items and others."""
         from gcws_search.index import MapParams  # noqa: PLC0415
 
         return self.index.map_items(MapParams(**options), _filter(where), also)
@@ -632,7 +621,6 @@ class EmbeddedCollection:
         backends: list[str] | None,
         seed: int,
     ) -> Compared:
-        """Return what each backend finds, and what it costs."""
         params = SearchParams(**options)
         with _naming_argument("queries"):
             parts = None if queries is None else self._parts(self.in_order(points_of(queries)))
@@ -644,17 +632,14 @@ class EmbeddedCollection:
     def page(
         self, cursor: str | None, limit: int, with_vector: bool
     ) -> tuple[list[Item], str | None]:
-        """Return some items, and where the next page starts."""
         found = self.index.page(limit=limit, cursor=cursor, with_vector=with_vector)
         return [*map(self.item_of, found.items)], found.next_cursor
 
     def find(self, text: str, limit: int) -> FoundItems:
-        """Return items that a text finds."""
         found = self.index.find(text, limit)
         return FoundItems([*map(self.item_of, found.items)], found.complete)
 
     def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
-        """Return the items that have these ids, in their order."""
         if not ids:
             return []
         page = self.index.page(limit=len(ids), with_vector=with_vector, ids=ids)
@@ -680,7 +665,6 @@ class EmbeddedCollection:
         return self.in_order(row_of(what)).first()
 
     def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
-        """Return names of coordinates by coordinate."""
         if indices is not None:
             return dict(self.index.names.of([*map(int, indices)]))
         if limit < 1:
@@ -688,18 +672,15 @@ class EmbeddedCollection:
         return dict(self.index.find_names(prefix, limit))
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> int:
-        """Give the first coordinates their names; return how many have one."""
         self.index.set_names(names, replace=replace)
         return len(self.index.names)
 
     def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
-        """Learn weights of coordinates, or take others."""
         found = asdict(self.index.fit(weights))
         self.config = self.index.config
         return found
 
     def count(self, where: Mapping[str, Any] | None) -> Count:
-        """Return the number of items, or of those that pass a filter."""
         condition = _filter(where)
         number = self.index.count(condition)
         return Count(number, () if number or condition is None else self.index.hints(condition))
@@ -711,23 +692,19 @@ class EmbeddedCollection:
         self.index.replace_metadata(None if metadata is None else write_json(metadata))
 
     def curve(self, limit: int) -> dict[str, Any]:
-        """Return what recall costs for a limit, as the API shows it."""
         found = self.index.curve(limit)
         return {**asdict(found), "points": [point._asdict() for point in found.points]}
 
     def audits(self) -> dict[str, Any]:
-        """Return recall asked against recall found, as the API shows it."""
         found = self.index.audited()
         allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
         audited = [*map(asdict, found.results)]
         return {"audited": audited, "allowance": allowance, "waiting": found.waiting}
 
     def attach(self, params: BackendParams, name: str | None) -> dict[str, Any]:
-        """Attach a comparison backend, and return its description."""
         return asdict(self.index.attach(params, name))
 
     def describe(self) -> dict[str, Any]:
-        """Return all there is to know of the collection, as the API shows it."""
         found = asdict(self.index.describe())
         del found["config"]
         if found["metadata"] is not None:
@@ -825,7 +802,6 @@ def _code(error: Exception) -> str:
 
 @contextmanager
 def _naming_argument(name: str) -> Iterator[None]:
-    """Name the argument in errors of vectors."""
     try:
         yield
     except InvalidVector as error:

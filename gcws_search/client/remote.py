@@ -142,7 +142,6 @@ class RemoteCollection:
         return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
 
     async def fit(self, weights: tuple[float, ...] | WeightKind | None) -> dict[str, Any]:
-        """Let the server learn weights of coordinates, or take others."""
         found: dict[str, Any] = await self.post("transform/fit", present(weights=weights), dict)
         if weights is not None:
             transform = replace(self.config.transform, weights=weights)
@@ -232,7 +231,6 @@ class RemoteCollection:
         return await self.post("query", {**options, **found}, result)
 
     async def explain(self, a: Any, b: Any, limit: int) -> Explained:
-        """Return what each coordinate adds to the similarity of two items, vectors or texts."""
         points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
         return await self.post("explain", {**points, "limit": limit}, explanation_of)
 
@@ -243,7 +241,6 @@ class RemoteCollection:
         return {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
 
     async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ItemMap:
-        """Return places in a plane for a sample of items and others."""
         points = [
             str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
             for each in also
@@ -251,7 +248,6 @@ class RemoteCollection:
         return await self.post("map", {**options, "also": points}, map_of)
 
     async def compare(self, options: Mapping[str, Any], queries: Any) -> Compared:
-        """Return what each backend finds, and what it costs."""
         if queries is not None:
             rows, texts = await self.in_order(found := points_of(queries)), found.texts
             points = rows.json() if texts is None else ({"text": text} for text in texts)
@@ -396,16 +392,13 @@ class RemoteCollection:
     async def attach(
         self, kind: str, name: str | None, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Attach a comparison backend, and return its description."""
         asked = {"kind": kind, "params": dict(params)} | present(name=name)
         return await self.post("backends", asked, dict)
 
     async def detach(self, name: str) -> None:
-        """Drop a comparison backend."""
         await self.ask("DELETE", f"backends/{segment(name)}")
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
-        """Return pairs; an answer has one a line."""
         reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
@@ -432,7 +425,6 @@ class RemoteCollection:
         return found.rescore("gmm", distance=distance)
 
     async def groups(self, document: Mapping[str, Any]) -> list[Group]:
-        """Return groups; an answer has one a line, and a last line about all."""
         reply = await self.ask("POST", "groups", orjson.dumps(document), JSON_HEADERS)
         found = [orjson.loads(line) for line in reply.content.splitlines()[:-1]]
         return [
@@ -447,13 +439,11 @@ class RemoteCollection:
     async def page(
         self, cursor: str | None, limit: int, with_vector: bool
     ) -> tuple[list[Item], str | None]:
-        """Return some items, and where the next page starts."""
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
         found = await self.get("items", dict, params | present(cursor=cursor))
         return items_of_page(found), found["next_cursor"]
 
     async def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
-        """Return the items that have these ids, in their order, some thousand a request."""
         wanted, found = [*dict.fromkeys(ids)], list[Item]()
         while wanted:
             lengths = accumulate(len(segment(each)) + len("&ids=") for each in wanted[:_PAGE_IDS])
@@ -466,12 +456,10 @@ class RemoteCollection:
         return items_in_order(ids, found)
 
     async def set_names(self, names: list[str], *, replace: bool = True) -> int:
-        """Give the first coordinates their names; return how many have one."""
         body: dict[str, Any] = {"names": names} if replace else {"names": names, "replace": False}
         return await self.post("names", body, lambda found: int(found["count"]), method="PUT")
 
     async def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
-        """Return names of coordinates by coordinate."""
         if indices is None:
             asked = [{"limit": str(limit)} | ({"prefix": prefix} if prefix else {})]
         else:
@@ -536,7 +524,6 @@ def map_of(found: dict[str, Any]) -> ItemMap:
 
 
 def _places(columns: dict[str, Any]) -> Places:
-    """Return the places of a map by its columns."""
     xy = np.array([columns["x"], columns["y"]], np.float64).T
     lists, numbers = columns["neighbours"], columns["scores"]
     width = max(map(len, lists), default=0)

@@ -37,7 +37,6 @@ class Hit(NamedTuple):
         return None
 
     def __repr__(self) -> str:
-        """Return the hit in one line."""
         tail = "" if self.payload is None else f", {self.payload}"
         return f"Hit({self.id!r}, {self.score:.4g}{tail})"
 
@@ -51,7 +50,6 @@ class TextHit(NamedTuple):
     text: str
 
     def __repr__(self) -> str:
-        """Return the hit in one line."""
         tail = "" if self.payload is None else f", {self.payload}"
         return f"TextHit({self.id!r}, {self.score:.4g}{tail}, {self.text!r:.60})"
 
@@ -101,7 +99,6 @@ class Hits(Sequence[AnyHit]):
     hints: Sequence[str] = ()
 
     def __len__(self) -> int:
-        """Return the number of hits."""
         return len(self.hits)
 
     @overload
@@ -111,7 +108,6 @@ class Hits(Sequence[AnyHit]):
     def __getitem__(self, place: slice) -> list[AnyHit]: ...
 
     def __getitem__(self, place: int | slice) -> AnyHit | list[AnyHit]:
-        """Return one hit, or some."""
         return self.hits[place]
 
     @property
@@ -155,7 +151,6 @@ class Hits(Sequence[AnyHit]):
         return Hits(hits, self.explanation, self.hints)
 
     def __repr__(self) -> str:
-        """Return the hits in one line."""
         shown = ", ".join(f"{hit.id} {hit.score:.3f}" for hit in self.hits[:_SHOWN])
         more = ", …" if len(self.hits) > _SHOWN else ""
         return f"Hits({len(self.hits)}: {shown}{more})"
@@ -189,11 +184,9 @@ class ManyHits:
     hints: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Yield both arrays."""
         return iter((self.ids, self.scores))
 
     def __repr__(self) -> str:
-        """Return the shape in one line."""
         left_out = f", {len(self.rejected)} rejected" if self.rejected else ""
         return "ManyHits({} queries × {} hits".format(*self.ids.shape) + f"{left_out})"
 
@@ -241,7 +234,6 @@ class Joined:
     scores: NDArray[np.float64]
 
     def __len__(self) -> int:
-        """Return the number of hits."""
         return len(self.to)
 
     def rescore(self, kind: ScoreKind, *, distance: bool) -> Joined:
@@ -270,7 +262,6 @@ class Joined:
         return _pandas().DataFrame(self.columns())
 
     def __repr__(self) -> str:
-        """Return the number of hits in one line."""
         return f"Joined({len(self)} hits)"
 
 
@@ -289,7 +280,6 @@ def joined_of(parts: Sequence[Joined]) -> Joined:
 
 
 def _pandas() -> Any:
-    """Return pandas, which is not required to be installed."""
     try:
         import pandas as pd  # noqa: PLC0415
     except ImportError as error:
@@ -386,7 +376,6 @@ class FoundItems(Sequence[Item]):
     complete: bool
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.items)
 
     @overload
@@ -396,11 +385,9 @@ class FoundItems(Sequence[Item]):
     def __getitem__(self, place: slice) -> list[Item]: ...
 
     def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        """Return one item, or some."""
         return self.items[place]
 
     def __repr__(self) -> str:
-        """Return the ids in one line."""
         shown = ", ".join(item.id for item in self.items[:_SHOWN])
         more = ", …" if len(self.items) > _SHOWN else ""
         return f"FoundItems({len(self.items)}: {shown}{more}, complete={self.complete})"
@@ -465,7 +452,6 @@ class Added:
     repeated_count: int = 0
 
     def __repr__(self) -> str:
-        """Return the counts in one line, and ids that were given."""
         counts = f"inserted={self.inserted}, updated={self.updated}"
         given = "" if self.ids is None else f", ids={self.ids}"
         if self.similar_count:
@@ -475,7 +461,6 @@ class Added:
         return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
     def __add__(self, other: Added) -> Added:
-        """Return what both did."""
         return Added(
             self.inserted + other.inserted,
             self.updated + other.updated,
@@ -512,7 +497,6 @@ class Compared:
     mean_similarity: list[float]
 
     def __repr__(self) -> str:
-        """Return each backend's recall and median in one line."""
         shown = ", ".join(
             f"{each.name} recall {each.recall:.3f} in {each.latency_p50_seconds * 1e3:.3g} ms"
             for each in self.backends

@@ -124,7 +124,6 @@ class _Address:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Return the head of a request."""
         query = f"?{urlencode(params, doseq=True, quote_via=quote)}" if params else ""
         all_headers = {**self._headers, **(headers or {})}
         if isinstance(content, bytes):

@@ -118,7 +118,6 @@ class _Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called, imported."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
@@ -129,7 +128,6 @@ class _Commands(TyperGroup):
         return name, found, rest
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options of all commands."""
         params = super().get_params(ctx)
         _hide_types(params)
         return params

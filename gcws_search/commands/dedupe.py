@@ -147,7 +147,6 @@ def _show(source: Source) -> None:
 
 
 def _bytes_of(text: str) -> int:
-    """Return the bytes that --memory gives."""
     number, unit = text[:-1], text[-1:].upper()
     if not number.isdecimal() or unit not in _UNITS:
         usage(f"--memory: expected a size such as 512M or 2G, got {text!r}")

@@ -136,7 +136,6 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
 
 
 def _create_with_view(server: Server, name: str, dim: int | None) -> Collection:
-    """Create a collection that has its view."""
     created = server.collection(name, dim=dim)
     assert isinstance(created.place, RemoteCollection)
     run(created.place.post("", {"metadata": {"view": VIEWS[name]}}, dict, method="PATCH"))
@@ -144,7 +143,6 @@ def _create_with_view(server: Server, name: str, dim: int | None) -> Collection:
 
 
 def _wait_until_it_listens(server: Server) -> None:
-    """Wait until the server of this process answers."""
     for _ in range(600):
         with suppress(NoServer):
             server.health()

@@ -82,7 +82,6 @@ def _read_json(file: InputFile) -> _Table:
 
 
 def _matrix(rows: Any, width: int) -> Any:
-    """Return rows of ``width`` numbers as a matrix."""
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != width:
             got = f"{len(row)} of them" if isinstance(row, list) else repr(row)

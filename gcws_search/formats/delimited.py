@@ -339,7 +339,6 @@ class _Batch:
         self.bad.setdefault(row, (f"column {name!r}: {what}", advice))
 
     def texts(self, name: str) -> list[str | None]:
-        """Return a column as text."""
         column = self.cells.column(name)
         try:
             texts: list[str | None] = pc.cast(column, pa.string()).to_pylist()
@@ -384,7 +383,6 @@ class _Batch:
         return values
 
     def payload(self, row: int, text: str | None) -> bytes | None:
-        """Return the JSON text of a whole payload."""
         try:
             return payload_text(text, row)
         except InvalidPayload as error:
@@ -468,7 +466,6 @@ def _texts(batch: _Batch, name: str) -> InputVectors:
 
 
 def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:
-    """Return rows with columns that have one cell in all of them."""
     for name, text in lacking.items():
         values = [None if text is None else text.encode()] * cells.num_rows
         cells = cells.append_column(name, pa.array(values, pa.binary()))

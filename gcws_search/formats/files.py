@@ -502,7 +502,6 @@ def _best_guess(head: bytes) -> str | None:
 
 
 def _to_utf8(pieces: Generator[bytes], encoding: str) -> Generator[bytes]:
-    """Yield a text of any encoding as UTF-8."""
     decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
     with closing(pieces):
         for piece in pieces:

@@ -53,7 +53,6 @@ class Items:
     expires: Sequence[str | float | None] | None = None
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.rows)
 
     def part(self, rows: slice | list[int]) -> Items:

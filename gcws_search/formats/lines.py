@@ -96,7 +96,6 @@ def _body(lines: list[bytes], ids: Iterator[int] | None) -> LoadBody:
 
 
 def _with_id(line: bytes, number: int) -> bytes:
-    """Return a line whose object has an id."""
     text = line.lstrip()
     return b'{"id":%d,' % number + text[1:] if text.startswith(b"{") else line
 
@@ -222,7 +221,6 @@ def _matrix(vectors: list[Any], dim: int) -> InputVectors:
 
 
 def _numbers(values: Sequence[Any]) -> Any:
-    """Return the numbers among values."""
     return np.array([each for each in values if isinstance(each, int | float)], np.float64)
 
 

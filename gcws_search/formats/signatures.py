@@ -112,7 +112,6 @@ def _differences(kinds: list[_Kind]) -> str:
 
 
 def _sketches(source: Source, file: InputFile) -> Iterator[tuple[str, _Sketch]]:
-    """Yield the chosen sketches, and where each is."""
     choices = source.choices
     for place, text in _objects(file):
         try:

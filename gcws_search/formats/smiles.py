@@ -36,7 +36,6 @@ class _Columns:
     first: list[str]
 
     def cells(self, line: bytes) -> list[str]:
-        """Return the cells of a line."""
         cells = _cells(line.decode(), has_tabs=self.has_tabs)
         if len(cells) > len(self.names):
             raise BadFile(f"expected {len(self.names)} columns, got {len(cells)}")

@@ -623,7 +623,6 @@ def _is_readable(scalar: Any) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    """Whether values of a type are text."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return kind in _TEXTS
@@ -652,7 +651,6 @@ class CellCounts:
     truths: int = 0
 
     def __add__(self, other: CellCounts) -> CellCounts:
-        """Return the counts of the cells of both."""
         return CellCounts(*map(add, astuple(self), astuple(other)))
 
     @classmethod

@@ -50,7 +50,6 @@ def read_workbook(source: Source) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Return a cell as CSV has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -109,7 +109,6 @@ class ComparedQueries:
         return cls(view.vectors[rows], rows.astype(np.int64), np.zeros(len(rows)))
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.skip)
 
 
@@ -158,7 +157,6 @@ class _Trial:
             raise CancelledError
 
     def of(self, indexed: BackendIndex) -> BackendComparison:
-        """Return what one backend does."""
         kernel = indexed.backend.kernel
         found, seconds, candidates = self._search_one(indexed, replace(self._params, rerank="gmm"))
         recall = self._recall(GMM, self.best, found)

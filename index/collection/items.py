@@ -71,7 +71,6 @@ class ItemBatch:
                     raise InvalidParameter(expected="an id", got="none", loc=(row, "if_version"))
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def take(self, places: Sequence[int]) -> ItemBatch:
@@ -130,7 +129,6 @@ class View:
     attached: Attached = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.sequences)
 
     @property
@@ -245,7 +243,6 @@ class QueryResults:
     limit: int
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.found.sizes)
 
     def __iter__(self) -> Iterator[QueryResult]:
@@ -258,7 +255,6 @@ class QueryResults:
         return map(self._rank, numbers, found.sizes.tolist(), *lines)
 
     def __getitem__(self, number: int) -> QueryResult:
-        """Return the hits of one query."""
         number = range(len(self))[number]  # from the end too; IndexError
         rows, scores = self.found.hits(number)
         return self._rank(number, len(rows), rows.tolist(), scores.tolist())
@@ -319,7 +315,6 @@ class EncodedBatch:
     seconds: float = 0.0
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def take(self, places: Sequence[int]) -> EncodedBatch:

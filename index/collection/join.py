@@ -147,7 +147,6 @@ class CollectionJoin:
         return way or self._quickest(len(batch))
 
     def _find(self, way: Way, batch: VectorBatch) -> Found:
-        """Return the hits of a run."""
         self._memory.searches.announce()
         began = time.perf_counter()
         found = way(batch)

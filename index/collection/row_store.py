@@ -91,7 +91,6 @@ class RowStore:
         self.text_bytes = _text_bytes(ids, payloads)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.rows)
 
     @property

@@ -169,7 +169,6 @@ class StoredCollection:
         return found
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return self.memory.count
 
     @property
@@ -316,7 +315,6 @@ class StoredCollection:
         self.writer.submit(lambda: write, ended, run)
 
     def _after_commit(self, writes: Sequence[Write]) -> None:
-        """Begin what is due after a commit."""
         puts, removed = False, 0
         for write in writes:
             puts, removed = puts or bool(write.rows.ids), removed + len(write.removed)

@@ -192,7 +192,6 @@ class Explained:
         }
 
     def __repr__(self) -> str:
-        """Return the score, and what the first coordinates add to it, in one line."""
         first = self.coordinates[:_SHOWN]
         shown = ", ".join(f"{each.label} {each.min / self.total:.3f}" for each in first)
         more = ", …" if len(self.coordinates) + self.rest.coordinates > len(first) else ""
@@ -214,11 +213,9 @@ class Places:
     scores: Float64s
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         return len(self.xy)
 
     def __repr__(self) -> str:
-        """Return the number of places in one line."""
         return f"Places({len(self)})"
 
 
@@ -237,7 +234,6 @@ class ItemMap:
     values: list[Any] | None = None
 
     def __repr__(self) -> str:
-        """Return the sizes in one line."""
         return f"ItemMap({len(self.ids)} items, also {self.also!r})"
 
 

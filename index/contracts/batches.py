@@ -97,11 +97,9 @@ class RawBatch:
         self.count = len(dense) if form == "dense" else len(indptr) - 1
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> RawBatch:
-        """Return some of the vectors."""
         if self.form == "dense":
             return RawBatch("dense", dense=self.dense[rows])
         indptr, take = take_rows(self.indptr, rows)
@@ -179,7 +177,6 @@ class VectorBatch:
         self.indptr, self.slots, self.values = indptr, slots, values
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:

@@ -239,7 +239,6 @@ class BatchHits:
         return Explanation(METHODS[method], bands, depth, candidates, scored, beam, promised)
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.sizes)
 
 

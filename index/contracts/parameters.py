@@ -134,7 +134,6 @@ class Checked:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check all fields."""
         require_fields(self)
 
 
@@ -343,7 +342,6 @@ class Transform:
     weights: tuple[float, ...] | WeightKind | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range, or two do not go together."""
         require_fields(self)
         for value in self.center or ():
             if not abs(value) <= MAX_CENTER:
@@ -457,7 +455,6 @@ class TextParams:
     stop_words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range or fields disagree."""
         require_fields(self)
         ngrams = self.ngrams
         are_two = len(ngrams) == len(("low", "high")) and all(map(_is_whole, ngrams))
@@ -535,7 +532,6 @@ class CollectionConfig:
     ttl: Annotated[float, Within(0.0, MAX_TTL_SECONDS, is_open=True)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range or fields disagree."""
         if self.text is not None and self.dim is not None:
             raise _invalid("dim", "null for a collection of texts", self.dim)
         if self.text is not None and self.text.weights == "idf":
@@ -658,7 +654,6 @@ class SearchParams:
     ranking: Ranking = "gmm"
 
     def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
         whole = "a whole number, at least 1"
         if not (_is_whole(self.limit) and self.limit >= 1):
             raise _invalid("limit", whole, self.limit)

@@ -43,7 +43,6 @@ class TableSegment:
         object.__setattr__(self, "place", place)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self.place[2]
 
     @property
@@ -67,7 +66,6 @@ class Tables:
         return cls(bands, segments, np.array(places, np.int64).reshape(len(places), 3))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return sum(map(len, self.segments))
 
     @property

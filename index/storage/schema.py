@@ -88,7 +88,6 @@ class RowBatch:
         object.__setattr__(self, "codes_checksums", [*map(zlib.crc32, self.codes)])
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.ids)
 
     @property

@@ -192,7 +192,6 @@ class Store:
                 connection.close()
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         with self._reading, sql_errors(self.name, self.path):
             count: int = self._reader.execute(schema.COUNT).fetchone()[0]
         return count

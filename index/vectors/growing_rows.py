@@ -246,7 +246,6 @@ class GrowingRows:
         self._copies = GrowingCopies(self._dense.shape[1], self._paused)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self._count
 
     @property

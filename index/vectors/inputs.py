@@ -66,7 +66,6 @@ class InputVectors:
         return found
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         if self.dense is not None:
             return len(self.dense)
         return len(self.indptr) - 1 if self.mixed is None else len(self.mixed)

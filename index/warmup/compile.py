@@ -400,7 +400,6 @@ class _Compiler:
         self._thread.start()
 
     def close(self) -> None:
-        """End the process."""
         self._left.clear()
         self._process.kill()
         self._thread.join()

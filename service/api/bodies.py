@@ -79,7 +79,6 @@ def _parts(hint: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _plain(hint: Any) -> Any:  # noqa: ANN401
-    """Return a hint without its ranges."""
     if get_origin(hint) is Annotated:
         return get_args(hint)[0]
     parts = [_plain(part) for part in get_args(hint)]
@@ -134,7 +133,6 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = {
 
 
 def _backend(kinds: Any, params: type[Body]) -> type[Body]:  # noqa: ANN401  # a Literal
-    """Return the body of a backend of some kind."""
     shown = [
         {"kind": kind, "params": _EXAMPLES[kind]} for kind in get_args(kinds) if kind in _EXAMPLES
     ]

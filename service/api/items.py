@@ -322,7 +322,6 @@ async def page_items(
 def _find_items(
     collection: ix.StoredCollection, params: PageParams, text: str, size: AnswerBytes
 ) -> Response:
-    """Return the items that a text finds."""
     for name in ("cursor", "filter", "ids"):
         if getattr(params, name) is not None:
             raise ix.InvalidParameter(expected=f"one of 'q' and {name!r}", got="both")

@@ -159,7 +159,6 @@ async def join(
 
 
 def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
-    """Return what a join asks for."""
     if options.limit is not None:
         require_at_most(options.limit, settings.max_limit, "limit")
     least = options.min_score

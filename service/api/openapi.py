@@ -72,7 +72,6 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kinds_of(model: type[Body]) -> Iterator[type[Body]]:
-    """Yield all models that are derived from one."""
     for each in model.__subclasses__():
         yield each
         yield from _kinds_of(each)

@@ -811,7 +811,6 @@ class _Position(NamedTuple):
         )
 
     def text(self) -> str:
-        """Return the cursor."""
         return urlsafe_b64encode(orjson.dumps([*self])).decode()
 
 

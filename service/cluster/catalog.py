@@ -69,7 +69,6 @@ class ClusterCatalog:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop polling and refuse further writes; the database and the shards keep running."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -156,14 +155,12 @@ class ClusterCatalog:
         return found
 
     def get(self, name: str) -> ClusterCollection:
-        """Return a collection; CollectionNotFound where there is none."""
         found = self.find(name)
         if found is None:
             raise ix.CollectionNotFound(name)
         return found
 
     def list(self) -> list[ix.Summary]:
-        """Return the collections that can be used, by name."""
         found = []
         for _, each in sorted(self._by_name.items()):
             try:
@@ -177,7 +174,6 @@ class ClusterCatalog:
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
     ) -> tuple[ClusterCollection, bool]:
-        """Return the collection of this name, and whether it was made just now."""
         ix.check_name(name)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
@@ -203,7 +199,6 @@ class ClusterCatalog:
         return self._add(row)
 
     def drop(self, name: str) -> None:
-        """Remove a collection; CollectionNotFound where there is none."""
         found = self.get(name)
         if not self.database.drop(found.number):
             raise ix.CollectionNotFound(name)
@@ -266,7 +261,6 @@ class ClusterCatalog:
     def restore(
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
     ) -> ClusterCollection:
-        """Fill a collection of the cluster from a snapshot; it appears when it is whole."""
         self.local.snapshots.get(name, snapshot)
         before = self.find(name)
         if before is not None and not replace:

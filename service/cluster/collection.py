@@ -98,7 +98,6 @@ class ClusterCollection:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Returns the seconds since 1970 by which items expire."""
         return self.database.clock
 
     # Asking shards
@@ -219,7 +218,6 @@ class ClusterCollection:
     # Searching
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
-        """Search for one query, or for several vectors that ask for the same."""
         lines = [(asked, hits) for hits in await self._find(asked)]
         if asked.where is not None and not all(hits.ids for _, hits in lines):  # hints wait
             return await asyncio.to_thread(lambda: show(self._limit(lines)))
@@ -346,7 +344,6 @@ class ClusterCollection:
     # Writing
 
     def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
-        """Put items, all or none."""
         result = self._store(self.prepare(items, mode))
         self.wait_until_found()
         return result
@@ -504,7 +501,6 @@ class ClusterCollection:
         ended: Callable[[ix.WriteResult | BaseException], None],
         run: ix.Run,
     ) -> None:
-        """Put items without a thread that waits for them."""
         loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
 
         def prepare() -> PreparedPut:
@@ -557,11 +553,9 @@ class ClusterCollection:
         run(work, lambda: ended(CancelledError()))
 
     def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
-        """Delete items, and return how many there were."""
         return self._count(PreparedDelete(ids=[*dict.fromkeys(ids)], if_version=if_version))
 
     def delete_where(self, where: ix.Filter) -> int:
-        """Delete all items whose payloads pass a filter, and return how many did."""
         return self._count(PreparedDelete(choose=partial(self._ids_where, where)))
 
     def change_payloads(
@@ -571,7 +565,6 @@ class ClusterCollection:
         *,
         if_version: int | None = None,
     ) -> int:
-        """Change the payloads of items, all or none, and return how many there were."""
         if self.config.text is not None:
             change = replace(change, keeps_text=True)
         if isinstance(where, ix.Filter):
@@ -609,23 +602,19 @@ class ClusterCollection:
         self.names_read = head
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
-        """Give the first coordinates their names; see `StoredCollection.set_names`."""
         named = ix.check_names(names, self.config.dim)
         if not self.database.replace_names(self.number, named, replace=replace):
             named = self.database.names(self.number)
         self.names.load(named)
 
     def replace_metadata(self, value: bytes | None) -> None:
-        """Replace the metadata, JSON text of an object; None removes it."""
         ix.check_metadata(value)
         self.database.replace_metadata(self.number, value)
 
     def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
-        """Return how far loads under keys have come."""
         return self.database.loads(self.number, since, key)
 
     def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
-        """Store how far a load has come."""
         self.database.save_load(self.number, record, forgotten)
 
     def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
@@ -754,7 +743,6 @@ class ClusterCollection:
         return ix.StoredItem(row.id, vector, row.payload, row.version, row.expires)
 
     def get(self, item_id: str) -> ix.StoredItem:
-        """Return an item."""
         return self._item(self._row(item_id))
 
     def page(
@@ -766,7 +754,6 @@ class ClusterCollection:
         where: ix.Filter | None,
         ids: Sequence[str] | None,
     ) -> ix.Page:
-        """Return items in the order in which they were put."""
         database, after = self.database, ix.sequence_of(cursor)
         if ids is not None:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
@@ -792,7 +779,6 @@ class ClusterCollection:
         return operations.merge_hints(where, answers)
 
     def find(self, text: str, limit: int) -> ix.Page:
-        """Return items by their ids' beginning, then by what ids and payloads contain."""
         answers = self.ask("find", text=text, limit=limit)
         keys = operations.merge_found(answers)[:limit]
         rows = {row.key: row for row in self.database.rows_by_key(self.number, keys)}
@@ -800,12 +786,10 @@ class ClusterCollection:
         return ix.Page(items, None, all(answer.head["complete"] for answer in answers))
 
     def count(self, where: ix.Filter | None) -> int:
-        """Return the number of items, or of those whose payloads pass a filter."""
         answers = self.ask("count", filter=encode_filter(where))
         return operations.total([answer.head for answer in answers], "count")
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
-        """Return the first coordinates that have names."""
         return self.database.find_names(self.number, prefix, limit)
 
     def describe(self) -> ix.Description:
@@ -850,32 +834,26 @@ class ClusterCollection:
         )
 
     def curve(self, limit: int = 10) -> ix.CostCurve:
-        """Return what recall costs for a limit."""
         return operations.merge_curves([each.head for each in self.ask("curve", limit=limit)])
 
     def audited(self) -> ix.AuditedQueries:
-        """Return recall asked against recall found."""
         return operations.merge_audits([each.head for each in self.ask("audited")])
 
     def explain(self, a: Any, b: Any, *, limit: int = ix.SHARES) -> ix.Explained:  # noqa: ANN401
-        """Return what each coordinate adds to the similarity of two vectors, or items by id."""
         return self.empty.explain(self.vector_of(a), self.vector_of(b), limit=limit)
 
     def sketch(
         self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
     ) -> ix.Signatures | ix.AnyArray:
-        """Return the samples of vectors, or their b-bit codes."""
         return self.empty.sketch(vectors, encoding)
 
     def map_items(
         self, params: ix.MapParams, where: ix.Filter | None = None, also: Sequence[Any] = ()
     ) -> ix.ItemMap:
-        """Return places in a plane for a sample of the items, and for other vectors and items."""
         with self.lend_sample(params.sample, params.seed, where) as items:
             return items.map_items(params, where, [self.vector_of(each, items) for each in also])
 
     def profile(self, sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
-        """Return histograms of a sample of the items."""
         with self.lend_sample(sample, seed, None) as items:
             found = items.profile(sample, seed)
         return found | {"items": self.count(None)}
@@ -913,17 +891,14 @@ class ClusterCollection:
     def groups(
         self, params: ix.GroupParams, where: ix.Filter | None, stop: threading.Event
     ) -> list[ix.Group]:
-        """Return groups of near-duplicates; soon, once ``stop`` is set."""
         return operations.find_groups(self, params, where, stop)
 
     def join(
         self, params: ix.JoinParams, where: ix.Filter | None, stop: threading.Event
     ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
-        """Return what yields the hits of vectors: each shard joins, and their hits are merged."""
         return partial(operations.join_shards, self, params, where, stop)
 
     def cursor_behind(self, item_id: str) -> str:
-        """Return the cursor of the page that begins behind an item."""
         return str(self._row(item_id).key)
 
     def close(self) -> None:

@@ -308,7 +308,6 @@ class Epoch(NamedTuple):
             raise ValueError(f"expected an epoch, got {said!r:.100}") from None
 
     def __str__(self) -> str:
-        """Return what errors and logs say of it."""
         return f"epoch {self.number} (timeline {self.timeline})"
 
 

@@ -457,7 +457,6 @@ class ShardHost:
             self._database.trim()
 
     def _listing(self) -> Replica:
-        """Return what the database lists of this replica."""
         share = unmapped_bytes() / memory_bytes()
         return Replica(
             self._options.cell,

@@ -233,5 +233,4 @@ def _wait_for_calls(asked: list[Any], seconds: float) -> list[Any]:
 
 
 def _labels_but(nodes: Collection[str]) -> dict[str, str]:
-    """Return the labels of all nodes but some."""
     return {_NODE_ID: f"!in({','.join(sorted(nodes))})"} if nodes else {}

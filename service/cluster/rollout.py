@@ -124,7 +124,6 @@ class Rollout:
             sisters.append(place)
 
     def _replicas_of(self, shard: int, shards: int) -> list[ReplicaPlace]:
-        """Return the replicas of a shard."""
         wanted = self._cell, shards, shard
         return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
 
@@ -255,7 +254,6 @@ def _status_line(
     heads: Mapping[int, int],
     state: ReplicaState | None,
 ) -> tuple[str, ...]:
-    """Return what there is to say of a replica."""
     name = place.short if place.shards == asked else f"{place.short} of {place.shards}"
     node = _NONE if state is None else state.node[:_ID_LENGTH]
     if listed is None:

@@ -181,7 +181,6 @@ class HttpReplicas:
             self.shards = listed  # at once: others read it meanwhile
 
     def _take(self, row: Replica, now: float) -> None:
-        """Take what the list says of a replica."""
         place = row.shards, row.shard, row.replica
         if not row.address:
             self._known.pop(place, None)
@@ -269,7 +268,6 @@ class ShardSet(Collector):
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def __len__(self) -> int:
-        """Return the number of shards."""
         return len(self._able())
 
     def full(self) -> Refused | None:

@@ -385,7 +385,6 @@ class _Staged:
     put: Any = None
 
     def leave_out(self, bad: dict[int, Reject]) -> None:
-        """Reject some rows."""
         keep = np.ones(len(self.chunk), np.bool_)
         keep[[*bad]] = False
         self.chunk = self.chunk.part(np.flatnonzero(keep))

@@ -93,7 +93,6 @@ def _start_words(start: bytes) -> str:
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
-    """Return the header of a matrix of numbers."""
     if any(type(length) is not int or length < 0 for length in shape):
         raise MalformedBody(f"expected an .npy header, got one with the shape {shape}"[:120])
     if dtype.kind not in "fiub" or dtype.hasobject:
@@ -129,7 +128,6 @@ def _whole(reader: ByteReader, header: Header) -> AnyArray:
 
 
 def _read(reader: ByteReader, header: Header, rows: int, first: int) -> AnyArray:
-    """Return the next ``rows`` rows; ``first`` is the number of the first."""
     array = np.empty((rows, header.shape[1]), header.dtype)
     if array.size:
         got = reader.readinto(array.reshape(-1).view(np.uint8).data)
