@@ -10,11 +10,12 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
 import numpy as np
 
+from gcws_search import index as ix
 from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
@@ -47,23 +48,6 @@ from gcws_search.formats.vectors import (
     row_of,
     rows_of_texts,
 )
-from gcws_search.index import InputVectors, bad_rows
-from gcws_search.index.contracts.analysis import Group, GroupParams, ItemMap, JoinParams
-from gcws_search.index.contracts.errors import (
-    CollectionExists,
-    CollectionNotFound,
-    DirectoryLocked,
-    GcwsError,
-    InvalidInput,
-    InvalidParameter,
-    InvalidVector,
-    ItemExists,
-)
-from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
-from gcws_search.index.contracts.scores import ScoreKind, least_ranked, score_of
-
-if TYPE_CHECKING:
-    from gcws_search import index as ix
 
 MEMORY: Final = ":memory:"
 _SUFFIX: Final = ".sqlite"
@@ -73,33 +57,31 @@ _JOINED_PAGE: Final = 4000
 
 
 def open_file(
-    path: str | Path, config: CollectionConfig | None, **options: Any
+    path: str | Path, config: ix.CollectionConfig | None, **options: Any
 ) -> EmbeddedCollection:
     """Return the collection of a file, or of ":memory:"; see `Collection.open`.
 
     ``options`` are ``durability`` and ``threads``.
     """
     if str(path) == MEMORY:
-        from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
-
         if config is None:
-            raise InvalidParameter(
+            raise ix.InvalidParameter(
                 expected="dim, the number of coordinates, or None for an open space of sparse "
                 "vectors; or text, for texts",
                 got="none",
                 loc=("dim",),
             )
-        stored = StoredCollection.in_memory("memory", config, threads=options["threads"])
+        stored = ix.StoredCollection.in_memory("memory", config, threads=options["threads"])
         return EmbeddedCollection(stored, Path(MEMORY), lambda _: stored.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:
-        raise InvalidParameter(
+        raise ix.InvalidParameter(
             expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",
             got=repr(str(path)),
             loc=("path",),
         )
     if config is None and not file.exists():
-        raise CollectionNotFound(file.stem, _how_to_create(file))
+        raise ix.CollectionNotFound(file.stem, _how_to_create(file))
     return OpenFolder.open(file.parent.resolve(), file.stem, config, **options)
 
 
@@ -118,16 +100,14 @@ class OpenFolder:
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(self, path: Path, **options: Any) -> None:
-        from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
-
         self.path = path
         self.process = os.getpid()
-        self.catalog = Catalog.open(path, only=(), **options)
+        self.catalog = ix.Catalog.open(path, only=(), **options)
         self._users: dict[str, WeakSet[EmbeddedCollection]] = {}
 
     @classmethod
     def open(
-        cls, path: Path, name: str, config: CollectionConfig | None, **options: Any
+        cls, path: Path, name: str, config: ix.CollectionConfig | None, **options: Any
     ) -> EmbeddedCollection:
         """Return a collection of a folder (resolved); it is created where it is not there.
 
@@ -137,19 +117,19 @@ class OpenFolder:
             folder = cls._open.get(path) or cls(path, **options)
             if folder.process != os.getpid():
                 # SQLite takes locks that it knows of for this process's, which has none.
-                raise DirectoryLocked.before_fork(path, folder.process)
+                raise ix.DirectoryLocked.before_fork(path, folder.process)
             cls._open[path] = folder
             try:
                 found = folder.catalog.read(name)
                 if found is None and config is None:
-                    raise CollectionNotFound(name, _how_to_create(path / f"{name}{_SUFFIX}"))
+                    raise ix.CollectionNotFound(name, _how_to_create(path / f"{name}{_SUFFIX}"))
                 if found is None:
                     assert config is not None
                     found, _ = folder.catalog.create(name, config)
                 elif config is not None and found.config != config:
                     if name not in folder._users:
                         folder.catalog.release(name)
-                    raise CollectionExists(name, found.config.difference(config))
+                    raise ix.CollectionExists(name, found.config.difference(config))
                 collection = EmbeddedCollection(found, path, folder.leave)
                 folder._users.setdefault(name, WeakSet()).add(collection)
                 return collection
@@ -202,12 +182,12 @@ class EmbeddedCollection:
     @property
     def index(self) -> ix.StoredCollection:
         if self._process != os.getpid():
-            raise DirectoryLocked.before_fork(self._folder, self._process)
+            raise ix.DirectoryLocked.before_fork(self._folder, self._process)
         if self._stored is None:
             path = str(self._folder / f"{self.name}{_SUFFIX}")
             again = f"Collection.open({path!r}) opens it again"
             is_gone = self._folder == Path(MEMORY)
-            raise CollectionNotFound(
+            raise ix.CollectionNotFound(
                 self.name, f"it was closed, {'and its items are gone' if is_gone else again}"
             )
         return self._stored
@@ -230,7 +210,7 @@ class EmbeddedCollection:
         keep_payloads: bool,
     ) -> Added:
         if keep_payloads and self.config.text is not None:
-            raise InvalidParameter(
+            raise ix.InvalidParameter(
                 expected="False: the payloads of this collection hold its texts",
                 got="True",
                 loc=("keep_payloads",),
@@ -265,11 +245,11 @@ class EmbeddedCollection:
             for batch in items.batches(_BATCH_BYTES):
                 try:
                     done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
-                except GcwsError as error:
+                except ix.GcwsError as error:
                     stored = done.inserted + done.updated
-                    if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
+                    if on_error == "stop" and isinstance(error, ix.InvalidInput | ix.ItemExists):
                         moved = _error_of_load(error, first, self.index.space.word)
-                        if isinstance(moved, InvalidInput):
+                        if isinstance(moved, ix.InvalidInput):
                             moved = name_column(moved, items.rows.columns)
                         note_stored(moved, stored)
                         raise moved from None
@@ -285,7 +265,7 @@ class EmbeddedCollection:
                 self.set_names(columns, replace=False)
         return done
 
-    def in_order(self, rows: InputVectors) -> InputVectors:
+    def in_order(self, rows: ix.InputVectors) -> ix.InputVectors:
         """Return a matrix of named columns in the order of the coordinates."""
         if rows.columns is None:
             return rows
@@ -295,26 +275,26 @@ class EmbeddedCollection:
     def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
         """Store those items of a batch that can be stored; its first row has number ``first``."""
         index, done = self.index, Added(0, 0)
-        bad: dict[int, InvalidInput | ItemExists] = {}
+        bad: dict[int, ix.InvalidInput | ix.ItemExists] = {}
         while good := [row for row in range(len(batch)) if row not in bad]:
             some = batch.part(good) if bad else batch
             try:
                 done = put(some)
                 break
-            except InvalidInput:
+            except ix.InvalidInput:
 
                 def check(rows: slice, some: Items = some) -> None:
                     index.prepare(self._item_batch(some.part(rows)))
 
-                found = bad_rows(len(some), check, InvalidInput)
+                found = ix.bad_rows(len(some), check, ix.InvalidInput)
                 if not found:
                     raise
                 bad |= {good[row]: error.at(good[row], skip=1) for row, error in found.items()}
-            except ItemExists as error:
-                from gcws_search.index import taken_rows  # noqa: PLC0415  # loads the compiler
-
-                taken = taken_rows(some.texts() or (), error, index.get)
-                bad |= {good[row]: ItemExists(item_id, good[row]) for row, item_id in taken.items()}
+            except ix.ItemExists as error:
+                taken = ix.taken_rows(some.texts() or (), error, index.get)
+                bad |= {
+                    good[row]: ix.ItemExists(item_id, good[row]) for row, item_id in taken.items()
+                }
         rejected = [
             Rejected(
                 first + row, _code(bad[row]), str(_error_of_load(bad[row], first, index.space.word))
@@ -324,21 +304,19 @@ class EmbeddedCollection:
         return done + Added(0, 0, rejected, len(rejected))
 
     def _item_batch(self, batch: Items) -> ix.ItemBatch:
-        from gcws_search.index import ItemBatch, expiry_ms, with_text  # noqa: PLC0415
-
         index = self.index
         ids: Sequence[str | None] = batch.texts() or [None] * len(batch)
         vectors = batch.rows.check(index.space, index.names.reserve)
         payloads = [*(batch.payloads or [None] * len(batch))]
         for row, text in enumerate(batch.rows.texts or ()):
             try:
-                payloads[row] = with_text(payloads[row], text)
-            except InvalidInput as error:
+                payloads[row] = ix.with_text(payloads[row], text)
+            except ix.InvalidInput as error:
                 raise error.at(row) from None
         given = enumerate(batch.expires or ())
         now = index.clock()
-        expires = [None if at is None else expiry_ms(at, row, now=now) for row, at in given]
-        return ItemBatch(ids, vectors, payloads, batch.if_versions or (), expires)
+        expires = [None if at is None else ix.expiry_ms(at, row, now=now) for row, at in given]
+        return ix.ItemBatch(ids, vectors, payloads, batch.if_versions or (), expires)
 
     def put(self, items: Items, mode: ix.Mode) -> Added:
         """Store items, all or none."""
@@ -361,9 +339,7 @@ class EmbeddedCollection:
         merge: bool,
         if_version: int | None,
     ) -> int:
-        from gcws_search.index import PayloadChange  # noqa: PLC0415
-
-        change = PayloadChange(payload, merge)
+        change = ix.PayloadChange(payload, merge)
         chosen = _chosen_items(ids, where)
         return self.index.change_payloads(change, chosen, if_version=if_version)
 
@@ -387,34 +363,32 @@ class EmbeddedCollection:
         given = [word for word, value in words.items() if value is not None]
         if len(given) != 1:
             got = f"both {' and '.join(map(repr, given))}" if given else "neither"
-            raise InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
+            raise ix.InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
         if group_by is not None and offset:
-            raise InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
+            raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
         if group_size < 1:
             expected = "a whole number, at least 1"
-            raise InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
+            raise ix.InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
         if offset < 0:
-            raise InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
-        from gcws_search.index import with_key  # noqa: PLC0415
-
-        params = SearchParams(**options)
+            raise ix.InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
+        params = ix.SearchParams(**options)
         condition, began = _filter(where), perf_counter()
 
-        def search(params: SearchParams, where: ix.Filter | None = condition) -> ix.QueryResult:
+        def search(params: ix.SearchParams, where: ix.Filter | None = condition) -> ix.QueryResult:
             if id is None:
                 return self._search(rows, params, where, backend)[0][0]
             found = self.index.search_around(str(id), params, where=where, backend=backend)
             return found[0]
 
         with _naming_argument(given[0]):
-            rows = InputVectors()
+            rows = ix.InputVectors()
             if id is None:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
             if group_by is None:
                 found = self._page(search, params, offset) if offset else search(params)
             else:
                 found = _groups(search, params, condition, group_by, group_size)
-                condition = with_key(condition, group_by)
+                condition = ix.with_key(condition, group_by)
         seconds = perf_counter() - began
         columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
         hits: list[AnyHit] = [
@@ -434,22 +408,21 @@ class EmbeddedCollection:
 
     def _hints(self, names: list[str] | None, condition: ix.Filter | None) -> list[str]:
         """Return what may be wrong with the names of a query, and with a filter of no hits."""
-        from gcws_search.index import name_hints  # noqa: PLC0415
-
-        hints = name_hints(self.index.names, names) if names else []
+        hints = ix.name_hints(self.index.names, names) if names else []
         return hints if condition is None else hints + self.index.hints(condition)
 
     def _page(
-        self, search: Callable[[SearchParams], ix.QueryResult], params: SearchParams, offset: int
+        self,
+        search: Callable[[ix.SearchParams], ix.QueryResult],
+        params: ix.SearchParams,
+        offset: int,
     ) -> ix.QueryResult:
         """Return the hits behind the first ones of a ranking."""
-        from gcws_search.index import continue_ranking, cut_page, page_searches  # noqa: PLC0415
-
-        first, *deeper = page_searches(params, offset, offset + params.limit + len(self.index))
+        first, *deeper = ix.page_searches(params, offset, offset + params.limit + len(self.index))
         found = search(first)
         for more in deeper:
-            found = continue_ranking(found, search(more), more.limit)
-        page = cut_page(found, offset, params.limit)
+            found = ix.continue_ranking(found, search(more), more.limit)
+        page = ix.cut_page(found, offset, params.limit)
         if not page.ids:
             return replace(page, payloads=[])
         items = self.index.page(limit=len(page.ids), cursor=None, ids=page.ids).items
@@ -458,7 +431,7 @@ class EmbeddedCollection:
 
     def query_many(
         self,
-        read: Callable[[], InputVectors],
+        read: Callable[[], ix.InputVectors],
         options: Mapping[str, Any],
         where: Mapping[str, Any] | None,
         backend: str | None,
@@ -466,7 +439,7 @@ class EmbeddedCollection:
         *,
         with_payload: bool,
     ) -> ManyHits:
-        params = SearchParams(**options)
+        params = ix.SearchParams(**options)
         condition = _filter(where)
         with _naming_argument("queries"):
             rows, limit = self.in_order(read()), params.limit
@@ -502,42 +475,43 @@ class EmbeddedCollection:
         text = found.pop("text", None)
         return found or None, text
 
-    def _bad_queries(self, rows: InputVectors) -> dict[int, InvalidInput]:
+    def _bad_queries(self, rows: ix.InputVectors) -> dict[int, ix.InvalidInput]:
         """Return the vectors that cannot be searched for."""
-        from gcws_search.index import RawBatch  # noqa: PLC0415
 
         def check(some: slice) -> None:
             for part in self._parts(rows.part(some)):
-                if isinstance(part, RawBatch):
+                if isinstance(part, ix.RawBatch):
                     self.index.space.prepare(part)
 
-        found = bad_rows(len(rows), check, InvalidInput)
+        found = ix.bad_rows(len(rows), check, ix.InvalidInput)
         return {row: error.at(row, skip=1) for row, error in found.items()}
 
     def _search(
-        self, rows: InputVectors, params: SearchParams, where: ix.Filter | None, backend: str | None
+        self,
+        rows: ix.InputVectors,
+        params: ix.SearchParams,
+        where: ix.Filter | None,
+        backend: str | None,
     ) -> list[ix.QueryResults]:
         """Return the results of all queries, of each by itself where it is searched for alone."""
-        from gcws_search.index import RawBatch  # noqa: PLC0415
-
         index = self.index
         found: list[ix.QueryResults] = []
         for row, query in enumerate(self._parts(rows)):
             try:
                 found.append(
                     index.search(query, params, where=where, backend=backend)
-                    if isinstance(query, RawBatch)
+                    if isinstance(query, ix.RawBatch)
                     else index.search_with_unknown(query, params, where=where, backend=backend)
                 )
-            except InvalidVector as error:
+            except ix.InvalidVector as error:
                 raise (error.at(row, skip=1) if self._is_each_alone(rows) else error) from None
         return found
 
-    def _is_each_alone(self, rows: InputVectors) -> bool:
+    def _is_each_alone(self, rows: ix.InputVectors) -> bool:
         """Whether queries are searched one by one: by name where dim is fixed."""
         return rows.names is not None and self.config.dim is not None
 
-    def _parts(self, rows: InputVectors) -> list[ix.RawBatch | ix.SparseVector]:
+    def _parts(self, rows: ix.InputVectors) -> list[ix.RawBatch | ix.SparseVector]:
         """Return queries as they are searched."""
         space, names = self.index.space, self.index.names
         if not self._is_each_alone(rows):
@@ -546,17 +520,19 @@ class EmbeddedCollection:
         return [query for query, _ in each]
 
     def pairs(
-        self, min_score: float, limit: int | None, recall: float, kind: ScoreKind
+        self, min_score: float, limit: int | None, recall: float, kind: ix.ScoreKind
     ) -> list[Pair]:
         for name, value in (("min_score", min_score), ("recall", recall)):
             if not 0 < value <= 1:
-                raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-        least = least_ranked(kind, min_score)
+                raise ix.InvalidParameter(
+                    expected="a number in (0, 1]", got=repr(value), loc=(name,)
+                )
+        least = ix.least_ranked(kind, min_score)
         found = self.index.pairs(min_score=least, limit=limit, recall=recall)
-        return [Pair(a, b, score_of(kind, score)) for a, b, score in found]
+        return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(
-        self, read: Callable[[], Items], params: JoinParams, where: Mapping[str, Any] | None
+        self, read: Callable[[], Items], params: ix.JoinParams, where: Mapping[str, Any] | None
     ) -> Joined:
         items, index = read(), self.index
         with _naming_argument("data"):
@@ -567,20 +543,18 @@ class EmbeddedCollection:
         return joined_of(parts).named(items.texts())
 
     def join_collection(
-        self, other: EmbeddedCollection, params: JoinParams, where: Mapping[str, Any] | None
+        self, other: EmbeddedCollection, params: ix.JoinParams, where: Mapping[str, Any] | None
     ) -> Joined:
         """Return the hits of another collection's items."""
-        from gcws_search.index import require_joinable, stored_vectors  # noqa: PLC0415
-
         index, stored = self.index, other.index
-        require_joinable(index.config, stored.config)
+        ix.require_joinable(index.config, stored.config)
         hits = index.join(params, _filter(where))
         parts, cursor = list[Joined](), None
         while True:
             page = stored.page(limit=_JOINED_PAGE, cursor=cursor, with_vector=True)
             if page.items:
                 are_texts = stored.config.text is not None
-                rows = stored_vectors(page.items, stored.names, are_texts=are_texts)
+                rows = ix.stored_vectors(page.items, stored.names, are_texts=are_texts)
                 raw = rows.check(index.space, lambda words: index.names.find(words)[0])
                 ids = [item.id for item in page.items]
                 for part in hits(raw):
@@ -590,15 +564,15 @@ class EmbeddedCollection:
                 return joined_of(parts)
 
     def groups(
-        self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ScoreKind
-    ) -> list[Group]:
-        least = {"min_score": least_ranked(kind, asked["min_score"])}
-        found = self.index.groups(GroupParams(**{**asked, **least}), _filter(where))
+        self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ix.ScoreKind
+    ) -> list[ix.Group]:
+        least = {"min_score": ix.least_ranked(kind, asked["min_score"])}
+        found = self.index.groups(ix.GroupParams(**{**asked, **least}), _filter(where))
         return [
-            Group(
+            ix.Group(
                 each.representative,
-                [(member, score_of(kind, score)) for member, score in each.members],
-                score_of(kind, each.weakest),
+                [(member, ix.score_of(kind, score)) for member, score in each.members],
+                ix.score_of(kind, each.weakest),
             )
             for each in found
         ]
@@ -608,10 +582,8 @@ class EmbeddedCollection:
         options: Mapping[str, Any],
         where: Mapping[str, Any] | None,
         also: Sequence[str | ix.OneVector],
-    ) -> ItemMap:
-        from gcws_search.index import MapParams  # noqa: PLC0415
-
-        return self.index.map_items(MapParams(**options), _filter(where), also)
+    ) -> ix.ItemMap:
+        return self.index.map_items(ix.MapParams(**options), _filter(where), also)
 
     def compare(
         self,
@@ -621,7 +593,7 @@ class EmbeddedCollection:
         backends: list[str] | None,
         seed: int,
     ) -> Compared:
-        params = SearchParams(**options)
+        params = ix.SearchParams(**options)
         with _naming_argument("queries"):
             parts = None if queries is None else self._parts(self.in_order(points_of(queries)))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
@@ -650,9 +622,7 @@ class EmbeddedCollection:
         shown = self._shown(stored.payload)
         expires = None
         if stored.expires is not None:
-            from gcws_search.index import expiry_text  # noqa: PLC0415
-
-            expires = expiry_text(stored.expires)
+            expires = ix.expiry_text(stored.expires)
         return Item(stored.id, stored.vector, *shown, version=stored.version, expires=expires)
 
     def point(self, what: Any) -> str | ix.OneVector:
@@ -668,7 +638,7 @@ class EmbeddedCollection:
         if indices is not None:
             return dict(self.index.names.of([*map(int, indices)]))
         if limit < 1:
-            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+            raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         return dict(self.index.find_names(prefix, limit))
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> int:
@@ -701,7 +671,7 @@ class EmbeddedCollection:
         audited = [*map(asdict, found.results)]
         return {"audited": audited, "allowance": allowance, "waiting": found.waiting}
 
-    def attach(self, params: BackendParams, name: str | None) -> dict[str, Any]:
+    def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
         return asdict(self.index.attach(params, name))
 
     def describe(self) -> dict[str, Any]:
@@ -713,16 +683,14 @@ class EmbeddedCollection:
 
 
 def _groups(
-    search: Callable[[SearchParams, ix.Filter | None], ix.QueryResult],
-    params: SearchParams,
+    search: Callable[[ix.SearchParams, ix.Filter | None], ix.QueryResult],
+    params: ix.SearchParams,
     where: ix.Filter | None,
     key: str,
     size: int,
 ) -> ix.QueryResult:
     """Return the best hits of each of the best groups."""
-    from gcws_search.index import search_groups  # noqa: PLC0415
-
-    steps = search_groups(key, params.limit, size, where)
+    steps = ix.search_groups(key, params.limit, size, where)
     step = next(steps)
     first: ix.QueryResult | None = None
     while True:
@@ -738,16 +706,14 @@ def _groups(
 def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
     if where is None:
         return None
-    from gcws_search.index import parse_filter  # noqa: PLC0415
-
-    return parse_filter(filter_of(where))
+    return ix.parse_filter(filter_of(where))
 
 
 def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:
     """Return the ids, or the filter, which is not empty."""
     if (ids is None) == (where is None):
         got = "neither" if ids is None else "both"
-        raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
+        raise ix.InvalidParameter(expected="one of 'ids' and 'where'", got=got)
     if ids is not None:
         return ids
     found = _filter(where)
@@ -784,15 +750,15 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
 
 
 def _error_of_load(
-    error: InvalidInput | ItemExists, first: int, word: str
-) -> InvalidInput | ItemExists:
+    error: ix.InvalidInput | ix.ItemExists, first: int, word: str
+) -> ix.InvalidInput | ix.ItemExists:
     """Return an error of a batch with its row counted from the start of the load."""
-    if isinstance(error, ItemExists):
-        return ItemExists(error.item_id, first + error.row)
+    if isinstance(error, ix.ItemExists):
+        return ix.ItemExists(error.item_id, first + error.row)
     at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)
     if at is None:
         return error
-    inner = (word,) if isinstance(error, InvalidVector) else ()
+    inner = (word,) if isinstance(error, ix.InvalidVector) else ()
     return error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
 
 
@@ -804,5 +770,5 @@ def _code(error: Exception) -> str:
 def _naming_argument(name: str) -> Iterator[None]:
     try:
         yield
-    except InvalidVector as error:
+    except ix.InvalidVector as error:
         raise error.at(name, skip=int(name != "queries")) from None

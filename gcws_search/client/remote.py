@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
+from gcws_search import index as ix
 from gcws_search.client.errors import error_of
 from gcws_search.client.results import (
     Added,
@@ -34,19 +35,6 @@ from gcws_search.client.results import (
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import in_order, is_id, is_text, name_column, points_of, row_of
-from gcws_search.index import InputVectors, InvalidInput
-from gcws_search.index.contracts.analysis import (
-    NO_NEIGHBOUR,
-    BackendComparison,
-    Explained,
-    Group,
-    ItemMap,
-    Places,
-    Rest,
-    Share,
-    SimilarItem,
-)
-from gcws_search.index.contracts.parameters import CollectionConfig, WeightKind
 
 if TYPE_CHECKING:
     from gcws_search.client.connection import Requester
@@ -83,9 +71,7 @@ def path_of(name: str, *rest: str) -> str:
     """Return the path of a collection, or of something in it."""
     for each in (name, *rest):
         if "/" in each:  # a server would take it for another path
-            from gcws_search.index import check_name  # noqa: PLC0415  # it loads the storage
-
-            check_name(each)
+            ix.check_name(each)
     return "/".join(["/v1/collections", *map(segment, (name, *rest))])
 
 
@@ -101,7 +87,7 @@ class RemoteCollection:
     Its methods are coroutines. Below a `Server` they block and never suspend.
     """
 
-    def __init__(self, name: str, config: CollectionConfig, server: Requester) -> None:
+    def __init__(self, name: str, config: ix.CollectionConfig, server: Requester) -> None:
         self.name = name
         self.config = config
         self.server = server
@@ -141,7 +127,7 @@ class RemoteCollection:
         body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
         return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
 
-    async def fit(self, weights: tuple[float, ...] | WeightKind | None) -> dict[str, Any]:
+    async def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
         found: dict[str, Any] = await self.post("transform/fit", present(weights=weights), dict)
         if weights is not None:
             transform = replace(self.config.transform, weights=weights)
@@ -165,7 +151,7 @@ class RemoteCollection:
             columns = items.rows.columns
             body = load_body(items, progress)
             return await self.load(body, params, secrets.token_hex(16))
-        except InvalidInput as error:
+        except ix.InvalidInput as error:
             raise name_column(error, columns) from None
         finally:
             await self.settle_names(columns, naming)
@@ -200,7 +186,7 @@ class RemoteCollection:
     async def _count(self) -> int:
         return await self.post("count", {}, lambda found: int(found["count"]))
 
-    async def in_order(self, rows: InputVectors) -> InputVectors:
+    async def in_order(self, rows: ix.InputVectors) -> ix.InputVectors:
         """Return a matrix of named columns in the order of the coordinates."""
         if rows.columns is None:
             return rows
@@ -230,7 +216,7 @@ class RemoteCollection:
         found = {} if vector is None else {"vector": await self.vector(vector)}
         return await self.post("query", {**options, **found}, result)
 
-    async def explain(self, a: Any, b: Any, limit: int) -> Explained:
+    async def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
         points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
         return await self.post("explain", {**points, "limit": limit}, explanation_of)
 
@@ -240,7 +226,7 @@ class RemoteCollection:
             return dict(what)
         return {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
 
-    async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ItemMap:
+    async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ix.ItemMap:
         points = [
             str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
             for each in also
@@ -317,7 +303,7 @@ class RemoteCollection:
             Rejected(each["row"], each["code"], each["detail"]) for each in found["rejected"]
         ]
         counts = found["inserted"], found["updated"]
-        similar = [SimilarItem(**each) for each in found.get("similar", ())]
+        similar = [ix.SimilarItem(**each) for each in found.get("similar", ())]
         similar_count = found.get("similar_count", 0)
         return Added(
             *counts,
@@ -332,7 +318,7 @@ class RemoteCollection:
 
     async def query_many(
         self,
-        read: Callable[[], InputVectors],
+        read: Callable[[], ix.InputVectors],
         options: Mapping[str, Any],
         where: Mapping[str, Any] | None,
         on_error: str,
@@ -424,11 +410,11 @@ class RemoteCollection:
         found = replace(joined_lines(reply.content, self.name), rows=None)
         return found.rescore("gmm", distance=distance)
 
-    async def groups(self, document: Mapping[str, Any]) -> list[Group]:
+    async def groups(self, document: Mapping[str, Any]) -> list[ix.Group]:
         reply = await self.ask("POST", "groups", orjson.dumps(document), JSON_HEADERS)
         found = [orjson.loads(line) for line in reply.content.splitlines()[:-1]]
         return [
-            Group(
+            ix.Group(
                 each["representative"],
                 [(member["id"], member["score"]) for member in each["members"]],
                 each["weakest"],
@@ -508,27 +494,27 @@ def query_hits(found: dict[str, Any]) -> Hits:
 
 def comparison_of(found: dict[str, Any]) -> Compared:
     """Return backends side by side, by the answer of the route ``compare``."""
-    backends = [BackendComparison(**each) for each in found["backends"]]
+    backends = [ix.BackendComparison(**each) for each in found["backends"]]
     return Compared(backends, found["mean_similarity"])
 
 
-def explanation_of(found: dict[str, Any]) -> Explained:
+def explanation_of(found: dict[str, Any]) -> ix.Explained:
     """Return what each coordinate adds, by the answer of the route ``explain``."""
-    coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
-    return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
+    coordinates = [ix.Share(**{"name": None} | each) for each in found.pop("coordinates")]
+    return ix.Explained(coordinates=coordinates, rest=ix.Rest(**found.pop("rest")), **found)
 
 
-def map_of(found: dict[str, Any]) -> ItemMap:
+def map_of(found: dict[str, Any]) -> ix.ItemMap:
     """Return a map by the answer of the route ``map``."""
-    return ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
+    return ix.ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
 
 
-def _places(columns: dict[str, Any]) -> Places:
+def _places(columns: dict[str, Any]) -> ix.Places:
     xy = np.array([columns["x"], columns["y"]], np.float64).T
     lists, numbers = columns["neighbours"], columns["scores"]
     width = max(map(len, lists), default=0)
-    neighbours, scores = np.full((len(xy), width), NO_NEIGHBOUR), np.zeros((len(xy), width))
+    neighbours, scores = np.full((len(xy), width), ix.NO_NEIGHBOUR), np.zeros((len(xy), width))
     for row, (found, values) in enumerate(zip(lists, numbers, strict=True)):
         neighbours[row, : len(found)] = found
         scores[row, : len(found)] = values
-    return Places(xy, neighbours, scores)
+    return ix.Places(xy, neighbours, scores)
