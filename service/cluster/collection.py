@@ -18,13 +18,7 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster import operations
-from gcws_search.service.cluster.committer import (
-    Committer,
-    GroupPlan,
-    PreparedChange,
-    PreparedDelete,
-    PreparedPut,
-)
+from gcws_search.service.cluster.committer import ChosenItems, Committer, GroupPlan, PreparedPut
 from gcws_search.service.cluster.contract import (
     CollectionRow,
     FormerPrimary,
@@ -553,10 +547,10 @@ class ClusterCollection:
         run(work, lambda: ended(CancelledError()))
 
     def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
-        return self._count(PreparedDelete(ids=[*dict.fromkeys(ids)], if_version=if_version))
+        return self._count(ChosenItems(ids=[*dict.fromkeys(ids)], if_version=if_version))
 
     def delete_where(self, where: ix.Filter) -> int:
-        return self._count(PreparedDelete(choose=partial(self._ids_where, where)))
+        return self._count(ChosenItems(choose=partial(self._ids_where, where)))
 
     def change_payloads(
         self,
@@ -569,9 +563,9 @@ class ClusterCollection:
             change = replace(change, keeps_text=True)
         if isinstance(where, ix.Filter):
             choose = partial(self._ids_where, where)
-            return self._count(PreparedChange(change=change, choose=choose))
+            return self._count(ChosenItems(change=change, choose=choose))
         ids = [*dict.fromkeys(where)]
-        return self._count(PreparedChange(change=change, ids=ids, if_version=if_version))
+        return self._count(ChosenItems(change=change, ids=ids, if_version=if_version))
 
     def _ids_where(self, where: ix.Filter, head: int) -> list[str]:
         """Return the ids of items that pass a filter after a change, in the order of keys."""
@@ -582,7 +576,7 @@ class ClusterCollection:
             found += zip(operations.decode_keys(answer), names, strict=True)
         return [item_id for _, item_id in sorted(found)]
 
-    def _count(self, write: PreparedDelete | PreparedChange) -> int:
+    def _count(self, write: ChosenItems) -> int:
         """Make a write; return how many of its items there were."""
         count: int = self.committer.commit(write)
         if count:
@@ -887,11 +881,7 @@ class ClusterCollection:
         return operations.merge_comparisons(answers, params.limit)
 
     pairs = operations.find_pairs
-
-    def groups(
-        self, params: ix.GroupParams, where: ix.Filter | None, stop: threading.Event
-    ) -> list[ix.Group]:
-        return operations.find_groups(self, params, where, stop)
+    groups = operations.find_groups
 
     def join(
         self, params: ix.JoinParams, where: ix.Filter | None, stop: threading.Event

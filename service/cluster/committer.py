@@ -129,27 +129,17 @@ class PreparedPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDelete:
-    """Items to delete: ids, and a function that chooses more under the lock."""
+class ChosenItems:
+    """Items to be given other payloads, put again with the vectors that they have; or deleted."""
 
+    change: ix.PayloadChange | None = None  # None deletes them
     ids: Sequence[str] = ()
     # called with the key of the last change while no other is made; returns further ids
     choose: Callable[[int], Sequence[str]] | None = None
     if_version: int | None = None  # that each item of ``ids`` must have
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedChange:
-    """Items to be given other payloads; they are put again, with the vectors that they have."""
-
-    change: ix.PayloadChange
-    ids: Sequence[str] = ()
-    # as of PreparedDelete
-    choose: Callable[[int], Sequence[str]] | None = None
-    if_version: int | None = None
-
-
-PreparedWrite: TypeAlias = PreparedPut | PreparedDelete | PreparedChange
+PreparedWrite: TypeAlias = PreparedPut | ChosenItems
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, Any]
 
 
@@ -209,8 +199,8 @@ class GroupPlan:
             return self._put(write)
         if write.if_version is not None:
             self.check_versions(write.ids, [write.if_version] * len(write.ids))
-        if isinstance(write, PreparedChange):
-            return self._change(write)
+        if write.change is not None:
+            return self._change(write.change, write.ids)
         return self._delete(write.ids)
 
     def check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
@@ -260,9 +250,9 @@ class GroupPlan:
         self.deleted.pop(item_id, None)
         self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
 
-    def _change(self, write: PreparedChange) -> int:
-        ids = [item_id for item_id in dict.fromkeys(write.ids) if self._has(item_id)]
-        payloads = [write.change.of(self._payload(item_id), item_id) for item_id in ids]
+    def _change(self, change: ix.PayloadChange, some: Sequence[str]) -> int:
+        ids = [item_id for item_id in dict.fromkeys(some) if self._has(item_id)]
+        payloads = [change.of(self._payload(item_id), item_id) for item_id in ids]
         for item_id, payload in zip(ids, payloads, strict=True):
             if (row := self.rows.get(item_id)) is None:
                 self._store(item_id, self.vectors[item_id], payload, self.expires.get(item_id))
@@ -437,7 +427,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         rows, due = found.fetchall(), list[bytes]()
         if is_due:
             due = connection.column(_TAKE_DUE, self._number, now_ms, _MAX_DUE)
-            asked = PreparedDelete(ids=[item_id.decode() for item_id in due])
+            asked = ChosenItems(ids=[item_id.decode() for item_id in due])
             rows += self._look_up(connection, [asked]).fetchall()
         plan = GroupPlan.of(head, rows, free_id)
         plan.expire(now_ms, takes_due=bool(due))
@@ -463,7 +453,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             return put
 
         def find_taken(ids: Sequence[str]) -> list[str]:
-            asked = self._look_up(connection, [PreparedDelete(ids=ids)]).fetchall()
+            asked = self._look_up(connection, [ChosenItems(ids=ids)]).fetchall()
             if not asked:
                 return []
             # Written by a program that did not count: go beyond all there are.
@@ -488,7 +478,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         named = (each for write in writes for each in write.ids if each is not None)
         ids = list(dict.fromkeys(named))
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
-        changes = any(isinstance(write, PreparedChange) for write in writes)
+        changes = any(isinstance(each, ChosenItems) and each.change is not None for each in writes)
         payload = "payload" if keeps or changes else "NULL::bytea"
         vector = "vector" if changes else "NULL::bytea"
         columns = f"id, {payload}, {vector}, version, expires"
