@@ -31,12 +31,6 @@ from .collection.hints import (
     hints_of as hints_of,
     name_hints as name_hints,
 )
-from .collection.hit_groups import (
-    GroupedHit as GroupedHit,
-    GroupSearch as GroupSearch,
-    search_groups as search_groups,
-    with_key as with_key,
-)
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
     ItemBatch as ItemBatch,
@@ -64,10 +58,13 @@ from .collection.profile import (
     profile as profile,
 )
 from .collection.ranking import (
+    GroupedHit as GroupedHit,
     continue_ranking as continue_ranking,
     cut_page as cut_page,
     deepen as deepen,
     page_searches as page_searches,
+    search_groups as search_groups,
+    with_key as with_key,
 )
 from .collection.reclaim import Vacuumed as Vacuumed, vacuum_directory as vacuum_directory
 from .collection.similar import Near as Near, find_similar as find_similar

@@ -691,13 +691,13 @@ def _groups(
 ) -> ix.QueryResult:
     """Return the best hits of each of the best groups."""
     steps = ix.search_groups(key, params.limit, size, where)
-    step = next(steps)
+    passing, limit = next(steps)
     first: ix.QueryResult | None = None
     while True:
-        result = search(replace(params, limit=step.limit), step.where)
+        result = search(replace(params, limit=limit), passing)
         first = first or result
         try:
-            step = steps.send(result)
+            passing, limit = steps.send(result)
         except StopIteration as end:
             ids, scores, payloads = ([hit[part] for hit in end.value] for part in range(3))
             return replace(first, ids=ids, scores=scores, payloads=payloads)

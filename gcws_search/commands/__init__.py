@@ -3,11 +3,9 @@
 - `app`: which commands exist, and where each is
 - `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
-- `query`: ``query``, ``find``, ``explain`` and ``compare``
-- `items`: ``create``, ``fit``, ``get``, ``count`` and ``delete``
+- `query`: ``query``, ``find``, ``explain``, ``compare``, ``backends`` and ``recall``
+- `items`: ``create``, ``fit``, ``get``, ``count``, ``delete`` and ``payload``
 - `groups`: ``groups`` and ``pairs`` of near-duplicates; ``join`` with the rows of a file
-- `backends`: ``backends`` of a collection, and ``recall``
-- `payload`: other payloads for stored items
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``
 - `dedupe`: near-duplicates of files, without a server

@@ -1,4 +1,4 @@
-"""``create`` a collection; ``fit`` its weights; ``get``, ``count`` and ``delete`` its items."""
+"""``create`` and ``fit`` a collection; ``get``, ``count``, ``delete`` and ``payload`` of items."""
 
 from __future__ import annotations
 
@@ -197,3 +197,35 @@ def _require_conditions(where: dict[str, Any]) -> None:
     from gcws_search.index import parse_filter  # noqa: PLC0415
 
     parse_filter(filter_of(where)).require_conditions()
+
+
+@cli.command(
+    "payload", epilog="Example: gcws-search payload mnist --id 7 --set '{\"checked\": true}'"
+)
+def payload(
+    name: Name,
+    *,
+    set_: Annotated[
+        str, typer.Option("--set", help="A JSON object; null, with --replace, removes payloads.")
+    ],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Change this item; may be repeated.")
+    ] = None,
+    where: Where = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace payloads, instead of merging keys into them.")
+    ] = False,
+    if_version: IfVersion = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Change payloads of items, by ids or by a filter; vectors stay as they are."""
+    new = object_from(set_, "--set")
+    condition = object_from(where, "--where")
+    with server(url, key) as connected:
+        collection = connected.collection(name)
+        updated = collection.set_payload(
+            ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
+        )
+    tell(as_json, {"updated": updated}, f"{updated} items updated")

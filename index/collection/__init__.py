@@ -22,11 +22,10 @@
 - `explain`: a similarity by its coordinates
 - `find`: items by the beginning of their ids, or by a text in ids and payloads
 - `groups`: near-duplicates joined by pairs, and which of them is kept
-- `hit_groups`: the best hits of each of the best groups by a key of payloads
 - `hints`: keys and values of a filter that no item has, and similar ones
 - `join`: vectors joined with the items
 - `item_map`: places in a plane for a sample and others, with their neighbours
-- `ranking`: pages of a ranking, which share no hit
+- `ranking`: pages of a ranking, which share no hit; its best groups by a key of payloads
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
 - `name_scan`: the exact scan of a query with names that the space lacks
 """

@@ -883,15 +883,15 @@ async def answer_groups(
     require_at_most(size, limits.max_limit // asked.params.limit, "group_size")
     steps = ix.search_groups(body.group_by, asked.params.limit, size, asked.where)
     plain = asked._replace(with_payload=True, with_vector=False, is_shown=False)
-    step, found = next(steps), ix.QueryResult([], [])
+    (where, limit), found = next(steps), ix.QueryResult([], [])
     while True:
-        text = b"" if step.where is None else orjson.dumps(step.where.to_dict())
-        params = replace(asked.params, limit=step.limit)
-        query = plain._replace(params=params, where=step.where, filter_text=text)
+        text = b"" if where is None else orjson.dumps(where.to_dict())
+        params = replace(asked.params, limit=limit)
+        query = plain._replace(params=params, where=where, filter_text=text)
         try:
             [result] = await service.searches.search_batch(collection, [query], list)
             found = found if found.ids else result
-            step = steps.send(result)
+            where, limit = steps.send(result)
         except ix.InvalidVector as error:
             raise error.at("vector", skip=1) from None
         except StopIteration as end:
