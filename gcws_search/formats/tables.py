@@ -285,8 +285,9 @@ def guess(
     expires = None
     if payload is None:
         fields = [name for name in free if name not in coordinates]
-        if {*fields} == {"payload", "expires"} and _is_instant(schema.field("expires").type):
-            fields, expires = ["payload"], "expires"
+        if {*fields} == {"payload", "expires"}:
+            has_zone = getattr(schema.field("expires").type, "tz", None) is not None
+            fields, expires = (["payload"], "expires") if has_zone else (fields, None)
     for name in fields:
         kind = schema.field(name).type
         if not _is_json(kind):
@@ -626,11 +627,6 @@ def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return kind in _TEXTS
-
-
-def _is_instant(kind: Any) -> bool:
-    """Whether values of a type are times with a zone."""
-    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _is_uuid(kind: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s
 from gcws_search.index.contracts.batches import (
     RawBatch,
     SparseVector,
@@ -380,8 +380,10 @@ class VectorSpace:
             indptr = np.arange(len(raw) + 1, dtype=np.int64) * centred.shape[1]
         out = np.empty(values.shape, np.float32)
         with np.errstate(over="ignore"):
-            if self.weights is not None:
-                self._weigh(raw, centred, self.weights)
+            if (weights := self.weights) is not None:
+                if weights.center is not None:
+                    centred -= weights.center
+                centred *= weights.weights if raw.form == "dense" else weights.of(raw.indices)
             transform_rows(
                 indptr,
                 centred.reshape(-1),
@@ -390,12 +392,6 @@ class VectorSpace:
                 out.reshape(-1),
             )
         return out
-
-    def _weigh(self, raw: RawBatch, out: Float64s, weights: Weights) -> None:
-        """Centre and multiply numbers, in place."""
-        if weights.center is not None:
-            out -= weights.center
-        out *= weights.weights if raw.form == "dense" else weights.of(raw.indices)
 
     def to_blobs(self, raw: RawBatch) -> list[bytes]:
         """Return each vector as little-endian bytes: float32, after int32 indices if sparse."""
