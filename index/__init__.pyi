@@ -94,6 +94,7 @@ from .contracts.analysis import (
     JoinParams as JoinParams,
     MapParams as MapParams,
     Places as Places,
+    Rest as Rest,
     Share as Share,
     SimilarItem as SimilarItem,
 )
