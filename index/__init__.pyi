@@ -141,6 +141,7 @@ from .contracts.errors import (
     StoreError as StoreError,
     VersionConflict as VersionConflict,
     error_words as error_words,
+    place_errors as place_errors,
     too_many_pairs as too_many_pairs,
 )
 from .contracts.hits import METHODS as METHODS, Explanation as Explanation

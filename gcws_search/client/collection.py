@@ -11,6 +11,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from dataclasses import asdict
 from functools import partial, wraps
 from operator import index, itemgetter
 from pathlib import Path
@@ -70,7 +71,7 @@ from gcws_search.index.contracts.analysis import (
     ItemMap,
     JoinParams,
 )
-from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
+from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound, place_errors
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -144,11 +145,9 @@ def config_of(
         if not isinstance(text, TextParams | dict):
             expected = 'a TextParams, or a dict such as {"tokens": "words"}'
             raise InvalidParameter(expected=expected, got=repr(text), loc=("text",))
-        try:
+        with place_errors("text"):
             text = TextParams.from_dict(text) if isinstance(text, dict) else text
             text.require_tokens()
-        except InvalidParameter as error:
-            raise error.at("text") from None
     return CollectionConfig(
         dim=None if dim is None else _whole(dim),
         transform=transform or Transform(),
@@ -993,7 +992,7 @@ class Collection:
     def curve(self, *, limit: int = 10) -> dict[str, Any]:
         """Return what recall costs for a limit, as calibrated: candidates and time of a query."""
         return self._do(
-            lambda local: local.curve(limit),
+            lambda local: local.index.curve(limit).to_dict(),
             lambda remote: remote.get("curve", dict, {"limit": str(limit)}),
         )
 
@@ -1002,7 +1001,9 @@ class Collection:
 
         A collection of this process makes no audits.
         """
-        return self._do(lambda local: local.audits(), lambda remote: remote.get("recall", dict))
+        return self._do(
+            lambda local: local.index.audited().to_dict(), lambda remote: remote.get("recall", dict)
+        )
 
     def loads(self) -> list[dict[str, Any]]:
         """Return the loads under way and the last ones, the last first, as the API shows them.
@@ -1032,7 +1033,7 @@ class Collection:
         given = dict(params or {})
         checked = backend_params(kind, given)
         return self._do(
-            lambda local: local.attach(checked, name),
+            lambda local: asdict(local.index.attach(checked, name)),
             lambda remote: remote.attach(kind, name, given),
         )
 

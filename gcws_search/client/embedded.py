@@ -661,25 +661,10 @@ class EmbeddedCollection:
             metadata = with_fingerprint(dict(metadata), self.describe()["metadata"])
         self.index.replace_metadata(None if metadata is None else write_json(metadata))
 
-    def curve(self, limit: int) -> dict[str, Any]:
-        found = self.index.curve(limit)
-        return {**asdict(found), "points": [point._asdict() for point in found.points]}
-
-    def audits(self) -> dict[str, Any]:
-        found = self.index.audited()
-        allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
-        audited = [*map(asdict, found.results)]
-        return {"audited": audited, "allowance": allowance, "waiting": found.waiting}
-
-    def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
-        return asdict(self.index.attach(params, name))
-
     def describe(self) -> dict[str, Any]:
-        found = asdict(self.index.describe())
-        del found["config"]
-        if found["metadata"] is not None:
-            found["metadata"] = read_json(found["metadata"])
-        return {"name": found.pop("name"), **self.config.to_dict(), **found}
+        found = self.index.describe()
+        metadata = None if found.metadata is None else read_json(found.metadata)
+        return found.to_dict() | {"metadata": metadata}
 
 
 def _groups(

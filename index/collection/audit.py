@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import inf, log1p
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -78,6 +78,12 @@ class AuditedQueries(NamedTuple):
     results: list[AuditedRecall]
     allowance: list[tuple[int | None, float]]
     waiting: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the API shows it."""
+        allowance = [{"limit": limit, "share": share} for limit, share in self.allowance]
+        audited = [*map(asdict, self.results)]
+        return {"audited": audited, "allowance": allowance, "waiting": self.waiting}
 
 
 _Asked: TypeAlias = tuple[str, float, int]

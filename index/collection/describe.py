@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -95,6 +95,13 @@ class Description:
     commits: int
     commit_seconds: float
     versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the API shows it, but for the metadata: what it was created with first."""
+        found = asdict(self)
+        del found["config"]
+        config = {"name": found.pop("name")} | self.config.to_dict()
+        return config | {"storage": self.config.storage, "bytes": self.bytes_on_disk} | found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
@@ -291,3 +291,7 @@ class CostCurve:
     holds: bool = False
     reason: str | None = None
     scanned_from: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the curve as the API shows it."""
+        return asdict(self) | {"points": [point._asdict() for point in self.points]}

@@ -1,6 +1,7 @@
 """Everything that can go wrong in the index, one class a cause."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -59,6 +60,15 @@ class InvalidInput(GcwsError):
         """Give the row that the location begins with another number, behind ``outer``."""
         row, *rest = self.loc or (0,)
         self.loc = (*outer, row_of(int(row)), *rest)
+
+
+@contextmanager
+def place_errors(*outer: str | int) -> Iterator[None]:
+    """Put ``outer`` before the location of what is invalid."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.at(*outer) from None
 
 
 class InvalidVector(InvalidInput):

@@ -11,7 +11,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_type_hints
 
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.errors import InvalidParameter, place_errors
 from gcws_search.index.contracts.scores import Ranking
 
 Form = Literal["dense", "sparse"]
@@ -74,7 +74,7 @@ def require(holds: bool, *, name: str, expected: str, got: object) -> None:
         raise _invalid(name, expected, got)
 
 
-def _invalid(name: str, expected: str, got: object, *place: int) -> InvalidParameter:
+def _invalid(name: str, expected: str, got: object, *place: str | int) -> InvalidParameter:
     return InvalidParameter(expected=expected, got=repr(got), loc=(name, *place))
 
 
@@ -356,6 +356,20 @@ class Transform:
             raise _invalid("center", expected, f"{len(self.center)} values")
 
 
+def _transform_of(given: dict[str, Any]) -> Transform:
+    """Return a transform by its JSON form."""
+    lists = {"center": given.pop("center"), "weights": given.pop("weights", None)}
+    _require_types(Transform, given)
+    for name, values in lists.items():
+        if name == "weights" and isinstance(values, str):
+            given[name] = values
+        elif values is not None:
+            numbers = isinstance(values, list) and {*map(type, values)} <= {int, float}
+            require(numbers, name=name, expected="a list of numbers", got=values)
+            given[name] = tuple(values)
+    return Transform(**given)
+
+
 def backend_document(params: BackendParams) -> dict[str, Any]:
     """Return parameters of a backend in the API's own JSON form: its kind and its ``params``."""
     fields = asdict(params)
@@ -537,7 +551,8 @@ class CollectionConfig:
         if self.text is not None and self.text.weights == "idf":
             weights = self.transform.weights
             if weights not in (None, "idf"):
-                raise _invalid("weights", "'idf', by which texts are weighed", weights)
+                expected = "'idf', by which texts are weighed"
+                raise _invalid("transform", expected, weights, "weights")
             object.__setattr__(self, "transform", replace(self.transform, weights="idf"))
         if not (self.dim is None or 1 <= self.dim <= MAX_DIM):
             raise _invalid("dim", f"null or 1 to {MAX_DIM}", self.dim)
@@ -545,7 +560,7 @@ class CollectionConfig:
         weights = self.transform.weights
         if weights == "robust" and self.form != "dense":
             expected = f"'idf', 'standard' or 'max' unless dim is at most {MAX_DENSE_DIM}"
-            raise _invalid("weights", expected, weights)
+            raise _invalid("transform", expected, weights, "weights")
         for name, values in (("center", self.transform.center), ("weights", weights)):
             if not isinstance(values, tuple):
                 continue
@@ -554,9 +569,9 @@ class CollectionConfig:
                 expected = f"null unless dim is at most {MAX_DENSE_DIM}"
                 if name == "weights":
                     expected = f"null or a word unless dim is at most {MAX_DENSE_DIM}"
-                raise _invalid(name, expected, f"{got} with dim {self.dim}")
+                raise _invalid("transform", expected, f"{got} with dim {self.dim}", name)
             if len(values) != self.dim:
-                raise _invalid(name, f"{self.dim} values", got)
+                raise _invalid("transform", f"{self.dim} values", got, name)
 
     @property
     def form(self) -> Form:
@@ -596,25 +611,21 @@ class CollectionConfig:
 
         Raises InvalidParameter, KeyError, TypeError, ValueError (it is the form of none).
         """
-        transform = dict(document["transform"])
         storage, ttl = document.get("storage", "memory"), document.get("ttl")
         _require_types(cls, {"dim": document["dim"], "storage": storage, "ttl": ttl})
-        lists = {"center": transform.pop("center"), "weights": transform.pop("weights", None)}
-        _require_types(Transform, transform)
-        for name, values in lists.items():
-            if name == "weights" and isinstance(values, str):
-                transform[name] = values
-            elif values is not None:
-                numbers = isinstance(values, list) and {*map(type, values)} <= {int, float}
-                require(numbers, name=name, expected="a list of numbers", got=values)
-                transform[name] = tuple(values)
-        backend, text = document["backend"], document.get("text")
+        with place_errors("transform"):
+            transform = _transform_of(dict(document["transform"]))
+        with place_errors("backend", "params"):
+            backend = backend_params(document["backend"]["kind"], document["backend"]["params"])
+        with place_errors("text"):
+            text = document.get("text")
+            text = None if text is None else TextParams.from_dict(text)
         return cls(
             dim=document["dim"],
-            transform=Transform(**transform),
-            backend=backend_params(backend["kind"], backend["params"]),
+            transform=transform,
+            backend=backend,
             storage=storage,
-            text=None if text is None else TextParams.from_dict(text),
+            text=text,
             ttl=ttl,
         )
 

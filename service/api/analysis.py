@@ -490,7 +490,7 @@ def _one_vector(
     vector = point_of(raw)
     if isinstance(vector, ix.Text):
         return vector
-    with requests.place_errors(*loc):
+    with ix.place_errors(*loc):
         collection.space.refuse_vectors()
         ix.require_different_names(vector)
     return vector
@@ -507,7 +507,7 @@ def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector
                 raise ix.InvalidVector(
                     expected="names in both vectors, or in none", got="them in one", loc=(row,)
                 )
-            with requests.place_errors(row):
+            with ix.place_errors(row):
                 ix.require_different_names(vector)
             indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
             found.append(ix.SparseVector(indices, vector.values))

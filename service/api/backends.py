@@ -100,7 +100,7 @@ async def attach_backend(
         checked = model.model_validate({"kind": body.kind, "params": body.params})
     except ValidationError as error:
         raise invalid_request(error, model) from None
-    with requests.place_errors("params"):
+    with ix.place_errors("params"):
         params = ix.backend_params(body.kind, checked.model_dump()["params"])
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)

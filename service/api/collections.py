@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
-from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import BODY_OF, AnyWeights, BackendBody, TextBody, TransformBody
 from gcws_search.service.http import (
     CollectionOf,
@@ -219,16 +218,8 @@ class CurveParams(BaseModel):
 
 def collection_json(collection: ix.StoredCollection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
-    found = asdict(collection.describe())
-    del found["config"]
-    return {
-        "name": found.pop("name"),
-        **collection.config.to_dict(),
-        "storage": collection.config.storage,
-        "metadata": metadata_json(found.pop("metadata")),
-        "bytes": found["bytes_on_disk"],
-        **found,
-    }
+    found = collection.describe()
+    return found.to_dict() | {"metadata": metadata_json(found.metadata)}
 
 
 @reading.get("", responses=shows("CollectionList"))
@@ -287,10 +278,7 @@ async def fit_weights(service: ServiceOf, collection: CollectionOf, body: FitBod
 @reading.get("/{name}/recall", responses=shows("RecallAnswer"))
 async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
-    found = await service.workers.searches.run(collection.audited)
-    allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
-    audited = {"audited": [*map(asdict, found.results)], "allowance": allowance}
-    return JsonResponse({**audited, "waiting": found.waiting})
+    return JsonResponse((await service.workers.searches.run(collection.audited)).to_dict())
 
 
 @reading.get("/{name}/curve", responses=shows("CurveAnswer"))
@@ -303,8 +291,7 @@ async def show_curve(
     """
     require_at_most(params.limit, service.settings.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, params.limit)
-    points = [point._asdict() for point in curve.points]
-    return JsonResponse({**asdict(curve), "points": points})
+    return JsonResponse(curve.to_dict())
 
 
 @writing.put("/{name}/names", responses=shows("NamesAnswer"))
@@ -371,33 +358,11 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
         raise ix.InvalidParameter(
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
         )
-    center, weights = body.transform.center, body.transform.weights
-    with requests.place_errors("transform"):
-        transform = ix.Transform(
-            center=None if center is None else tuple(center),
-            power=body.transform.power,
-            normalize=body.transform.normalize,
-            weights=tuple(weights) if isinstance(weights, list) else weights,
-        )
-    with requests.place_errors("backend", "params"):
-        backend = ix.backend_params(body.backend.kind, body.backend.params.model_dump())
-    text = None
-    if body.text is not None:
-        with requests.place_errors("text"):
-            text = ix.TextParams.from_dict(body.text.model_dump(exclude_unset=True))
-            text.require_tokens()
-    try:
-        return ix.CollectionConfig(
-            dim=body.dim,
-            transform=transform,
-            backend=backend,
-            storage=body.storage,
-            text=text,
-            ttl=body.ttl,
-        )
-    except ix.InvalidParameter as error:
-        is_inside = error.loc[:1] in {("center",), ("weights",)}
-        raise (error.at("transform") if is_inside else error) from None
+    config = ix.CollectionConfig.from_dict(body.model_dump())
+    if config.text is not None:
+        with ix.place_errors("text"):
+            config.text.require_tokens()
+    return config
 
 
 def _metadata_text(body: MetadataBody | None, dim: int | None) -> bytes | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -96,20 +95,11 @@ def within(error: ix.InvalidInput, name: str, *inner: str) -> ix.InvalidInput:
     return error.at(name, *error.loc[:1], *inner, skip=1)
 
 
-@contextmanager
-def place_errors(*outer: str | int) -> Iterator[None]:
-    """Put ``outer`` before the location of what is invalid."""
-    try:
-        yield
-    except ix.InvalidInput as error:
-        raise error.at(*outer) from None
-
-
 def condition(text: bytes | None, limits: Settings) -> ix.Filter | None:
     """Return a filter that is given as JSON; none for none."""
     if text is None:
         return None
-    with place_errors("filter"):
+    with ix.place_errors("filter"):
         return ix.parse_filter(
             from_json(text),
             max_depth=limits.max_filter_depth,
@@ -139,7 +129,7 @@ def with_unknown(
 ) -> ix.SparseVector | None:
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
-    with place_errors(*loc):
+    with ix.place_errors(*loc):
         vector = ix.named_vector(body.names, body.weights)
         found = ix.with_coordinates(vector, finder(collection, unknown))
     return found if unknown else None
