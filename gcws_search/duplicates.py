@@ -21,19 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from gcws_search import index as ix
 from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source, source_of
-from gcws_search.index import (
-    CollectionConfig,
-    DirectoryLocked,
-    GcwsError,
-    InvalidParameter,
-    InvalidVector,
-    TextParams,
-    Transform,
-    bad_rows,
-)
 from gcws_search.index.contracts.parameters import require
 from gcws_search.index.corpus import (
     CHUNK_ROWS,
@@ -56,7 +47,6 @@ from gcws_search.index.vectors.space import VectorSpace
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
-    from gcws_search.index import RawBatch
     from gcws_search.index.contracts.arrays import Float64s, Int64s
     from gcws_search.index.contracts.batches import VectorBatch
 
@@ -227,7 +217,7 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
     else:
         if not folder.exists() or not any(each.name != _WORK for each in folder.iterdir()):
             return None
-    raise InvalidParameter(
+    raise ix.InvalidParameter(
         expected="a new folder, or that of the same files and options",
         got=f"{str(folder)!r}, which holds something else",
         loc=("output",),
@@ -240,7 +230,7 @@ def _begin(folder: Path, key: str) -> Iterator[_Corpus]:
     with closing(_Corpus(folder / _WORK, key)) as corpus:
         try:
             yield corpus
-        except (BadFile, GcwsError):
+        except (BadFile, ix.GcwsError):
             shutil.rmtree(folder / _WORK)
             if not any(folder.iterdir()):
                 folder.rmdir()
@@ -258,7 +248,7 @@ class _Corpus:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DirectoryLocked(folder, "another process") from None
+            raise ix.DirectoryLocked(folder, "another process") from None
         state: dict[str, Any] = {"key": key, "counts": {}, "starts": [], "names": 0, "rejected": 0}
         state |= {"dropped": 0, "file": 0, "read": 0, "form": None, "done": False}
         self._state = json.loads(self._path.read_text()) if self._path.exists() else state
@@ -343,13 +333,13 @@ class _Corpus:
                 f"{source.file.name}: expected {first.dim or 'sparse'} coordinates as in "
                 f"{first.file.name}, got {source.dim or 'sparse ones'}"
             )
-        config = CollectionConfig(
+        config = ix.CollectionConfig(
             dim=None if first.is_text else first.dim,
-            transform=Transform(**options["transform"]),
-            text=TextParams.from_dict(options["text"]) if first.is_text else None,
+            transform=ix.Transform(**options["transform"]),
+            text=ix.TextParams.from_dict(options["text"]) if first.is_text else None,
         )
         if isinstance(config.transform.weights, str):
-            raise InvalidParameter(
+            raise ix.InvalidParameter(
                 expected="weights that need not be learned",
                 got=repr(config.transform.weights),
                 loc=("text" if first.is_text else "transform", "weights"),
@@ -383,20 +373,20 @@ class _Corpus:
     def _append(self, source: Source, items: Items, space: VectorSpace, numbers: Int64s) -> None:
         """Append the rows of a batch of a file, which have these numbers there."""
 
-        def check(rows: slice) -> RawBatch:
+        def check(rows: slice) -> ix.RawBatch:
             raw = items.rows.part(rows).check(space, self._find)
             space.prepare(raw)
             return raw
 
         try:
             rows = space.prepare(items.rows.check(space, self._find))
-        except InvalidVector as error:
+        except ix.InvalidVector as error:
             if not source.choices.lenient:
                 at = int(error.loc[0]) if error.loc else 0
                 place = source.place(int(numbers[at]))
                 words = f"expected {error.expected}, got {error.got}"
                 raise BadFile(f"{source.file.name}: {place}: {words}") from None
-            bad = bad_rows(len(items), check, InvalidVector)
+            bad = ix.bad_rows(len(items), check, ix.InvalidVector)
             self._state["rejected"] += len(bad)
             good = [row for row in range(len(items)) if row not in bad]
             if not good:

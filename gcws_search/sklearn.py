@@ -21,7 +21,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gcws_search.index.collection.items import ItemBatch
+from gcws_search import index as ix
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.comparison.features import (
@@ -33,19 +33,7 @@ from gcws_search.index.comparison.features import (
 )
 from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
-from gcws_search.index.contracts.batches import RawBatch, VectorBatch, row_width
-from gcws_search.index.contracts.errors import InvalidInput, InvalidParameter
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    Distribution,
-    FourierKind,
-    FourierParams,
-    GcwsParams,
-    NystroemKind,
-    NystroemParams,
-    RandomBinningParams,
-    SearchParams,
-)
+from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.threads import Workers, available_threads
 from gcws_search.index.vectors.space import VectorSpace
@@ -86,11 +74,11 @@ def _value_errors() -> Iterator[None]:
     """Raise invalid parameters and vectors as ValueError, as scikit-learn does."""
     try:
         yield
-    except InvalidInput as error:
+    except ix.InvalidInput as error:
         raise ValueError(error.detail) from error
 
 
-def _raw(space: VectorSpace, rows: Any) -> RawBatch:
+def _raw(space: VectorSpace, rows: Any) -> ix.RawBatch:
     """Return rows, none of them zero, as a space takes them."""
     if space.dim is None:
         rows = sparse.csr_matrix(rows)
@@ -118,7 +106,9 @@ def _mapping(own_map: FeatureMap) -> tuple[_Map, int]:
 def _threads(n_jobs: Any) -> int:
     threads = 1 if n_jobs is None else available_threads() if n_jobs == -1 else n_jobs
     if not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1:
-        raise InvalidParameter(expected="None, -1 or at least 1", got=repr(n_jobs), loc=("n_jobs",))
+        raise ix.InvalidParameter(
+            expected="None, -1 or at least 1", got=repr(n_jobs), loc=("n_jobs",)
+        )
     return int(threads)
 
 
@@ -191,11 +181,13 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator
             kind, expected = _NUMBERS.get(str(field.type), (None, ""))
             value = getattr(self, field.name)
             if kind and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(field.name,))
+                raise ix.InvalidParameter(
+                    expected=expected, got=repr(value)[:80], loc=(field.name,)
+                )
 
     def _start(self) -> None:
         self._workers = Workers(_threads(self.n_jobs))
-        self._space = VectorSpace.of(CollectionConfig(dim=self.n_features_in_))
+        self._space = VectorSpace.of(ix.CollectionConfig(dim=self.n_features_in_))
         width = row_width(self._space.form, self.n_features_in_)
         self._map, self._n_features_out = self._features(width)
 
@@ -249,13 +241,13 @@ class RffFeatures(_Transformer):
         Threads; -1 takes as many as the process may use.
     """
 
-    _kind: ClassVar[FourierKind] = "rff"
+    _kind: ClassVar[ix.FourierKind] = "rff"
 
     features: int = 512
     gamma: float = 1.0
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
-        params = FourierParams(
+        params = ix.FourierParams(
             kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
         )
         return _mapping(FourierMap(params, dense_width))
@@ -292,20 +284,22 @@ class GmmNystroem(_Transformer):
     n_jobs : see `RffFeatures`
     """
 
-    _kind: ClassVar[NystroemKind] = "gmm_nystroem"
+    _kind: ClassVar[ix.NystroemKind] = "gmm_nystroem"
 
     landmarks: int = 256
 
-    def _params(self) -> NystroemParams:
-        return NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
+    def _params(self) -> ix.NystroemParams:
+        return ix.NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
 
     def _learn(self, X: Any) -> None:
         super()._learn(X)
         params = self._params()
         filled = _nonzero_rows(X, slice(0, X.shape[0]))
         if not len(filled):
-            raise InvalidParameter(expected="a row that is not all zeros", got="none", loc=("X",))
-        space = VectorSpace.of(CollectionConfig(dim=X.shape[1]))
+            raise ix.InvalidParameter(
+                expected="a row that is not all zeros", got="none", loc=("X",)
+            )
+        space = VectorSpace.of(ix.CollectionConfig(dim=X.shape[1]))
         self.landmarks_ = space.prepare(_raw(space, X[draw_landmarks(params, filled)]))
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
@@ -328,8 +322,8 @@ class RbfNystroem(GmmNystroem):
 
     gamma: float = 1.0
 
-    def _params(self) -> NystroemParams:
-        return NystroemParams(
+    def _params(self) -> ix.NystroemParams:
+        return ix.NystroemParams(
             kind=self._kind, landmarks=self.landmarks, gamma=self.gamma, seed=self.seed
         )
 
@@ -345,7 +339,7 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
         for name, maximum in (("samples", _MAX_SAMPLES), ("bits", _MAX_BITS)):
             value = getattr(self, name)
             if not (isinstance(value, int | np.integer) and 1 <= value <= maximum):
-                raise InvalidParameter(expected=f"1 to {maximum}", got=repr(value), loc=(name,))
+                raise ix.InvalidParameter(expected=f"1 to {maximum}", got=repr(value), loc=(name,))
         return int(self.samples), int(self.bits)
 
     def _zero(self) -> UInt32s | None:
@@ -395,7 +389,7 @@ class GcwsFeatures(_OneHot):
     bits: int = 8
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
-        seed = GcwsParams(seed=self.seed).seed
+        seed = ix.GcwsParams(seed=self.seed).seed
         samples, bits = self._sizes()
         hashes = Gcws(seed=seed, samples=samples, dense_width=dense_width)
         return lambda batch: hashes.sketch(batch).codes(bits, samples), samples << bits
@@ -418,13 +412,13 @@ class RandomBinningFeatures(_OneHot):
     """
 
     samples: int = 256
-    distribution: Distribution = "gamma"
+    distribution: ix.Distribution = "gamma"
     shape: float | None = None
     scale: float = 1.0
     bits: int = 12
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
-        params = RandomBinningParams(
+        params = ix.RandomBinningParams(
             distribution=self.distribution, shape=self.shape, scale=self.scale, seed=self.seed
         )
         samples, bits = self._sizes()
@@ -476,13 +470,13 @@ class GmmNeighbors(_Estimator):
             self._rows.nnz <= _SPARSE_SHARE * self._rows.shape[0] * self._rows.shape[1]
         )
         dim = None if is_sparse else self.n_features_in_
-        config = CollectionConfig(dim=dim, backend=GcwsParams(seed=self.seed))
+        config = ix.CollectionConfig(dim=dim, backend=ix.GcwsParams(seed=self.seed))
         self._memory = MemoryCollection(config, threads=_threads(self.n_jobs))
         if not len(self._filled):
             return
         raw = _raw(self._memory.space, self._rows[self._filled])
         ids = [*map(str, self._filled.tolist())]
-        [encoded] = self._memory.encode([ItemBatch(ids, raw, [None] * len(ids))])
+        [encoded] = self._memory.encode([ix.ItemBatch(ids, raw, [None] * len(ids))])
         encoded.sequences = range(1, len(ids) + 1)
         self._memory.put([encoded])
         stop = threading.Event()
@@ -541,7 +535,7 @@ class GmmNeighbors(_Estimator):
             queries = memory.space.prepare(_raw(memory.space, X[asked]))
             skip = np.searchsorted(self._filled, own[asked])
             skip[own[asked] < 0] = -1
-            params = SearchParams(limit=count, recall=self.recall)
+            params = ix.SearchParams(limit=count, recall=self.recall)
             hits = memory.search(memory.view, queries, params, skip=skip).found
             width = min(count, hits.rows.shape[1])
             present = np.arange(width) < hits.sizes[:, None]
