@@ -255,7 +255,7 @@ class Server(Requester):
         pieces = content() if callable(content) else content
         try:
             if self._is_plain:
-                return self._client(Wire).request(method, path, content=pieces, **options)
+                return await self._client(Wire).request(method, path, content=pieces, **options)
             with through_httpx():
                 client = self._client(_httpx_client)
                 return _answer_of(client.request(method, path, content=pieces, **options))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -173,97 +173,46 @@ def _socket_errors() -> Iterator[None]:
 
 
 class _Line(_Reader):
-    """A socket for callers that wait."""
+    """A socket for callers that wait: nothing suspends here."""
 
     def __init__(self, address: _Address, seconds: float | None) -> None:
         super().__init__()
         where = address.host, address.port
-        self.socket = socket.create_connection(where, CONNECT_SECONDS)
-        self.socket.settimeout(seconds)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = socket.create_connection(where, CONNECT_SECONDS)
+        self._socket.settimeout(seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()
-        self._poll.register(self.socket, select.POLLIN)
+        self._poll.register(self._socket, select.POLLIN)
+
+    @classmethod
+    async def open(cls, address: _Address, seconds: float | None) -> _Line:
+        return cls(address, seconds)
 
     def is_usable(self) -> bool:
         """Whether it was used lately, and nothing has come since: its end would have."""
         return time.monotonic() - self.used < _IDLE_SECONDS and not self._poll.poll(0)
 
-    def send(self, data: bytes | memoryview) -> None:
+    async def send(self, data: bytes | memoryview) -> None:
         with _socket_errors():
-            self.socket.sendall(data)
+            self._socket.sendall(data)
 
-    def receive(self) -> Answer:
+    async def receive(self) -> Answer:
         with _socket_errors():
-            while (answer := self.feed(self.socket.recv(_READ_BYTES))) is None:
+            while (answer := self.feed(self._socket.recv(_READ_BYTES))) is None:
                 pass
             return answer
 
-
-class Wire:
-    """Connections with one server, for callers that wait, on any thread."""
-
-    def __init__(self, url: str, headers: Mapping[str, str], seconds: float | None) -> None:
-        self._address = _Address(url, headers)
-        self._seconds = seconds
-        self._idle: list[_Line] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        content: bytes | Iterable[bytes | memoryview] | None = None,
-        **more: Mapping[str, str] | None,
-    ) -> Answer:
-        """Return the answer to a request, of `_Address.head`; else Unreachable."""
-        head = self._address.head(method, path, content, **more)
-        line = self._line()
-        try:
-            unsent = None
-            for piece in _pieces(head, content):
-                try:
-                    line.send(piece)
-                except Unreachable as error:  # it may have answered before it closed
-                    unsent = error
-                    break
-            try:
-                answer = line.receive()
-            except Unreachable:
-                if unsent is not None:
-                    raise unsent from None
-                raise
-        except BaseException:
-            line.socket.close()
-            raise
-        if line.is_open and unsent is None and len(self._idle) < _MAX_IDLE:
-            self._idle.append(line)
-        else:
-            line.socket.close()
-        return answer
-
-    def _line(self) -> _Line:
-        while self._idle:
-            with suppress(IndexError):  # another thread may take it
-                line = self._idle.pop()
-                if line.is_usable():
-                    return line
-                line.socket.close()
-        with _socket_errors():
-            return _Line(self._address, self._seconds)
-
     def close(self) -> None:
-        """Close the connections that are idle."""
-        while self._idle:
-            with suppress(IndexError):
-                self._idle.pop().socket.close()
+        self._socket.close()
 
 
 class _AsyncLine(_Reader):
     """A connection for callers that await: a protocol of asyncio."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, seconds: float | None) -> None:
         super().__init__()
         self._loop = loop
+        self._seconds = seconds
         self._transport: Any = None
         self._came: Future[None] | None = None  # an answer, or the end
         self._room: Future[None] | None = None  # None: more may be written
@@ -271,6 +220,16 @@ class _AsyncLine(_Reader):
         self._is_sending = False
         self._whole: Answer | None = None
         self._end: Unreachable | None = None
+
+    @classmethod
+    async def open(cls, address: _Address, seconds: float | None) -> _AsyncLine:
+        from asyncio import get_running_loop, timeout  # noqa: PLC0415  # is there: it is awaited
+
+        loop = get_running_loop()
+        made = cls(loop, seconds)
+        async with timeout(CONNECT_SECONDS):
+            await loop.create_connection(cast("Any", lambda: made), address.host, address.port)
+        return made
 
     def connection_made(self, transport: Transport) -> None:
         self._transport = transport
@@ -307,7 +266,7 @@ class _AsyncLine(_Reader):
         return self._end is None and time.monotonic() - self.used < _IDLE_SECONDS
 
     async def send(self, data: bytes | memoryview) -> None:
-        from asyncio import sleep  # noqa: PLC0415  # is there: it is awaited
+        from asyncio import sleep  # noqa: PLC0415
 
         if self._is_sending:  # between two pieces an answer may come
             await sleep(0)
@@ -318,14 +277,14 @@ class _AsyncLine(_Reader):
             raise self._end or Unreachable(_CLOSED)
         self._transport.write(data)
 
-    async def receive(self, seconds: float | None) -> Answer:
-        from asyncio import wait  # noqa: PLC0415  # is there: it is awaited
+    async def receive(self) -> Answer:
+        from asyncio import wait  # noqa: PLC0415
 
         while self._whole is None:
             if self._end is not None:
                 raise self._end
             heard, self._came = self._heard, self._loop.create_future()
-            await wait([self._came], timeout=seconds)
+            await wait([self._came], timeout=self._seconds)
             if not self._came.done() and heard == self._heard:
                 raise Unreachable("timed out")
         answer, self._whole, self._is_sending = self._whole, None, False
@@ -341,12 +300,14 @@ def _wake(waiting: Future[None] | None) -> None:
 
 
 class AsyncWire:
-    """Connections with one server, for callers that await on one event loop; see `Wire`."""
+    """Connections with one server, for callers that await on one event loop."""
+
+    _kind: ClassVar[type[_Line | _AsyncLine]] = _AsyncLine
 
     def __init__(self, url: str, headers: Mapping[str, str], seconds: float | None) -> None:
         self._address = _Address(url, headers)
         self._seconds = seconds
-        self._idle: list[_AsyncLine] = []
+        self._idle: list[_Line | _AsyncLine] = []
 
     async def request(
         self,
@@ -364,11 +325,11 @@ class AsyncWire:
             for piece in _pieces(head, content):
                 try:
                     await line.send(piece)
-                except Unreachable as error:
+                except Unreachable as error:  # it may have answered before it closed
                     unsent = error
                     break
             try:
-                answer = await line.receive(self._seconds)
+                answer = await line.receive()
             except Unreachable:
                 if unsent is not None:
                     raise unsent from None
@@ -382,24 +343,31 @@ class AsyncWire:
             line.close()
         return answer
 
-    async def _line(self) -> _AsyncLine:
+    async def _line(self) -> _Line | _AsyncLine:
         while self._idle:
-            line = self._idle.pop()
-            if line.is_usable():
-                return line
-            line.close()
-        from asyncio import get_running_loop, timeout  # noqa: PLC0415
-
-        loop = get_running_loop()
-        made = _AsyncLine(loop)
+            with suppress(IndexError):  # another thread may take it
+                line = self._idle.pop()
+                if line.is_usable():
+                    return line
+                line.close()
         with _socket_errors():
-            async with timeout(CONNECT_SECONDS):
-                await loop.create_connection(
-                    cast("Any", lambda: made), self._address.host, self._address.port
-                )
-        return made
+            return await self._kind.open(self._address, self._seconds)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
 
     async def aclose(self) -> None:
         """Close the connections that are idle."""
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
+
+
+class Wire(AsyncWire):
+    """Connections for callers that wait, on any thread: its coroutines never suspend."""
+
+    _kind = _Line
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._close_idle()

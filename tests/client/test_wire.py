@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 import gcws_search
+from gcws_search.client.remote import run
 from gcws_search.client.wire import Answer, AsyncWire, Unreachable, Wire, is_plain
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Some: a\r\n\r\nok"
@@ -45,7 +46,7 @@ def played(*connections: Play) -> Iterator[str]:
 @contextmanager
 def blocking(url: str, seconds: float | None) -> Iterator[Ask]:
     with closing(Wire(url, {"X-Key": "k"}, seconds)) as wire:
-        yield wire.request
+        yield lambda *words, **more: run(wire.request(*words, **more))
 
 
 @contextmanager

@@ -638,14 +638,14 @@ def test_a_load_goes_on_after_its_server_went_away(
         yield b"".join(pieces)[: 3 * path.stat().st_size // 4]
         raise Unreachable("reset")
 
-    def break_off(client: Wire, method: str, where: str, **more: Json) -> Answer:
+    async def break_off(client: Wire, method: str, where: str, **more: Json) -> Answer:
         if not where.endswith("/load"):
-            return request(client, method, where, **more)
+            return await request(client, method, where, **more)
         content, more["content"] = more["content"], None
         if loads:
             raise Unreachable("refused")
         loads.append(where)
-        return request(client, method, where, **(more | {"content": broken(content)}))
+        return await request(client, method, where, **(more | {"content": broken(content)}))
 
     loads: list[str] = []
     path.write_bytes(b"".join(LINES))
