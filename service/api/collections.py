@@ -358,7 +358,7 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
         raise ix.InvalidParameter(
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
         )
-    config = ix.CollectionConfig.from_dict(body.model_dump())
+    config = ix.CollectionConfig.from_dict(body.model_dump(warnings=False))
     if config.text is not None:
         with ix.place_errors("text"):
             config.text.require_tokens()
