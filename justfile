@@ -17,6 +17,8 @@ lint:
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
     .venv/bin/biome ci
+    .venv/bin/deno check --config service/page/deno.json service/page/static/*.js
+    .venv/bin/deno test --no-check tests/page/unit
     .venv/bin/mypy
     {{python}} -m tests.lint
 

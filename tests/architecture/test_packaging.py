@@ -205,7 +205,8 @@ def test_no_tracked_file_names_a_machine_path_or_a_registry(named: re.Pattern[st
 
 
 @pytest.mark.parametrize(
-    "failing", ["nothing", "ruff", "biome", "mypy", "mkdocs", "pytest", "tests.rehearse_image"]
+    "failing",
+    ["nothing", "ruff", "biome", "deno", "mypy", "mkdocs", "pytest", "tests.rehearse_image"],
 )
 def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path: Path) -> None:
     """Every command is a stub that says how it was called; one of them may fail."""
@@ -213,8 +214,8 @@ def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path:
     tools.mkdir(parents=True)
     script.parent.mkdir()
     script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
-    names = ("python", "python3", "pip", "ruff", "biome", "mypy", "mkdocs", "chromium", "promtool")
-    for name in names:
+    linters = ("ruff", "biome", "deno", "mypy", "mkdocs")
+    for name in ("python", "python3", "pip", "chromium", "promtool", *linters):
         stub = tools / name
         stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
         stub.chmod(0o755)

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
+from tests.support.documents import page_types
 from tests.support.long_runs import clock, seeded, tell
 from tests.support.paths import REPOSITORY
 
 
 def write_page() -> None:
-    """Write the page that the service shows to ``openapi.json``."""
+    """Write the page that the service shows to ``openapi.json``, and its answers as types."""
     page = create_app(Settings()).openapi()
     file = REPOSITORY / "openapi.json"
     file.write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n")
+    page_types.FILE.write_text(page_types.page_types(page))
 
 
 def run_values(folder: Path, options: argparse.Namespace) -> None:

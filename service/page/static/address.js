@@ -1,4 +1,4 @@
-import { useEffect, useState } from "./vendor/preact.js";
+import { useEffect, useState } from "./html.js";
 
 function decoded(text) {
   try {

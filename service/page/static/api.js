@@ -49,6 +49,7 @@ async function problemOf(response) {
   }
 }
 
+/** @type {Raw} */
 export async function raw(method, path, { body, headers, signal } = {}) {
   const key = sessionStorage.getItem(KEY);
   let response;
@@ -82,7 +83,9 @@ export async function ask(method, path, body, signal) {
   return response.status === 204 ? null : response.json();
 }
 
+/** @type {GetAnswer} */
 export const get = (path, signal) => ask("GET", path, undefined, signal);
+/** @type {PostAnswer} */
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 
 export async function itemsOf(name, ids, signal) {
@@ -98,18 +101,14 @@ export async function itemOf(name, id, signal) {
   throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
 }
 
-export const at = (name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`;
+export const at = /** @type {At} */ (
+  (name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`
+);
 
 function keyGiven() {
-  if (!given) {
-    let settle;
-    given = new Promise((resolve) => {
-      settle = resolve;
-    });
-    given.settle = settle;
-  }
+  given ??= Promise.withResolvers();
   change({ keyWanted: true });
-  return given;
+  return given.promise;
 }
 
 export async function tryKey(key) {
@@ -119,9 +118,8 @@ export async function tryKey(key) {
   if (!response.ok) throw await problemOf(response);
   sessionStorage.setItem(KEY, key);
   change({ keyWanted: false, service: await response.json() });
-  const waiting = given;
+  given?.resolve();
   given = null;
-  if (waiting) waiting.settle();
 }
 
 export function forgetKey() {

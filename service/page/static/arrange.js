@@ -1,4 +1,4 @@
-import { useEffect, useState } from "./vendor/preact.js";
+import { useEffect, useState } from "./html.js";
 
 const KEPT = 4;
 const arranged = new Map(); // of this tab: ids and places by the map's name

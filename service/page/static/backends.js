@@ -3,10 +3,10 @@ import { ask, at, post } from "./api.js";
 import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
+import { html, useMemo } from "./html.js";
 import { ink } from "./ink.js";
 import { classColor } from "./palette.js";
 import { Bar, fieldsOf, Skeleton, Table, Trouble } from "./parts.js";
-import { html, useMemo } from "./vendor/preact.js";
 
 const KINDS = [
   ["exact", "Scan of all items"],
@@ -175,9 +175,9 @@ function Attach({ collection, refresh }) {
   const submit = async (event) => {
     const { kind, name, params } = fieldsOf(event);
     await act(async () => {
-      const body = { kind, ...(name.trim() && { name: name.trim() }) };
+      const body = { kind, name: name.trim() || undefined };
       try {
-        if (params.trim()) body.params = JSON.parse(params);
+        if (params.trim()) Object.assign(body, { params: JSON.parse(params) });
       } catch (error) {
         throw new Error(`params: expected JSON (${error.message})`);
       }

@@ -6,9 +6,9 @@ import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
 import { useAct, useAnswer, useServer } from "./hooks.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Cut, fieldsOf, Layouts, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { keepView } from "./view.js";
 
 const PAGE = 48;

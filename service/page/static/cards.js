@@ -2,9 +2,9 @@ import { go, href } from "./address.js";
 import { Drawn, Link } from "./draw.js";
 import * as figures from "./figures.js";
 import { useKeys } from "./hooks.js";
+import { html } from "./html.js";
 import { colors } from "./palette.js";
 import { Cut } from "./parts.js";
-import { html } from "./vendor/preact.js";
 import { payloadAt, title } from "./view.js";
 
 function step(sideways) {

@@ -1,7 +1,7 @@
+import { html, useEffect, useRef, useState } from "./html.js";
 import { ink, useInk } from "./ink.js";
 import { Table, Trouble } from "./parts.js";
 import { script } from "./script.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 
 export function Chart({ label, options, data, height = 190, columns, rows }) {
   const box = useRef();

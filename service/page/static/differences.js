@@ -1,7 +1,7 @@
 import { Drawn, Picture } from "./draw.js";
 import * as figures from "./figures.js";
+import { html } from "./html.js";
 import { dense, entries } from "./vectors.js";
-import { html } from "./vendor/preact.js";
 import { textOf } from "./view.js";
 
 const COORDINATES = 6;

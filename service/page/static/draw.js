@@ -1,10 +1,10 @@
 import { at, get } from "./api.js";
 import * as figures from "./figures.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { useInk } from "./ink.js";
 import { Cut } from "./parts.js";
 import { script } from "./script.js";
 import { chunksOf, dense, entries, greatest } from "./vectors.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { payloadAt, safeUrl, textOf, title } from "./view.js";
 
 const BARS = 6;

@@ -5,10 +5,10 @@ import { useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
 import { useAct, useAsk } from "./hooks.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Command, Skeleton, Trouble } from "./parts.js";
 import { remove, restore } from "./removal.js";
 import { csv, Save } from "./save.js";
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
 const LOWEST = 0.5;
 const START = 0.8;

@@ -1,8 +1,8 @@
 import { at, itemsOf, post } from "./api.js";
 import { Chart } from "./chart.js";
 import { useAsk } from "./hooks.js";
+import { html, useMemo } from "./html.js";
 import { Skeleton, Trouble } from "./parts.js";
-import { html, useMemo } from "./vendor/preact.js";
 
 const SAMPLE = 120;
 const SHOWN = 1500;

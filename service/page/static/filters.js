@@ -1,7 +1,7 @@
 import { at, Problem, post } from "./api.js";
 import * as figures from "./figures.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { Cut, fieldsOf, Trouble } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { payloadAt } from "./view.js";
 
 const VALUES = 20;

@@ -2,8 +2,8 @@ import { go, href } from "./address.js";
 import { at } from "./api.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { Dialog, Trouble } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { collectionOf, title } from "./view.js";
 
 const SHOWN = 12;
@@ -81,8 +81,9 @@ export default function Find({ collection: name, onClose }) {
   const settled = useSettled(typed);
   const field = useRef();
   const about = useAsk((signal) => collectionOf(name, signal), [name]);
-  const query = `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`;
-  const { data, problem, waiting } = useAnswer(settled && at(name, query));
+  const { data, problem, waiting } = useAnswer(
+    settled && at(name, `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`),
+  );
   const items = (settled && data?.items) || [];
   const view = about.data?.view || {};
   const targetOf = (item) => href(name, "item", { id: item.id });

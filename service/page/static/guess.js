@@ -72,7 +72,8 @@ async function guessCsv(given) {
   };
 }
 
-// {name, holds: "vectors" or "texts", dim, why}; without `holds` where nothing can be said.
+/** Without `holds` where nothing can be said.
+ * @returns {Promise<{ name: string, holds?: string, dim?: number, why: string }>} */
 export async function guessOf(given) {
   const stem = given.name.replace(/(\.\w+){1,2}$/, "");
   const name = stem.replace(/[^\p{L}\p{N}._-]+/gu, "-") || "items";

@@ -1,9 +1,9 @@
 import { href } from "./address.js";
 import * as figures from "./figures.js";
+import { html } from "./html.js";
 import { Bar, Cut, Table, Text } from "./parts.js";
 import { csv, Save } from "./save.js";
 import { sorted, turned } from "./sorting.js";
-import { html } from "./vendor/preact.js";
 
 const KEYS = 12;
 

@@ -1,5 +1,5 @@
 import { ask, itemOf, server, watch } from "./api.js";
-import { useEffect, useReducer, useState } from "./vendor/preact.js";
+import { useEffect, useReducer, useState } from "./html.js";
 
 const RETRIED = new Set(["loading", "unreachable"]);
 
@@ -9,6 +9,7 @@ export function useServer() {
   return server();
 }
 
+/** @type {UseAsk} */
 export function useAsk(make, inputs) {
   const { epoch } = useServer();
   const [state, set] = useState({ waiting: true });
@@ -39,6 +40,7 @@ export function useAsk(make, inputs) {
 }
 
 // The answer to a GET, with a body to a POST; nothing is asked without a path.
+/** @type {UseAnswer} */
 export const useAnswer = (path, body, ...inputs) =>
   useAsk(
     (signal) => path && ask(body ? "POST" : "GET", path, body, signal),

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "./vendor/preact.js";
+import { useEffect, useState } from "./html.js";
 
 // What a canvas takes for a colour of the style sheet: its name, or any colour made of such.
 export function ink(color) {

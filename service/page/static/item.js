@@ -2,9 +2,9 @@ import { href } from "./address.js";
 import { Bars, Drawn, Link, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { useItem } from "./hooks.js";
+import { html, useMemo } from "./html.js";
 import { Copy, Skeleton, Table, Text, Trouble } from "./parts.js";
 import { entries } from "./vectors.js";
-import { html, useMemo } from "./vendor/preact.js";
 import { title } from "./view.js";
 
 const LARGEST = 40;

@@ -14,13 +14,13 @@ import {
 import * as figures from "./figures.js";
 import { handed } from "./guess.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { Command, Dialog, Drop, GraphBar, LoadBar, Table, Text, Trouble } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 
 const KINDS = [
-  [/\.(ndjson|jsonl)(\.gz)?$/i, "application/x-ndjson"],
-  [/\.npy(\.gz)?$/i, "application/x-npy"],
-  [/\.arrows?(\.gz)?$/i, "application/vnd.apache.arrow.stream"],
+  { called: /\.(ndjson|jsonl)(\.gz)?$/i, type: "application/x-ndjson" },
+  { called: /\.npy(\.gz)?$/i, type: "application/x-npy" },
+  { called: /\.arrows?(\.gz)?$/i, type: "application/vnd.apache.arrow.stream" },
 ];
 const MOST_COLUMNS = 200;
 const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave out"];
@@ -181,11 +181,11 @@ function Loader({ collection, refresh, onLoaded }) {
   useEffect(() => {
     take(handed());
   }, []);
-  const kind = file && KINDS.find(([pattern]) => pattern.test(file.name));
+  const kind = file && KINDS.find(({ called }) => called.test(file.name));
   const send = async () => {
     tell(null);
     await act(async () =>
-      tell(await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind[1]))),
+      tell(await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind.type))),
     );
     refresh();
     onLoaded();

@@ -1,10 +1,10 @@
 import { go, href, useAddress } from "./address.js";
 import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
 import { useAct, useAnswer, useAsk, useKeys, useServer } from "./hooks.js";
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
 import { Overview } from "./overview.js";
 import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
 import { collectionOf } from "./view.js";
 
 const VIEWS = [

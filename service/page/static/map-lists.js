@@ -5,7 +5,7 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { added } from "./filters.js";
 import { useAsk, useItem } from "./hooks.js";
-import { html, useMemo } from "./vendor/preact.js";
+import { html, useMemo } from "./html.js";
 import { nameOfCoordinate, title } from "./view.js";
 
 const LISTED = 60;

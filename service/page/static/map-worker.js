@@ -29,7 +29,7 @@ self.onmessage = ({ data: { files, x, y, neighbours, scores } }) => {
       out[2 * item] = places[item][0];
       out[2 * item + 1] = places[item][1];
     }
-    self.postMessage({ places: out, epoch, epochs }, [out.buffer]);
+    self.postMessage({ places: out, epoch, epochs }, { transfer: [out.buffer] });
     if (epoch < epochs) setTimeout(turn);
   };
   turn();

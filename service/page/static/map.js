@@ -5,12 +5,12 @@ import { useTileKeys } from "./cards.js";
 import * as figures from "./figures.js";
 import { Filter, parseFilter } from "./filters.js";
 import { useAnswer, useAsk } from "./hooks.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { labelsOf } from "./islands.js";
 import { Chosen, Hovered, Lit } from "./map-lists.js";
 import { colors } from "./palette.js";
 import { Skeleton, Trouble } from "./parts.js";
 import { Plane } from "./plane.js";
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { payloadAt } from "./view.js";
 
 const SAMPLES = [1000, 5000, 20000];

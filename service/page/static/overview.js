@@ -4,6 +4,7 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { guessOf, hand } from "./guess.js";
 import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
+import { html, useRef, useState } from "./html.js";
 import { difference, parse } from "./metrics.js";
 import {
   Bar,
@@ -20,7 +21,6 @@ import {
 } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { Spark } from "./spark.js";
-import { html, useRef, useState } from "./vendor/preact.js";
 import { collectionOf, title } from "./view.js";
 
 const EVERY = 2000;
@@ -64,9 +64,9 @@ function graphState(backend, curve) {
 async function detailed(name, signal) {
   const [collection, page, loads, curve] = await Promise.all([
     collectionOf(name, signal),
-    ...["/items?limit=8&with_vector=true", "/loads", "/curve?limit=10"].map((rest) =>
-      get(at(name, rest), signal),
-    ),
+    get(at(name, "/items?limit=8&with_vector=true"), signal),
+    get(at(name, "/loads"), signal),
+    get(at(name, "/curve?limit=10"), signal),
   ]);
   return { collection, items: page.items, loads: loads.loads, curve };
 }

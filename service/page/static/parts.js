@@ -1,5 +1,5 @@
 import * as figures from "./figures.js";
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 
 const SHOWN = 240;
 const SORTED = [undefined, "descending", "ascending"];
@@ -8,7 +8,8 @@ const PASSING = {
   unreachable: "The server does not answer.",
 };
 
-// What is in the fields of a form that is submitted.
+/** What is in the fields of a form that is submitted.
+ * @returns {Record<string, any>} */
 export function fieldsOf(event) {
   event.preventDefault();
   return Object.fromEntries(new FormData(event.target));

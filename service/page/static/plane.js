@@ -1,5 +1,5 @@
+import { html, useEffect, useRef } from "./html.js";
 import { ink, useInk } from "./ink.js";
-import { html, useEffect, useRef } from "./vendor/preact.js";
 
 const REACH = 14;
 const REACH_OF_CROSS = 80;
@@ -230,7 +230,8 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
     zoomOut: () => zoomBy(1 / STEP, ...middle()),
     showAll,
   };
-  const nearest = ([x, y], reach = REACH) => {
+  const nearest = (place, reach = REACH) => {
+    const [x, y] = place;
     const { places } = current.current;
     const { scale, x: left, y: top } = frame();
     let best = reach ** 2;

@@ -6,11 +6,11 @@ import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { HitExport, HitTable } from "./hits.js";
 import { useAnswer, useAsk, useItem } from "./hooks.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Cut, Layouts, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
 const FORMS = [
   ["id", "Item"],

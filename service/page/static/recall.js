@@ -1,6 +1,6 @@
 import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
-import { html, useMemo } from "./vendor/preact.js";
+import { html, useMemo } from "./html.js";
 
 const COLUMNS = [
   { key: "recall", name: "recall", figure: true, show: (x) => x.toFixed(3) },

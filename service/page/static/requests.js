@@ -1,6 +1,6 @@
 import { hasKey, root } from "./api.js";
+import { html, useState } from "./html.js";
 import { Command, Tabs } from "./parts.js";
-import { html, useState } from "./vendor/preact.js";
 
 const FORMS = [
   ["curl", "curl"],
@@ -60,8 +60,9 @@ function wordsOf({ vector, id, text }) {
   return `--names ${quoted(names.join(" "))}`;
 }
 
-function command(name, { limit, recall, filter, ...query }) {
-  const asked = `gcws-search query ${name} ${wordsOf(query)} --limit ${limit} --recall ${recall}`;
+function command(name, body) {
+  const { limit, recall, filter } = body;
+  const asked = `gcws-search query ${name} ${wordsOf(body)} --limit ${limit} --recall ${recall}`;
   const where = filter ? ` --where ${quoted(JSON.stringify(filter))}` : "";
   return `${asked}${where} --url ${root.href}`;
 }

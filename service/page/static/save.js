@@ -1,5 +1,5 @@
 import * as figures from "./figures.js";
-import { html } from "./vendor/preact.js";
+import { html } from "./html.js";
 
 // A button for a file, which is called as it ends; `text` returns a string or several.
 export function Save({ name, text, type }) {

@@ -1,4 +1,4 @@
-import { html } from "./vendor/preact.js";
+import { html } from "./html.js";
 
 const WIDTH = 120;
 const HEIGHT = 28;

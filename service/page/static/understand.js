@@ -4,8 +4,8 @@ import { Chart } from "./chart.js";
 import { Estimates } from "./estimates.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
+import { html, useMemo } from "./html.js";
 import { Cut, Skeleton, Table, Tabs, Trouble } from "./parts.js";
-import { html, useMemo } from "./vendor/preact.js";
 
 const RECALLS = [0.7, 0.8, 0.9, 0.95, 0.99];
 const QUERIES = 100;

@@ -112,7 +112,8 @@ export const title = (view, item) => {
   return found === undefined || found === null ? item.id : String(found);
 };
 
-export function nameOfCoordinate(view, { name, coordinate }) {
+export function nameOfCoordinate(view, row) {
+  const { name, coordinate } = row;
   const { width, channels = 1 } = view.image || {};
   if (name !== undefined || !width || channels > 1) return name ?? String(coordinate);
   return `row ${Math.floor(coordinate / width)}, column ${coordinate % width}`;

@@ -3,9 +3,9 @@ import { at, Problem, post } from "./api.js";
 import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk, useItem } from "./hooks.js";
+import { html, useMemo, useState } from "./html.js";
 import { Skeleton, Table, Text, Trouble } from "./parts.js";
 import { queryOf } from "./vectors.js";
-import { html, useMemo, useState } from "./vendor/preact.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
 
 const CUTS = 14;

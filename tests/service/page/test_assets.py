@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from gcws_search.service.api.page import POLICY, read_files, version_of
+from tests.support.documents import page_types
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Serve, assert_problem
 
@@ -68,6 +69,11 @@ def test_a_file_of_the_page_writes_no_html_and_names_no_other_host(path: Path) -
     assert not re.findall(banned, text)
     hosts = set(re.findall(r"https?://([\w.-]+)", text))
     assert hosts <= {"www.w3.org"}, "names of namespaces alone"
+
+
+def test_types_of_answers_are_those_of_the_api() -> None:
+    api = json.loads((REPOSITORY / "openapi.json").read_text())
+    assert page_types.FILE.read_text() == page_types.page_types(api)
 
 
 def test_no_html_has_a_script_or_a_style_within() -> None:
