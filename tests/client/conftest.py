@@ -52,7 +52,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 _names = (f"collection-{number}" for number in itertools.count())
 
 
-@pytest.fixture(params=["server", "server-async", "file", "file-async", "memory", "memory-async"])
+@pytest.fixture(params=["server", "server-async", "file", "memory-async"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Return what opens collections of one kind; all are closed at the end."""
     kind, _, is_async = request.param.partition("-")

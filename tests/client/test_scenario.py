@@ -712,21 +712,19 @@ def test_columns_of_frames_are_taken_by_name(opened: Open, rng: np.random.Genera
     vectors = frame[TASTES].to_numpy()
     items.add(frame[:3])
     assert [*items.names().values()] == TASTES
-    for _ in range(3):
-        mixed = frame[["kind", *rng.permutation(TASTES)]]
-        for row in range(6):
-            added = items.add(mixed[row : row + 1])
-            assert np.float32(items.get(added.ids.last).vector).tolist() == vectors[row].tolist()
-            for query in (mixed.iloc[row], mixed[row : row + 1], mixed[TASTES[::-1]].iloc[row]):
-                for hit in items.query(query, recall=1):
-                    expected = gmm(vectors[row].tolist(), items.get(hit.id).vector)
-                    assert hit.score == pytest.approx(expected, abs=1e-6)
-            assert items.explain(mixed.iloc[row], added.ids.last).score == pytest.approx(1)
-        found = items.query_many(mixed, limit=1, recall=1)
-        assert found.scores[:, 0].tolist() == pytest.approx([1] * 6)
-        assert items.compare(mixed, limit=1, recall=1).mean_similarity == pytest.approx([1] * 6)
-        places = items.map(also=[mixed.iloc[0]])
-        assert places.also.scores[0, 0] == pytest.approx(1)
+    mixed = frame[["x", "kind", *TASTES[:-1]]]
+    added = items.add(mixed[3:])
+    assert np.float32(items.get(added.ids.last).vector).tolist() == vectors[5].tolist()
+    for query in (mixed.iloc[5], mixed[5:], mixed[TASTES[::-1]].iloc[5]):
+        for hit in items.query(query, recall=1):
+            expected = gmm(vectors[5].tolist(), items.get(hit.id).vector)
+            assert hit.score == pytest.approx(expected, abs=1e-6)
+    assert items.explain(mixed.iloc[5], added.ids.last).score == pytest.approx(1)
+    found = items.query_many(mixed, limit=1, recall=1)
+    assert found.scores[:, 0].tolist() == pytest.approx([1] * 6)
+    assert items.compare(mixed, limit=1, recall=1).mean_similarity == pytest.approx([1] * 6)
+    places = items.map(also=[mixed.iloc[0]])
+    assert places.also.scores[0, 0] == pytest.approx(1)
     items.add(frame[TASTES].set_axis(range(4), axis=1).iloc[:, ::-1], ids=[*"uvwxyz"])
     items.add(frame[TASTES[::-1]].to_numpy(), ids=[*"abcdef"])
     for item_id in ("u", "a"):  # by position
@@ -961,7 +959,13 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("opened", "kind"),
+    [("memory-async", kind) for kind in KINDS]
+    + [("server", kind) for kind in ("array with payloads", "sparse", "documents", "Arrow")]
+    + [("server-async", "generator"), ("file", "array")],
+    indirect=["opened"],
+)
 def test_rows_without_ids_that_come_twice_are_stored_twice(opened: Open, kind: str) -> None:
     items, make = opened(3), KINDS[kind]
     payloads = {"label": [7, 8, 9]} if kind == "array with payloads" else None
