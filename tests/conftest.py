@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import ssl
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -44,16 +45,19 @@ MARKS = {
     "slow": (
         "architecture/test_docs", "architecture/test_installation",
         "architecture/test_walk", "benchmarks/", "client/test_embedded", "client/test_forks",
-        "commands/", "crashes/", "fuzz/", "index/backends/", "index/collection/test_catalog",
-        "index/collection/test_changed_files", "index/collection/test_damaged_files",
-        "index/collection/test_false_files", "index/collection/test_mapped_storage",
+        "client/test_scenario", "commands/", "crashes/", "fuzz/", "index/backends/",
+        "index/collection/test_catalog", "index/collection/test_changed_files",
+        "index/collection/test_compaction", "index/collection/test_damaged_files",
+        "index/collection/test_false_files", "index/collection/test_fit",
+        "index/collection/test_mapped_storage",
         "index/collection/test_optimizer", "index/collection/test_reservations",
-        "index/collection/test_snapshots", "index/collection/test_storage_faults", "index/exact/",
-        "index/graph/",
+        "index/collection/test_snapshots", "index/collection/test_storage_faults",
+        "index/comparison/", "index/corpus/", "index/exact/", "index/graph/",
         "index/hashing/test_banding", "index/hashing/test_gcws", "index/joins/",
         "index/kernels/", "index/lsh/", "index/warmup/", "model/", "names/", "promise/",
         "service/fronts/",
-        "service/ingest/test_hostile", "service/test_cli",
+        "service/ingest/test_hostile", "service/test_cli", "service/test_limits",
+        "service/test_models",
     ),
 }  # fmt: skip
 """Marks of folders and files; what starts processes or takes more than a second a test is slow."""
@@ -111,6 +115,21 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Return a generator seeded by the name of the test: the same draws in any order of tests."""
     name: str = request.node.name
     return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+@pytest.fixture(autouse=True)
+def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in the first application of the process, not in each: to look takes half a second."""
+    if startup := sys.modules.get("gcws_search.service.startup"):
+        monkeypatch.setattr(startup, "compile_kernels", lambda *_, **__: compile_seconds())
+
+
+@functools.cache
+def compile_seconds() -> float:
+    """Compile all kernels, once; return how long that took."""
+    from gcws_search.index import compile_kernels  # noqa: PLC0415 (tests of files need no index)
+
+    return compile_kernels()
 
 
 @pytest.fixture

@@ -101,13 +101,17 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def recorder() -> Iterator[Recorder]:
-    """Return a recorder that is the profile function of this thread and of all new ones."""
-    found = Recorder()
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@contextmanager
+def profiling(recorder: Recorder) -> Iterator[None]:
+    """Let a recorder be the profile function of this thread and of all new ones."""
     before = sys.getprofile()
-    threading.setprofile(found)
-    sys.setprofile(found)
-    yield found
+    threading.setprofile(recorder)
+    sys.setprofile(recorder)
+    yield
     sys.setprofile(before)
     threading.setprofile(None)
 
@@ -116,15 +120,19 @@ def recorder() -> Iterator[Recorder]:
 def client(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Return a client of a collection that has its graph."""
     rng = np.random.default_rng(7)
-    found = started(tmp_path_factory.mktemp("walk"))
+    found = started(folder := tmp_path_factory.mktemp("walk"))
     found.wait_until_ready()
     found.put("/v1/collections/walk", json={"dim": DIM})
     rows = (rng.normal(size=(ROWS, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32)
     for first in range(0, ROWS, 1000):
         put(found, [*map(str, range(first, first + 1000))], rows[first : first + 1000])
     found.finish_background_work("walk")
-    yield found
     found.stop()
+    with profiling(recorder):
+        found = started(folder)
+        found.wait_until_ready()
+        yield found
+        found.stop()
 
 
 def put(client: Client, ids: list[str], rows: Float32s) -> None:

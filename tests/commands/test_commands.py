@@ -578,8 +578,10 @@ CONFIGS: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["ndjson", "parquet"])
-@pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.parametrize(
+    ("case", "suffix"),
+    [*((case, "parquet") for case in CONFIGS), ("names", "ndjson"), ("transform", "ndjson")],
+)
 def test_an_export_tells_what_its_collection_is(
     server: gcws_search.Server, call: Call, tmp_path: Path, case: str, suffix: str
 ) -> None:
@@ -795,8 +797,10 @@ def test_a_narrow_terminal_cuts_the_payload_alone(
     assert line == (whole if columns == 120 else f"{whole[: len(line) - 1]}…")
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-@pytest.mark.parametrize("word", ["query", "pairs", "find", "explain"])
+@pytest.mark.parametrize(
+    ("word", "columns"),
+    [("query", 40), ("query", 120), ("pairs", 40), ("find", 80), ("explain", 40)],
+)
 def test_ids_and_scores_are_whole_however_narrow_the_terminal(
     server: gcws_search.Server, url: str, columns: int, word: str
 ) -> None:

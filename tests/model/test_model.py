@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.run import Life
 
-OPERATIONS = 1000
+OPERATIONS = 700
 
 
 @pytest.mark.parametrize("seed", [0, 1])

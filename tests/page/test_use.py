@@ -159,7 +159,7 @@ def test_a_text_finds_texts_and_why(url: str, tab: OpenTab) -> None:
     expect(page.locator(".found strong")).to_have_text("20 of 20")
 
 
-@pytest.mark.parametrize("view", ["browse", "query", "load", "why?a=t1&b=t2"])
+@pytest.mark.parametrize("view", ["browse", "why?a=t1&b=t2"])
 def test_an_item_is_found_from_any_view(url: str, tab: OpenTab, view: str) -> None:
     here = tab(url)
     page = here.open(f"#/texts/{view}")
@@ -823,8 +823,7 @@ def test_tiles_of_what_is_idle_are_hidden(url: str, tab: OpenTab) -> None:
 # By keys alone
 
 
-@pytest.mark.parametrize("item_id", ["a,b", "a", "b,"])
-def test_an_id_with_a_comma_is_one_id(url: str, tab: OpenTab, item_id: str) -> None:
+def test_an_id_with_a_comma_is_one_id(url: str, tab: OpenTab) -> None:
     with httpx.Client(base_url=url) as client:
         ids = ["a", "b", "a,b", "b,"]
         put(
@@ -834,10 +833,11 @@ def test_an_id_with_a_comma_is_one_id(url: str, tab: OpenTab, item_id: str) -> N
             [{"id": i, "vector": [n + 1, 1]} for n, i in enumerate(ids)],
         )
         here = tab(url)
-        page = here.open(f"#/commas/item?id={quote(item_id)}")
-        expect(page.locator("main .tag bdi")).to_have_text(item_id)
-        page = here.open(f"#/commas/why?a={quote(item_id)}&b=b")
-        page.locator(".mirror").first.wait_for()
+        for item_id in ("a,b", "a", "b,"):
+            page = here.open(f"#/commas/item?id={quote(item_id)}")
+            expect(page.locator("main .tag bdi")).to_have_text(item_id)
+            page = here.open(f"#/commas/why?a={quote(item_id)}&b=b")
+            page.locator(".mirror").first.wait_for()
         page.goto("about:blank")
         client.delete("/v1/collections/commas")
 

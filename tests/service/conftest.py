@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index import compile_kernels
-from gcws_search.service import startup
 from tests.support.service.client import Client, Json, Serve, application, fill
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.fronts import FrontClient
@@ -46,21 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-
-
-@pytest.fixture(autouse=True)
-def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile in the first application of the process, not in each."""
-
-    def once(*arguments: Json, **more: Json) -> float:
-        if not compiled:
-            compiled.append(compile_kernels(*arguments, **more))
-        return compiled[0]
-
-    monkeypatch.setattr(startup, "compile_kernels", once)
-
-
-compiled: list[float] = []
 
 
 @pytest.fixture

@@ -174,7 +174,7 @@ def assert_law(found: Doubles, mean: float, variance: float, *, bias: float, exc
     assert abs(found.var(ddof=1) - variance) <= error + excess * variance
 
 
-PAIRS = [(0.5, 1.0), (0.9, 2.0), (0.0, 5.0), (-0.4, 0.5)]
+PAIRS = [(0.9, 2.0), (0.0, 5.0), (-0.4, 0.5)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -230,10 +230,7 @@ SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (1
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
-@pytest.mark.parametrize(
-    ("linked", "share"),
-    [(0.01, 1.0), (0.05, 1.0), (0.05, 0.99), (0.05, 0.9), (0.05, 0.8), (0.05, 0.3), (0.05, 0.1)],
-)
+@pytest.mark.parametrize(("linked", "share"), [(0.01, 1.0), (0.05, 0.99), (0.05, 0.8), (0.05, 0.1)])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
     setting: BeamSetting, linked: float, share: float, rng: np.random.Generator
@@ -293,7 +290,7 @@ def last_scores(graph: Graph, found: Sequence[mathematics.Walked], limit: int) -
     ]
 
 
-@pytest.mark.parametrize("slack", [1.0, 1.0213, 1.1013])
+@pytest.mark.parametrize("slack", [1.0, 1.1013])
 @pytest.mark.parametrize("share", [1.0, 0.3])
 @pytest.mark.parametrize(("setting", "limit"), FIRST)
 def test_a_search_whose_last_hit_scores_little_goes_on_where_it_ended(

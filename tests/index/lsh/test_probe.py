@@ -233,9 +233,9 @@ def nibbles(codes: npt.NDArray[np.uint64], bits: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("recall", [0.3, 0.7, 0.9])
 @pytest.mark.parametrize(
-    ("limit", "min_score", "filtered"), [(1, 0.0, False), (5, 0.0, True), (8, 0.45, False)]
+    ("limit", "recall", "min_score", "filtered"),
+    [(1, 0.3, 0.0, False), (1, 0.9, 0.0, False), (5, 0.7, 0.0, True), (8, 0.9, 0.45, False)],
 )
 def test_probing_is_the_naive_search_to_the_table(
     rng: np.random.Generator, kind: str, recall: float, limit: int, min_score: float, filtered: bool

@@ -8,10 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from schemathesis import GenerationMode
 
-from tests.fuzz.test_fuzz import (  # noqa: F401
-    test_inputs_are_taken_as_they_are_or_refused,
-    test_requests_made_from_the_page_get_answers_it_declares,
+from tests.fuzz.operations import operations, try_operation
+from tests.fuzz.test_fuzz import (
+    REQUESTS,
+    test_inputs_are_taken_as_they_are_or_refused,  # noqa: F401
 )
 from tests.model.run import Life, over_cluster
 from tests.support.service.client import Client, running
@@ -37,3 +39,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("fuzz") / "data"
     with postgres().database() as url, running(ClusterClient(url, folder)) as client:
         yield client
+
+
+@pytest.mark.parametrize(("method", "path"), [*operations()])
+def test_sound_requests_made_from_the_page_get_answers_it_declares(
+    client: Client, method: str, path: str
+) -> None:
+    """What is no request is refused before a router sees it, as one node refuses it."""
+    try_operation(client, method, path, GenerationMode.POSITIVE, examples=REQUESTS, number=0)
