@@ -26,7 +26,7 @@ from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Gcws
 
 SETS: Final = ("Letter", "Satimage", "Pendigits", "Splice", "Vowel")
 SIZES: Final = (16, 64, 256, 1024, 4096)
-QUICK_SIZES: Final = (16, 64)
+QUICK_SIZES: Final = (32, 64)
 COSTS: Final = (0.1, 1.0, 10.0, 100.0)
 SWEPT: Final = 256
 """Up to this k every C is tried; above, the last best and the one below it: the more features, the
