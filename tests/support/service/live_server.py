@@ -26,7 +26,14 @@ def serving(app: ASGIApp, bound: socket.socket, **options: Json) -> Iterator[uvi
     """Serve an application at a socket, by a thread, until the block ends."""
     config = uvicorn.Config(app, log_level="critical", ws="none", lifespan="on", **options)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=asyncio.run, args=[server.serve(sockets=[bound])])
+
+    def run() -> None:
+        # The loop of the product: asyncio's keeps pieces of an answer back for 40 ms, for the
+        # socket does not tell that it is of TCP.
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(server.serve(sockets=[bound]))
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield server
