@@ -397,14 +397,9 @@ def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResu
     Raises BackendNotFound, ItemNotFound, InvalidVector (the transform leaves nothing of a vector;
         its place begins with the row).
     """
-    if query.vectors is not None:
-        return collection.search(
-            query.vectors, query.params, where=query.where, backend=query.backend
-        )
-    if query.with_unknown is not None:
-        return collection.search_with_unknown(
-            query.with_unknown, query.params, where=query.where, backend=query.backend
-        )
+    vectors = query.with_unknown if query.vectors is None else query.vectors
+    if vectors is not None:
+        return collection.search(vectors, query.params, where=query.where, backend=query.backend)
     return collection.search_around(
         str(query.item_id), query.params, where=query.where, backend=query.backend
     )

@@ -498,11 +498,7 @@ class EmbeddedCollection:
         found: list[ix.QueryResults] = []
         for row, query in enumerate(self._parts(rows)):
             try:
-                found.append(
-                    index.search(query, params, where=where, backend=backend)
-                    if isinstance(query, ix.RawBatch)
-                    else index.search_with_unknown(query, params, where=where, backend=backend)
-                )
+                found.append(index.search(query, params, where=where, backend=backend))
             except ix.InvalidVector as error:
                 raise (error.at(row, skip=1) if self._is_each_alone(rows) else error) from None
         return found

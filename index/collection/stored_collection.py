@@ -630,7 +630,7 @@ class StoredCollection:
 
     def search(
         self,
-        queries: RawBatch,
+        queries: RawBatch | SparseVector,
         params: SearchParams,
         *,
         where: Filter | None = None,
@@ -638,8 +638,12 @@ class StoredCollection:
     ) -> QueryResults:
         """Return the hits of each query; never waits for a writer.
 
+        queries: one with names that no coordinate of a fixed space has is a SparseVector, as
+            `CoordinateNames.find` names its coordinates; see `scan_with_unknown`.
         Raises BackendNotFound, InvalidVector (the transform leaves nothing of a query).
         """
+        if isinstance(queries, SparseVector):
+            return scan_with_unknown(self.memory, queries, params, where=where, backend=backend)
         view = self.memory.view
         if backend is not None:  # a name is refused before a vector
             self.memory.index_of(view, backend)
@@ -689,20 +693,6 @@ class StoredCollection:
             raise ItemNotFound(item_id)
         return self._search(view, query, params, where, skip, backend)
 
-    def search_with_unknown(
-        self,
-        query: SparseVector,
-        params: SearchParams,
-        *,
-        where: Filter | None = None,
-        backend: str | None = None,
-    ) -> QueryResults:
-        """Return the hits of a query with names that no coordinate of a fixed space has.
-
-        query: as `CoordinateNames.find` names its coordinates; see `scan_with_unknown`.
-        """
-        return scan_with_unknown(self.memory, query, params, where=where, backend=backend)
-
     def compare(
         self,
         queries: Sequence[RawBatch | SparseVector] | None,
@@ -716,7 +706,7 @@ class StoredCollection:
     ) -> Comparison:
         """Search for the same by several backends, and say what each finds and costs.
 
-        queries: at least one vector, one with unknown names as of `search_with_unknown`. The
+        queries: at least one vector, one with unknown names as of `search`. The
             primary backend scans for such a one; others search with what of it the space has. None
             takes stored items, each left out of its own hits.
         sample, seed: how many stored items, and which.
@@ -744,7 +734,7 @@ class StoredCollection:
         """Return the samples of vectors, or their b-bit codes.
 
         vectors: one vector with names that no coordinate of a fixed space has is a SparseVector, as
-            of `search_with_unknown`.
+            of `search`.
         Raises InvalidParameter (the collection does not hash, or there is no such encoding).
         """
         backend = self.memory.backend

@@ -248,7 +248,7 @@ def test_names_that_no_coordinate_has_count(
         if dim is None:
             [result] = collection.search(collection.space.from_items([sent]), params)
         else:
-            result = collection.search_with_unknown(sent, params)[0]
+            result = collection.search(sent, params)[0]
         assert dict(zip(result.ids, result.scores, strict=True))[item] == why.score
     both = collection.explain(query, ix.named_vector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
     shared = {each.name: (each.min > 0, each.a != 0, each.b != 0) for each in both.coordinates}
