@@ -326,10 +326,7 @@ class EmbeddedCollection:
     def delete(
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
     ) -> int:
-        chosen = _chosen_items(ids, where)
-        if isinstance(chosen, list):
-            return self.index.delete(chosen, if_version=if_version)
-        return self.index.delete_where(chosen)
+        return self.index.delete(_chosen_items(ids, where), if_version=if_version)
 
     def set_payload(
         self,

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from gcws_search.index.collection.expiry import Expirations
-from gcws_search.index.collection.writer import Delete, Writer
+from gcws_search.index.collection.writer import ChosenItems, Writer
 from gcws_search.index.contracts.errors import StoreError
 from gcws_search.index.threads import BackgroundTask
 
@@ -40,7 +40,7 @@ class Expirer(BackgroundTask):
         if self.stopping.is_set() or self._expirations.seconds_left != 0:
             return
         try:
-            self._writer.commit(Delete(ids=()))  # each change deletes them first
+            self._writer.commit(ChosenItems())  # each change deletes them first
         except StoreError as error:
             _log.warning("items that have expired stay in the file (%s)", error)
             self.stopping.wait(0 if self.skip_pause.is_set() else _MAX_REST_SECONDS)

@@ -56,15 +56,7 @@ from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.profile import PROFILE_SAMPLE, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
-from gcws_search.index.collection.writer import (
-    Delete,
-    PayloadWrite,
-    Put,
-    Run,
-    Write,
-    Writer,
-    WriteResult,
-)
+from gcws_search.index.collection.writer import ChosenItems, Put, Run, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import (
     SHARES,
     CostCurve,
@@ -311,7 +303,7 @@ class StoredCollection:
     ) -> None:
         """Change the payload of an item without a thread that waits for it; as `submit` does."""
         change = self._keeping_text(change)
-        write = PayloadWrite(ids=[item_id], change=change, if_version=if_version)
+        write = ChosenItems(ids=[item_id], change=change, if_version=if_version)
         self.writer.submit(lambda: write, ended, run)
 
     def _after_commit(self, writes: Sequence[Write]) -> None:
@@ -437,46 +429,43 @@ class StoredCollection:
         self.writer.run_as_change(partial(self.store.save_load, record, forgotten))
 
     def delete(
-        self, ids: Sequence[str], load: LoadRecord | None = None, *, if_version: int | None = None
+        self,
+        where: Filter | Sequence[str],
+        load: LoadRecord | None = None,
+        *,
+        if_version: int | None = None,
     ) -> int:
-        """Delete those items that there are, and return how many; the commit stores ``load``.
+        """Delete items, and return how many there were; the commit stores ``load``.
 
-        if_version: that each of them must have; else VersionConflict.
+        where: a filter, or ids.
+        if_version: that each item of these ids must have; else VersionConflict.
         """
-        unique = list(dict.fromkeys(ids))
-        return self._delete(Delete(ids=unique, load=load, if_version=if_version))
-
-    def delete_where(self, where: Filter) -> int:
-        """Delete all items whose payloads pass a filter, and return how many did."""
-        self.memory.view.mask(where)  # builds the columns while others may still write
-        return self._delete(Delete(ids=(), where=where))
+        return self._write(ChosenItems(if_version=if_version, load=load), where)
 
     def change_payloads(
         self, change: PayloadChange, where: Filter | Sequence[str], *, if_version: int | None = None
     ) -> int:
         """Change the payloads of items, all or none; return how many there were.
 
-        where: a filter, or ids. The items keep their places, and nothing is hashed.
-        if_version: that each item of these ids must have.
+        The items keep their places, and nothing is hashed. where, if_version: as of `delete`.
+
         Raises InvalidPayload (one would be longer than the change permits, or have another text),
             VersionConflict.
         """
-        change = self._keeping_text(change)
-        if isinstance(where, Filter):
-            self.memory.view.mask(where)  # builds the columns while others may still write
-            write = PayloadWrite(ids=(), where=where, change=change)
-        else:
-            ids = [*dict.fromkeys(where)]
-            write = PayloadWrite(ids=ids, change=change, if_version=if_version)
-        self.writer.commit(write)
-        return len(write.changed)
+        write = ChosenItems(change=self._keeping_text(change), if_version=if_version)
+        return self._write(write, where)
 
     def _keeping_text(self, change: PayloadChange) -> PayloadChange:
         return change if self.config.text is None else replace(change, keeps_text=True)
 
-    def _delete(self, write: Delete) -> int:
+    def _write(self, write: ChosenItems, where: Filter | Sequence[str]) -> int:
+        if isinstance(where, Filter):
+            self.memory.view.mask(where)  # builds the columns while others may still write
+            write.where = where
+        else:
+            write.ids = [*dict.fromkeys(where)]
         self.writer.commit(write)
-        return len(write.removed)
+        return write.result
 
     def finish_background_work(self) -> None:
         """Optimize the index, delete what has expired, reclaim space, answer audited queries.

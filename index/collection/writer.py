@@ -326,55 +326,36 @@ class Put(Change):
 
 
 @dataclass(slots=True, kw_only=True)
-class Delete(Change):
-    """Items to be removed, by distinct ids or by a filter.
+class ChosenItems(Change):
+    """Items to be given other payloads, or to be removed; by distinct ids or by a filter.
 
     A filter is evaluated when all earlier changes are in memory.
 
+    change: None removes them.
     if_version: that each item of ``ids`` must have.
-    """
-
-    ids: Sequence[str]
-    where: Filter | None = None
-    if_version: int | None = None
-
-    def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the rows to be removed; VersionConflict."""
-        if self.if_version is not None:
-            numbers.check_versions(self.ids, [self.if_version] * len(self.ids))
-        if self.where is not None:
-            self.ids = numbers.collection.ids_where(self.where)
-        self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
-        numbers.planned.update(dict.fromkeys(self.ids))
-        for item_id in self.ids if numbers.versions else ():
-            numbers.versions.pop(item_id, None)
-
-    @property
-    def result(self) -> int:
-        """How many items there were."""
-        return len(self.removed)
-
-
-@dataclass(slots=True, kw_only=True)
-class PayloadWrite(Change):
-    """Items to be given other payloads, by distinct ids or by a filter; as `Delete` has them.
-
     changed: the new payloads of items that are there, by id.
     """
 
-    ids: Sequence[str]
-    change: PayloadChange
+    ids: Sequence[str] = ()
     where: Filter | None = None
+    change: PayloadChange | None = None
     if_version: int | None = None
     changed: dict[str, bytes | None] = field(default_factory=dict)
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the items and their new payloads; VersionConflict, InvalidPayload (too long)."""
+        """Find the items, and their new payloads; VersionConflict, InvalidPayload (too long)."""
         if self.if_version is not None:
             numbers.check_versions(self.ids, [self.if_version] * len(self.ids))
-        ids = self.ids if self.where is None else numbers.collection.ids_where(self.where)
-        pairs = zip(ids, numbers.of(ids), strict=True)
+        if self.where is not None:
+            self.ids = numbers.collection.ids_where(self.where)
+        pairs = zip(self.ids, numbers.of(self.ids), strict=True)
         found = {each: sequence for each, sequence in pairs if sequence is not None}
+        if self.change is None:
+            self.removed = [*found.values()]
+            numbers.planned.update(dict.fromkeys(self.ids))
+            for item_id in self.ids if numbers.versions else ():
+                numbers.versions.pop(item_id, None)
+            return
         old = zip(found, numbers.payloads_of([*found]), strict=True)
         self.changed = {each: self.change.of(payload, each) for each, payload in old}
         versions = numbers.versions_of([*found])
@@ -385,10 +366,10 @@ class PayloadWrite(Change):
     @property
     def result(self) -> int:
         """How many items there were."""
-        return len(self.changed)
+        return len(self.removed) + len(self.changed)
 
 
-Write: TypeAlias = Put | Delete | PayloadWrite
+Write: TypeAlias = Put | ChosenItems
 """A change that can be planned against what is known, and made in memory once stored."""
 
 
@@ -404,11 +385,11 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
         if parts and (not isinstance(write, Put) or not ids.isdisjoint(write.items.ids)):
             collection.put(parts, collection.rows_of(ids) if replaces else ())
             parts, ids, replaces = [], set(), False
-        if isinstance(write, Delete):
-            collection.remove(collection.rows_of(write.ids))
-            continue
-        if isinstance(write, PayloadWrite):
-            collection.change_payloads(write.changed)
+        if isinstance(write, ChosenItems):
+            if write.change is None:
+                collection.remove(collection.rows_of(write.ids))
+            else:
+                collection.change_payloads(write.changed)
             continue
         if write.names:
             collection.names.mark_stored(write.names)
@@ -644,7 +625,7 @@ class GroupCommit(Generic[Queued, Input, Result]):
 
 T = TypeVar("T")
 
-_Input: TypeAlias = tuple[ItemBatch, Mode] | PayloadWrite
+_Input: TypeAlias = tuple[ItemBatch, Mode] | ChosenItems
 _QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | int]
 
 
@@ -707,7 +688,9 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
 
     def row_count(self, write: Write) -> int:
         """Return the number of rows that a change puts or gives other payloads."""
-        return len(write.rows.ids) or (len(write.ids) if isinstance(write, PayloadWrite) else 0)
+        if isinstance(write, Put):
+            return len(write.rows.ids)
+        return 0 if write.change is None else len(write.ids)
 
     def is_barrier(self, write: Write) -> bool:
         """Return whether the plan of a change needs all earlier ones to be in memory already."""
@@ -756,7 +739,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
 
     def _plan(
         self, group: Sequence[_QueuedChange]
-    ) -> tuple[list[Delete], list[tuple[_QueuedChange, Write]]]:
+    ) -> tuple[list[ChosenItems], list[tuple[_QueuedChange, Write]]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on.
 
         Items that have expired are deleted before: the changes meet none of them.
@@ -767,7 +750,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         expired = []
         expirations = self._collection.expirations
         if expirations.are_any and (ids := expirations.ids_to_delete(self._collection.stored_view)):
-            expired = [Delete(ids=ids)]
+            expired = [ChosenItems(ids=ids)]
             expired[0].plan(numbers)
         for waiting in group:
             if waiting.write is None:
@@ -790,7 +773,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                 except Exception as error:
                     waiting.end(error)
                     continue
-                if isinstance(read, PayloadWrite):
+                if isinstance(read, ChosenItems):
                     waiting.write = read
                 else:
                     parts.append(read)

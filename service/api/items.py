@@ -266,8 +266,7 @@ async def delete_items(
 ) -> Response:
     """Delete items by their ids, or all that a filter permits."""
     chosen = _chosen_items(body, service.settings)
-    delete = collection.delete_where if isinstance(chosen, ix.Filter) else collection.delete
-    return JsonResponse({"deleted": await service.workers.writes.run(delete, chosen)})
+    return JsonResponse({"deleted": await service.workers.writes.run(collection.delete, chosen)})
 
 
 @writing.patch("", responses=shows("UpdateAnswer"))

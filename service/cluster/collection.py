@@ -546,11 +546,8 @@ class ClusterCollection:
 
         run(work, lambda: ended(CancelledError()))
 
-    def delete(self, ids: Sequence[str], *, if_version: int | None = None) -> int:
-        return self._count(ChosenItems(ids=[*dict.fromkeys(ids)], if_version=if_version))
-
-    def delete_where(self, where: ix.Filter) -> int:
-        return self._count(ChosenItems(choose=partial(self._ids_where, where)))
+    def delete(self, where: ix.Filter | Sequence[str], *, if_version: int | None = None) -> int:
+        return self._write(None, where, if_version)
 
     def change_payloads(
         self,
@@ -561,11 +558,24 @@ class ClusterCollection:
     ) -> int:
         if self.config.text is not None:
             change = replace(change, keeps_text=True)
+        return self._write(change, where, if_version)
+
+    def _write(
+        self,
+        change: ix.PayloadChange | None,
+        where: ix.Filter | Sequence[str],
+        if_version: int | None,
+    ) -> int:
+        """Change or delete items; return how many there were."""
+        write = ChosenItems(change=change, if_version=if_version)
         if isinstance(where, ix.Filter):
-            choose = partial(self._ids_where, where)
-            return self._count(ChosenItems(change=change, choose=choose))
-        ids = [*dict.fromkeys(where)]
-        return self._count(ChosenItems(change=change, ids=ids, if_version=if_version))
+            write = replace(write, choose=partial(self._ids_where, where))
+        else:
+            write = replace(write, ids=[*dict.fromkeys(where)])
+        count: int = self.committer.commit(write)
+        if count:
+            self.wait_until_found()
+        return count
 
     def _ids_where(self, where: ix.Filter, head: int) -> list[str]:
         """Return the ids of items that pass a filter after a change, in the order of keys."""
@@ -575,13 +585,6 @@ class ClusterCollection:
             names = decode_names(*answer.blobs[1:3])
             found += zip(operations.decode_keys(answer), names, strict=True)
         return [item_id for _, item_id in sorted(found)]
-
-    def _count(self, write: ChosenItems) -> int:
-        """Make a write; return how many of its items there were."""
-        count: int = self.committer.commit(write)
-        if count:
-            self.wait_until_found()
-        return count
 
     def load_names(self) -> None:
         """Read all names, unless nothing has changed since they were read."""

@@ -173,7 +173,7 @@ def test_deleting_starts_an_improvement_that_ends(
         stored.finish_background_work()
         before = stored.memory.view.state.graph
         if where:
-            stored.delete_where(ix.parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
+            stored.delete(ix.parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
         else:
             stored.delete([str(i) for i in range(1100)])
         stored.finish_background_work()

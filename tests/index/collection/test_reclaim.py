@@ -49,7 +49,7 @@ def test_what_was_deleted_or_updated_is_in_no_file(
     fill(stored, names, size=size)
     assert all(secret(name) in everything(tmp_path) for name in names)
     stored.delete(["n1", "n20"])
-    stored.delete_where(ix.parse_filter({"must": {"key": "of", "match": {"any": ["n2", "n21"]}}}))
+    stored.delete(ix.parse_filter({"must": {"key": "of", "match": {"any": ["n2", "n21"]}}}))
     raw = stored.space.from_dense(np.ones((1, 3), np.float32))
     stored.put(ix.ItemBatch(["n3"], raw, [b'{"of":"nobody"}']))
     stored.finish_background_work()

@@ -213,7 +213,7 @@ def test_a_delete_by_filter_sees_all_that_came_before_it(stored: ix.StoredCollec
     results, commits = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"a": 1, "b": 2}),
-        lambda: stored.delete_where(where),
+        lambda: stored.delete(where),
         lambda: put(stored, {"c": 3}),
     )
     assert results == [ix.WriteResult(2, 0), 1, ix.WriteResult(1, 0)]

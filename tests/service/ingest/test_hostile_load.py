@@ -64,7 +64,7 @@ KINDS = {
         b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
     ),
     "deletes": Hostile(
-        StoredCollection, "delete_where", "POST", "/items/delete",
+        StoredCollection, "delete", "POST", "/items/delete",
         b'{"filter": {"must": {"key": "label", "match": {"value": 99}}}}', writes=True,
     ),
 }  # fmt: skip
