@@ -32,7 +32,6 @@ from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.find import FoundRows, find_rows
-from gcws_search.index.collection.groups import group_rows
 from gcws_search.index.collection.hints import KnownWords, known_words
 from gcws_search.index.collection.items import (
     EncodedBatch,
@@ -42,11 +41,11 @@ from gcws_search.index.collection.items import (
     number_beyond,
 )
 from gcws_search.index.collection.row_store import Compaction, RowsById, RowStore
-from gcws_search.index.contracts.analysis import CostCurve, Group, GroupParams
+from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
-from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
+from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     GcwsParams,
@@ -611,41 +610,6 @@ class MemoryCollection:
             found = search(state, rows, some, params, own_skip)
             parts.append((places, _without_surplus(found, view.ids, params.limit)))
         return BatchHits.combine(parts)
-
-    def pairs(
-        self,
-        view: View,
-        *,
-        min_score: float,
-        recall: float,
-        limit: int | None = None,
-        where: Filter | None = None,
-        stop: threading.Event | None = None,
-    ) -> Pairs:
-        """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
-        permitted = self.mask(view, where)
-        row_view = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
-        return self.backend.pairs(
-            view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
-        )
-
-    def groups(
-        self, params: GroupParams, where: Filter | None, stop: threading.Event | None
-    ) -> list[Group]:
-        """Return groups of live rows that pass a filter; see `group_rows`."""
-        view, max_pairs = self.view, self.policies.pairs.max_edges
-
-        def find_pairs(rows: RowView) -> Pairs:
-            return self.backend.pairs(
-                view.state,
-                rows,
-                min_score=params.min_score,
-                recall=params.recall,
-                stop=stop,
-                max_pairs=max_pairs,
-            )
-
-        return group_rows(view, self.mask(view, where), find_pairs, params)
 
     def nbytes(self) -> int:
         """Return about how many bytes of memory the collection holds."""

@@ -38,6 +38,7 @@ from gcws_search.index.collection.fit import (
     config_with,
     weights_of,
 )
+from gcws_search.index.collection.groups import group_rows
 from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
@@ -77,6 +78,7 @@ from gcws_search.index.contracts.errors import (
     ItemNotFound,
     StoreError,
 )
+from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -753,8 +755,10 @@ class StoredCollection:
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
         view = self.memory.view
-        found = self.memory.pairs(
-            view, min_score=min_score, recall=recall, limit=limit, where=where, stop=stop
+        permitted = self.memory.mask(view, where)
+        rows = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
+        found = self.memory.backend.pairs(
+            view.state, rows, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
         self.optimizer.start()  # tables that were of use are kept
         return view.rank(found)[:limit]
@@ -784,7 +788,19 @@ class StoredCollection:
         stop: as of `pairs`.
         Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
         """
-        found = self.memory.groups(params, where, stop)
+        view, memory = self.memory.view, self.memory
+
+        def find_pairs(rows: RowView) -> Pairs:
+            return memory.backend.pairs(
+                view.state,
+                rows,
+                min_score=params.min_score,
+                recall=params.recall,
+                stop=stop,
+                max_pairs=memory.policies.pairs.max_edges,
+            )
+
+        found = group_rows(view, memory.mask(view, where), find_pairs, params)
         self.optimizer.start()  # tables that were of use are kept
         return found
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
-from gcws_search.service.cluster.committer import ChosenItems
+from gcws_search.service.cluster.committer import PreparedChoice
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, expires_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
@@ -124,7 +124,7 @@ class ClusterCatalog:
         while due := collections.keys() & self.database.collections_due():
             for number in due:
                 with suppress(ix.CollectionNotFound):  # dropped just now
-                    collections[number].committer.commit(ChosenItems())  # each write does
+                    collections[number].committer.commit(PreparedChoice())  # each write does
             if time.monotonic() > end or self._stopping.is_set():
                 return
 

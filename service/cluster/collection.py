@@ -18,7 +18,7 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster import operations
-from gcws_search.service.cluster.committer import ChosenItems, Committer, GroupPlan, PreparedPut
+from gcws_search.service.cluster.committer import Committer, GroupPlan, PreparedChoice, PreparedPut
 from gcws_search.service.cluster.contract import (
     CollectionRow,
     FormerPrimary,
@@ -567,7 +567,7 @@ class ClusterCollection:
         if_version: int | None,
     ) -> int:
         """Change or delete items; return how many there were."""
-        write = ChosenItems(change=change, if_version=if_version)
+        write = PreparedChoice(change=change, if_version=if_version)
         if isinstance(where, ix.Filter):
             write = replace(write, choose=partial(self._ids_where, where))
         else:

@@ -129,7 +129,7 @@ class PreparedPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenItems:
+class PreparedChoice:
     """Items to be given other payloads, put again with the vectors that they have; or deleted."""
 
     change: ix.PayloadChange | None = None  # None deletes them
@@ -139,7 +139,7 @@ class ChosenItems:
     if_version: int | None = None  # that each item of ``ids`` must have
 
 
-PreparedWrite: TypeAlias = PreparedPut | ChosenItems
+PreparedWrite: TypeAlias = PreparedPut | PreparedChoice
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, Any]
 
 
@@ -427,7 +427,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         rows, due = found.fetchall(), list[bytes]()
         if is_due:
             due = connection.column(_TAKE_DUE, self._number, now_ms, _MAX_DUE)
-            asked = ChosenItems(ids=[item_id.decode() for item_id in due])
+            asked = PreparedChoice(ids=[item_id.decode() for item_id in due])
             rows += self._look_up(connection, [asked]).fetchall()
         plan = GroupPlan.of(head, rows, free_id)
         plan.expire(now_ms, takes_due=bool(due))
@@ -453,7 +453,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             return put
 
         def find_taken(ids: Sequence[str]) -> list[str]:
-            asked = self._look_up(connection, [ChosenItems(ids=ids)]).fetchall()
+            asked = self._look_up(connection, [PreparedChoice(ids=ids)]).fetchall()
             if not asked:
                 return []
             # Written by a program that did not count: go beyond all there are.
@@ -478,7 +478,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         named = (each for write in writes for each in write.ids if each is not None)
         ids = list(dict.fromkeys(named))
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
-        changes = any(isinstance(each, ChosenItems) and each.change is not None for each in writes)
+        chosen = (each for each in writes if isinstance(each, PreparedChoice))
+        changes = any(each.change is not None for each in chosen)
         payload = "payload" if keeps or changes else "NULL::bytea"
         vector = "vector" if changes else "NULL::bytea"
         columns = f"id, {payload}, {vector}, version, expires"

@@ -7,7 +7,7 @@ from signal import SIGKILL
 
 import pytest
 
-from gcws_search.service.cluster.committer import ChosenItems, Committer
+from gcws_search.service.cluster.committer import Committer, PreparedChoice
 from gcws_search.service.cluster.contract import EPOCH_FILE, Behind, EpochMemory, FormerPrimary
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
@@ -141,13 +141,13 @@ def test_what_a_replica_read_of_a_former_primary_goes_once_it_hears_of_the_last(
             hosts_of(deceived, tmp_path, 1) as [host],
         ):
             lost = Committer(deceived, written.number, "things")
-            lost.commit(ChosenItems(ids=["a"]))
+            lost.commit(PreparedChoice(ids=["a"]))
             assert ask(host, "count", written.number, at=lost.last.key).head == {"count": 2}
             for said in (last, None):
                 with pytest.raises(Behind):
                     ask(host, "count", written.number, seconds=0.1, epoch=said)
             with pytest.raises(StoreUnavailable):
-                lost.commit(ChosenItems(ids=["b"]))
+                lost.commit(PreparedChoice(ids=["b"]))
             pair.primary.start()
             assert wait_until(lambda: is_read(database))
             assert wait_until(lambda: held(host, written) == rows)

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import ChosenItems, Committer, PreparedPut
+from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedPut
 from gcws_search.service.cluster.contract import (
     MESSAGES,
     START,
@@ -134,7 +134,7 @@ class Written:
         self.put(self.some_vectors(ids))
 
     def delete(self, ids: Sequence[str]) -> None:
-        self.committer.commit(ChosenItems(ids=ids))
+        self.committer.commit(PreparedChoice(ids=ids))
         self.node.delete(ids)
 
     def rows(self) -> list[Row]:

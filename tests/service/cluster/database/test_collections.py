@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import ChosenItems, Committer
+from gcws_search.service.cluster.committer import Committer, PreparedChoice
 from gcws_search.service.cluster.connections import Connection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Row
 from gcws_search.service.cluster.database import Database
@@ -188,7 +188,7 @@ def test_a_write_that_waits_too_long_for_the_collection_is_unavailable(
                 committer.commit(put)
             return ["none"]
 
-        deleted = Committer(database, number, "plants").commit(ChosenItems(choose=choose))
+        deleted = Committer(database, number, "plants").commit(PreparedChoice(choose=choose))
         assert deleted == 0
         assert committer.commit(put) == ix.WriteResult(1, 0)
 
@@ -211,7 +211,7 @@ def test_items_are_read_by_id_by_key_and_in_order(
 ) -> None:
     committer.commit(put_of("a", "b\0", "ü"))
     committer.commit(put_of("a", payload=b"{}"))
-    committer.commit(ChosenItems(ids=["ü", "none"]))
+    committer.commit(PreparedChoice(ids=["ü", "none"]))
     b, a = Row(2, "b\0", b"1 b\0", None), Row(4, "a", b"0 a", b"{}", 2)
     assert database.fetch(number, ["a"]) == {"a": a}
     assert database.fetch(number, ["a", "none", "b\0", "ü"]) == {"a": a, "b\0": b}
@@ -246,7 +246,7 @@ def test_all_items_are_of_one_moment(database: Database, number: int, committer:
     committer.commit(put_of(*"abcdef"))
     reading = database.read_all(number, 2)
     found = next(reading)
-    committer.commit(ChosenItems(ids=["c"]))
+    committer.commit(PreparedChoice(ids=["c"]))
     committer.commit(put_of("f", "g"))
     found += [row for rows in reading for row in rows]
     assert [(row.key, row.id) for row in found] == [*enumerate("abcdef", 1)]

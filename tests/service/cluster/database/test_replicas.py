@@ -3,7 +3,7 @@
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import ChosenItems, Committer
+from gcws_search.service.cluster.committer import Committer, PreparedChoice
 from gcws_search.service.cluster.contract import HistoryLost, Position, Replica
 from gcws_search.service.cluster.database import Database
 from tests.support.service.shards import Copy, contents, put_of
@@ -44,7 +44,7 @@ def test_the_past_is_forgotten_when_all_live_replicas_have_it(
     copy, slow = Copy(database, number), Copy(database, number)
     committer.commit(put_of("a", "b"))
     slow.follow()
-    committer.commit(ChosenItems(ids=["a"]))
+    committer.commit(PreparedChoice(ids=["a"]))
     committer.commit(put_of("c"))
     copy.follow()
 
@@ -82,7 +82,7 @@ def test_a_replica_without_the_collection_holds_the_past(
     database: Database, number: int, committer: Committer
 ) -> None:
     committer.commit(put_of("a"))
-    committer.commit(ChosenItems(ids=["a"]))
+    committer.commit(PreparedChoice(ids=["a"]))
     database.announce(announced(2, number))
     database.announce(announced(2, number + 1, 1))
     database.trim(keep_seconds=0)

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import ChosenItems, Committer, PreparedPut, PreparedWrite
+from gcws_search.service.cluster.committer import (
+    Committer,
+    PreparedChoice,
+    PreparedPut,
+    PreparedWrite,
+)
 from gcws_search.service.cluster.contract import Row
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
@@ -72,7 +77,7 @@ def test_rows_are_stored_alike_however_many_they_are(
     columns = zip(range(count + 1, 2 * count + 1), ids, vectors, payloads, strict=True)
     assert [*contents(database, number).values()] == [Row(*row, 2) for row in columns]
     assert {*database.fetch(number, ids)} == {*ids}
-    assert committer.commit(ChosenItems(ids=[*ids, "none", ids[0]])) == count
+    assert committer.commit(PreparedChoice(ids=[*ids, "none", ids[0]])) == count
     assert contents(database, number) == {}
 
 
@@ -86,7 +91,7 @@ def test_a_delete_chooses_with_the_lock(
         heads.append(head)
         return ["a", "c", "none"]
 
-    assert committer.commit(ChosenItems(choose=choose)) == 2
+    assert committer.commit(PreparedChoice(choose=choose)) == 2
     assert heads == [3]
     assert {*contents(database, number)} == {"b"}
     assert database.last_moment(number).key == 5
@@ -95,10 +100,10 @@ def test_a_delete_chooses_with_the_lock(
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        committer.commit(ChosenItems(choose=fails))
-    assert committer.commit(ChosenItems(ids=["none"])) == 0
+        committer.commit(PreparedChoice(choose=fails))
+    assert committer.commit(PreparedChoice(ids=["none"])) == 0
     assert database.last_moment(number).key == 5
-    assert committer.commit(ChosenItems(ids=["b"])) == 1
+    assert committer.commit(PreparedChoice(ids=["b"])) == 1
 
 
 def test_progress_is_stored_with_the_items_or_not_at_all(
@@ -133,11 +138,11 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
 ) -> None:
     committer.commit(put_of("old", payload=b"{}"))
     writes: list[PreparedWrite] = [
-        ChosenItems(ids=["nothing"]),
+        PreparedChoice(ids=["nothing"]),
         put_of("a", "b", payload=b"[]"),
         put_of("c", "a", mode="insert"),
         put_of("a", "old", keeps_payloads=True),
-        ChosenItems(ids=["b", "old", "b"]),
+        PreparedChoice(ids=["b", "old", "b"]),
         put_of("b", keeps_payloads=True),
         put_of("old", mode="insert", keeps_payloads=True),
     ]
@@ -210,7 +215,7 @@ def test_writes_to_a_dropped_collection_find_none(
     with pytest.raises(ix.CollectionNotFound, match="plants"):
         committer.commit(put_of("a"))
     with pytest.raises(ix.CollectionNotFound, match="plants"):
-        committer.commit(ChosenItems(choose=lambda _: ["a"]))
+        committer.commit(PreparedChoice(choose=lambda _: ["a"]))
 
 
 def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
@@ -249,7 +254,7 @@ def test_items_without_ids_get_the_next_numbers(
     assert committer.commit(put_of(None, None)) == ix.WriteResult(2, 0, ("0", "1"))
     assert committer.commit(put_of("a", "7")) == ix.WriteResult(2, 0)
     assert committer.commit(put_of(None, "a", None, "30")) == ix.WriteResult(3, 1, ("31", "32"))
-    assert committer.commit(ChosenItems(ids=["32", "31"])) == 2
+    assert committer.commit(PreparedChoice(ids=["32", "31"])) == 2
     with pytest.raises(ix.ItemExists):
         committer.commit(put_of(None, "a", mode="insert"))
     result = committer.commit(put_of(None, mode="insert"))
@@ -314,7 +319,7 @@ def test_items_have_versions_where_an_older_program_made_the_collection(
         }  # fmt: skip
         [rows] = upgraded.read_all(number, 9)
         assert [(row.id, row.version) for row in rows] == [("a", 1), ("b", 2), ("c", 1)]
-        conflict = ChosenItems(ids=["b"], if_version=1)
+        conflict = PreparedChoice(ids=["b"], if_version=1)
         with pytest.raises(ix.VersionConflict) as caught:
             committer.commit(conflict)
         assert (caught.value.expected, caught.value.got) == (1, 2)
@@ -349,7 +354,7 @@ def test_a_transaction_deletes_what_has_expired_and_is_none_where_nothing_has(
     expires = [start + 1000, start + 2000, start + 2000, None]
     committer.commit(put_of("a", "b", "c", "d", expires=expires, payload=b"{}"))
     committer.commit(put_of("b"))  # stays from now on
-    committer.commit(ChosenItems(ids=["c"]))
+    committer.commit(PreparedChoice(ids=["c"]))
     database.clock = lambda: (start + 999) / 1000
     assert database.collections_due() == []
     assert {*contents(database, number)} == {"a", "b", "d"}
@@ -369,7 +374,7 @@ def test_a_transaction_deletes_what_has_expired_and_is_none_where_nothing_has(
     database.clock = lambda: (start + 2000) / 1000
     assert database.collections_due() == [], "nothing is left of replaced and deleted items"
     last = database.last_moment(number)
-    committer.commit(ChosenItems())
+    committer.commit(PreparedChoice())
     assert database.last_moment(number) == last
 
 
@@ -382,7 +387,7 @@ def test_a_program_that_knows_no_times_leaves_nothing_that_is_due_for_ever(
         connection.run(f"UPDATE items_{number} SET expires = NULL WHERE id = 'a'")
     database.clock = lambda: until / 1000
     assert database.collections_due() == [number]
-    committer.commit(ChosenItems())
+    committer.commit(PreparedChoice())
     assert {*contents(database, number)} == {"a"}
     assert database.collections_due() == []
 
@@ -396,7 +401,7 @@ def test_times_are_stored_alike_however_many_they_are(
     database.clock = lambda: start / 1000
     assert {*contents(database, number)} == {*ids[1::2]}
     while database.collections_due():
-        committer.commit(ChosenItems())
+        committer.commit(PreparedChoice())
     assert database.count(number) == count // 2
     assert committer.commits <= 3
 
@@ -408,9 +413,9 @@ def some_write(rng: np.random.Generator, database: Database, number: int) -> Pre
     ids = rng.permutation(IDS)[: rng.integers(1, len(IDS))].tolist()
     match rng.integers(4):
         case 0:
-            return ChosenItems(ids=ids)
+            return PreparedChoice(ids=ids)
         case 1:
-            return ChosenItems(choose=lambda _: ids)
+            return PreparedChoice(choose=lambda _: ids)
     names = database.reserve_names(number, [f"name {rng.integers(100)}", "all"])
     return PreparedPut(
         ids=ids,

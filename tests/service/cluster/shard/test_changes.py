@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from gcws_search.service.cluster.committer import ChosenItems, Committer, PreparedPut
+from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedPut
 from gcws_search.service.cluster.contract import (
     START,
     ChangeSet,
@@ -162,8 +162,8 @@ def test_writes_of_one_group_are_one_change(written: Written) -> None:
     vector = written.node.space.to_blobs(written.node.space.from_items([[1.0] * 6]))
     put = PreparedPut(ids=["a"], vectors=vector, payloads=[None])
     written.committer.commit(put)
-    commit_together(written.committer, [put, ChosenItems(ids=["a"]), put])
-    commit_together(written.committer, [put, ChosenItems(ids=["a"])])
+    commit_together(written.committer, [put, PreparedChoice(ids=["a"]), put])
+    commit_together(written.committer, [put, PreparedChoice(ids=["a"])])
     _, first, second = written.changes
     assert (first.deleted, len(first.rows)) == ([], 1)
     assert (second.deleted, second.rows) == (["a"], [])

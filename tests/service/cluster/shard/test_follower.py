@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import ChosenItems, Committer, PreparedPut
+from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedPut
 from gcws_search.service.cluster.contract import Behind, bucket_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
@@ -383,6 +383,6 @@ def test_each_message_has_its_own_instant_however_a_shard_came_to_its_items(
         assert ask(host, "count", written.number, at=written.head).head["count"] == 3
         host.collection(written.number, written.head, SECONDS).finish_background_work()
         assert hidden_at(host, written, instants) == [6, 5, 4, 4, 3, 2], "it deletes nothing itself"
-        written.committer.commit(ChosenItems(ids=["nothing"]))
+        written.committer.commit(PreparedChoice(ids=["nothing"]))
         follow([host], written)
         assert hidden_at(host, written, instants) == [3, 3, 3, 3, 3, 2], "as the log says"
