@@ -45,7 +45,7 @@ MARKS = {
     "slow": (
         "architecture/test_docs", "architecture/test_installation",
         "architecture/test_walk", "benchmarks/", "client/test_embedded", "client/test_forks",
-        "client/test_scenario", "commands/", "crashes/", "fuzz/", "index/backends/",
+        "commands/", "crashes/", "fuzz/", "index/backends/",
         "index/collection/test_catalog", "index/collection/test_changed_files",
         "index/collection/test_compaction", "index/collection/test_damaged_files",
         "index/collection/test_false_files", "index/collection/test_fit",

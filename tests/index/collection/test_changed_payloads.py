@@ -172,25 +172,6 @@ def test_writes_of_one_commit_follow_each_other(
     assert stored.writer.commits <= 4  # the first of all, those together, the filter's
 
 
-def test_a_payload_that_grows_too_long_is_refused_with_all_of_its_write(
-    stored: ix.StoredCollection,
-) -> None:
-    put(stored, {"a": 1, "b": 2})
-    stored.change_payloads(change({"long": "x" * 50}), ["b"])
-    before = held(stored)
-    short = replace(change({"more": "y" * 20}), max_bytes=60)
-    for chosen in (["a", "b"], where("long", "x" * 50)):
-        with pytest.raises(ix.InvalidPayload, match=r"at most 60 bytes of JSON, got .* item 'b'"):
-            stored.change_payloads(short, chosen)
-        assert held(stored) == before
-    assert stored.change_payloads(short, ["a"]) == 1
-
-
-def test_nothing_to_merge_is_refused() -> None:
-    with pytest.raises(ix.InvalidParameter, match="object to merge"):
-        change(None)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "merged"),
     [

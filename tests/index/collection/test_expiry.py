@@ -180,17 +180,6 @@ def test_a_collections_ttl_is_that_of_items_without_a_time(tmp_path: Path, clock
         assert len(stored.store) == 2
 
 
-def test_a_put_without_a_time_takes_it_away(tmp_path: Path, clock: Clock) -> None:
-    with closing(opened_catalog(tmp_path, clock=clock)) as catalog:
-        stored = catalog.create("things", config())[0]
-        put_until(stored, {"a": 1.0}, [clock.now + 1])
-        put(stored, {"a": 1.0})
-        clock.now += DAY
-        assert shown(stored) == {"a": (None, 2)}
-        stored.finish_background_work()
-        assert shown(stored) == {"a": (None, 2)}
-
-
 def test_items_expire_under_weights_that_were_learned_meanwhile(
     tmp_path: Path, clock: Clock
 ) -> None:

@@ -110,15 +110,6 @@ def test_versions_made_beside_a_compaction_are_kept(stored: ix.StoredCollection)
     assert versions(stored) == expected
 
 
-def test_a_new_item_of_an_id_that_was_deleted_begins_at_1(stored: ix.StoredCollection) -> None:
-    put(stored, {"a": 1})
-    put(stored, {"a": 2})
-    assert versions(stored) == {"a": 2}
-    stored.delete(["a"])
-    put(stored, {"a": 3})
-    assert versions(stored) == {"a": 1}
-
-
 def test_writes_of_one_commit_compare_with_what_the_ones_before_it_make(
     stored: ix.StoredCollection,
 ) -> None:

@@ -136,16 +136,6 @@ def test_a_collection_is_dropped_while_somebody_reads_it(
         database.fetch(number, ["1"])
 
 
-def test_metadata_is_replaced_and_removed(database: Database, number: int) -> None:
-    assert database.metadata(number) is None
-    database.replace_metadata(number, b'{"a": 1}')
-    assert database.metadata(number) == b'{"a": 1}'
-    database.replace_metadata(number, None)
-    assert database.metadata(number) is None
-    with pytest.raises(ix.CollectionNotFound):
-        database.replace_metadata(number + 1, b"{}")
-
-
 def test_loads_are_saved_replaced_and_forgotten(database: Database, number: int) -> None:
     first, second = ix.LoadRecord("a", 10, "{}"), ix.LoadRecord("b", 20, "[1]")
     for record in (first, second):
@@ -161,19 +151,6 @@ def test_loads_are_saved_replaced_and_forgotten(database: Database, number: int)
         connection.run("UPDATE loads SET progress = '[3]'")
     with pytest.raises(ix.DamagedFile, match="load 'b'"):
         database.loads(number, 0)
-
-
-def test_backends_are_listed_as_they_were_attached(database: Database, number: int) -> None:
-    backends = [ix.BackendRecord(name, "exact", "{}", None) for name in ("z", "a")]
-    for backend in backends:
-        database.add_backend(number, backend)
-    assert database.backends(number) == backends
-    with pytest.raises(ix.BackendExists):
-        database.add_backend(number, ix.BackendRecord("a", "other", "{}", None))
-    database.remove_backend(number, "z")
-    with pytest.raises(ix.BackendNotFound):
-        database.remove_backend(number, "z")
-    assert database.backends(number) == backends[1:]
 
 
 def test_a_write_that_waits_too_long_for_the_collection_is_unavailable(
@@ -306,15 +283,6 @@ def test_no_name_is_reserved_where_coordinates_are_used_up(
         database.reserve_names(number, ["x", "y"])
     assert caught.value.loc == (1,)
     assert database.reserve_names(number, ["x"]) == {"x": ix.MAX_DIM}
-
-
-def test_names_are_found_by_prefix(database: Database, number: int) -> None:
-    names = [(0, "oak"), (1, "oaten"), (2, "ash"), (3, "o\U0010ffff"), (4, "p"), (5, "oa")]
-    database.replace_names(number, names)
-    assert database.find_names(number, "oa", 9) == [(5, "oa"), (0, "oak"), (1, "oaten")]
-    assert database.find_names(number, "o", 9)[-1] == (3, "o\U0010ffff")
-    assert database.find_names(number, "o", 1) == [(5, "oa")]
-    assert database.find_names(number, "", 2) == names[:2]
 
 
 def test_a_name_that_is_not_what_was_written_is_refused(database: Database, number: int) -> None:

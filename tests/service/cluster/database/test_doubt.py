@@ -22,7 +22,7 @@ from tests.support.service.ports import HOST
 from tests.support.service.postgres import Postgres, postgres
 from tests.support.service.shards import contents, put_of
 
-CUTS = 300
+CUTS = 150
 WRITERS = 3
 
 
