@@ -40,12 +40,12 @@ from gcws_search.index.collection.items import (
     View,
     number_beyond,
 )
-from gcws_search.index.collection.row_store import Compaction, RowsById, RowStore
+from gcws_search.index.collection.row_store import Compaction, FirstIds, RowsById, RowStore
 from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
-from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import METHOD, SCAN, BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     GcwsParams,
@@ -109,6 +109,7 @@ class MemoryCollection:
         self._postponed_at = -1  # version of the view that could not be compacted
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
+        self._first_ids = FirstIds()
         self.use_weights(None)
         # New items that no view shows yet. Their ids have rows already.
         self._pending: list[EncodedBatch] = []
@@ -601,7 +602,8 @@ class MemoryCollection:
             search = partial(_scan_contained, searched)
         m, step = len(queries.norms), max(1, self.policies.max_ties // max(1, len(view.sequences)))
         if m <= step:
-            return search(state, rows, queries, params, skip)
+            found = search(state, rows, queries, params, skip)
+            return self.with_zeros(found, view, permitted, count, params, skip)
         parts = []
         for first in range(0, m, step):
             places = np.arange(first, min(first + step, m))
@@ -609,7 +611,40 @@ class MemoryCollection:
             own_skip = None if skip is None else skip[places]
             found = search(state, rows, some, params, own_skip)
             parts.append((places, _without_surplus(found, view.ids, params.limit)))
-        return BatchHits.combine(parts)
+        found = BatchHits.combine(parts)
+        return self.with_zeros(found, view, permitted, count, params, skip)
+
+    def with_zeros(
+        self,
+        found: BatchHits,
+        view: View,
+        permitted: UInt8s,
+        count: int,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> BatchHits:
+        """Return hits with the sparse rows that score 0, which scans leave out: the first by id.
+
+        count: how many rows are permitted.
+        skip: (m,) int64 or None, a row each query must not return, or -1.
+        """
+        if view.vectors.form == "dense" or params.min_score > 0 or params.rerank == "none":
+            return found
+        wanted = min(params.limit, count)
+        if (found.sizes >= wanted).all():
+            return found
+        lacking = wanted - found.rows.shape[1]
+        if lacking > 0:
+            room = (0, 0), (0, lacking)
+            found = replace(found, rows=np.pad(found.rows, room), scores=np.pad(found.scores, room))
+        first = self._first_ids.rows(view, permitted, 2 * wanted + 1)
+        for i in np.flatnonzero((found.sizes < wanted) & (found.work[:, METHOD] == SCAN)).tolist():
+            size = int(found.sizes[i])
+            known = {*found.rows[i, :size].tolist(), -1 if skip is None else int(skip[i])}
+            zeros = [row for row in first if row not in known][: wanted - size]
+            end = found.sizes[i] = size + len(zeros)
+            found.rows[i, size:end], found.scores[i, size:end] = sorted(zeros), 0.0
+        return found
 
     def nbytes(self) -> int:
         """Return about how many bytes of memory the collection holds."""

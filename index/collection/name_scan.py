@@ -53,8 +53,9 @@ def scan_with_unknown(
     wider = widen(space, query)
     known, mass = split(space, wider)
     if params.ranking == "containment":
+        count = int(np.count_nonzero(permitted))
         found = scan_contained(
-            RowView(view.vectors, permitted, int(np.count_nonzero(permitted))),
+            RowView(view.vectors, permitted, count),
             known,
             params,
             skip=np.full(1, -1),
@@ -62,6 +63,7 @@ def scan_with_unknown(
             workers=memory.backend.workers,
             unknown=mass,
         )
+        found = memory.with_zeros(found, view, permitted, count, params)
         return QueryResults(view, found, params.limit)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))

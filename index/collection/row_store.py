@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -26,6 +28,8 @@ _BYTES_PER_ID: Final = 49 + 8 + 104
 _BYTES_PER_PAYLOAD: Final = 33
 _SHARDS: Final = 256
 """One dictionary of 1,000,000 ids grows in one step that holds the interpreter for 0.1 s."""
+_FIRST_IDS: Final = 4096
+"""Rows that `FirstIds` remembers: twice the hits of two searches, and some that a filter hides."""
 _IDS_AT_ONCE: Final = 1 << 16
 """Ids that a compaction gives rows between two looks at whether to stop."""
 
@@ -54,6 +58,48 @@ class RowsById:
     def remove(self, item_id: str) -> None:
         """Forget an id; KeyError when it is not known."""
         del self._shards[hash(item_id) % _SHARDS][item_id]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowest:
+    """Live rows of a view of n rows whose ids come first, rising; ``is_all`` where none is left."""
+
+    ids: list[str]
+    n: int
+    rows: Int64s
+    is_all: bool
+
+    @classmethod
+    def of(cls, ids: list[str], n: int, rows: list[int], *, is_all: bool = True) -> _Lowest:
+        lowest = heapq.nsmallest(_FIRST_IDS, rows, key=ids.__getitem__)
+        return cls(ids, n, np.array(lowest, np.int64), is_all and len(rows) <= _FIRST_IDS)
+
+
+class FirstIds:
+    """The rows whose ids come first, remembered from one search to the next; any thread."""
+
+    def __init__(self) -> None:
+        self._known = _Lowest([], 0, np.empty(0, np.int64), is_all=True)
+
+    def rows(self, view: View, permitted: UInt8s, count: int) -> list[int]:
+        """Return up to ``count`` of the rows permitted, those whose ids come first, by id."""
+        ids, n, known = view.ids, len(permitted), self._known
+        if known.ids is not ids or not (known.is_all or len(known.rows)):
+            known = _Lowest.of(ids, n, np.flatnonzero(view.alive).tolist())
+        elif known.n < n:
+            last = None if known.is_all else ids[known.rows[-1]]
+            new = [row for row in range(known.n, n) if last is None or ids[row] < last]
+            alive = known.rows[view.alive[known.rows] != 0].tolist()
+            known = _Lowest.of(ids, n, [*alive, *new], is_all=known.is_all)
+        inside = known.rows[known.rows < n]
+        found = inside[permitted[inside] != 0]
+        if len(found) < count and not known.is_all:
+            rows = np.flatnonzero(permitted).tolist()
+            if permitted is view.alive:
+                known = _Lowest.of(ids, n, rows)
+            found = np.array(heapq.nsmallest(count, rows, key=ids.__getitem__))
+        self._known = known
+        return list(found[:count].tolist())
 
 
 class RowStore:

@@ -46,7 +46,7 @@ def scan(
     workers: Workers,
     with_ties: bool = True,
 ) -> BatchHits:
-    """Return the exact hits of every query.
+    """Return the exact hits of every query; no sparse rows that score 0.
 
     skip (m,): a row that a query must not return, or -1.
     with_ties: whether all rows that tie with a query's last hit are wanted: they may be all.

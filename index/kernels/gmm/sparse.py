@@ -136,7 +136,7 @@ def _write_shared(queries: Rows, m: int, rows: Rows, first: int, out: Float32s) 
 
 @kernel
 def scan_sparse(queries: Rows, rows: Rows, wanted: HitFilter, first: int, out: Heaps) -> None:
-    """Offer every permitted sparse row from ``first`` on to each query's heap."""
+    """Offer permitted sparse rows from ``first`` on to each query's heap, if they share a slot."""
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     norms, permitted = rows.norms, wanted.permitted
     shared = np.empty(norms.shape[0] - first, np.float32)
@@ -149,7 +149,7 @@ def scan_sparse(queries: Rows, rows: Rows, wanted: HitFilter, first: int, out: H
         for i in range(shared.shape[0]):
             row = first + i
             score = shared[i] / (query_norm + norms[row] - shared[i])
-            if score >= bound and permitted[row] != 0 and row != skipped:
+            if score >= bound and shared[i] > 0 and permitted[row] != 0 and row != skipped:
                 size = push(scores, hits, size, score, row)
                 if size == scores.shape[0]:
                     bound = threshold(scores, size, wanted.min_score)

@@ -33,6 +33,8 @@ from gcws_search.index.kernels.ordering.keys import sort_by_gaps, sort_keys
 COLUMN_SHARE = 8
 """Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
 a column."""
+ALL = -1
+"""Stands for the number of rows touched where any row may be."""
 _BLOCK = 2048
 """Rows whose sums stay in the first cache while columns are added."""
 _LOOK = 10.0
@@ -74,6 +76,7 @@ class TermScratch(NamedTuple):
 
     sums: Float32s  # (n,): Σ min of the terms added so far; -∞ once a row's whole sum is known
     listed: Int32s  # (n + 1,): rows that may be hits
+    touched: Int32s  # (n + 1,): rows that have one of the terms added
     best_scores: Float32s  # (k,)
     best_rows: Int64s  # (k,)
     table_slots: UInt32s  # (size,): the terms left, spread
@@ -93,6 +96,7 @@ def scratch(rows: int, longest: int, hits: int) -> TermScratch:
     size = spread_size(longest)
     return TermScratch(
         np.empty(rows, np.float32),
+        np.empty(rows + 1, np.int32),
         np.empty(rows + 1, np.int32),
         np.empty(hits, np.float32),
         np.empty(hits, np.int64),
@@ -202,6 +206,16 @@ def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> 
 
 
 @inner
+def _list_touched(rows: Any, count: Any, sums: Any, touched: Any, known: Any) -> Any:
+    """List the rows of a slot's postings that have no sum yet; return how many are listed."""
+    for i in range(count):
+        row = np.intp(at(rows, i))
+        put(touched, known, row)
+        known += np.int64(at(sums, row) == _ZERO)
+    return known
+
+
+@inner
 def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> None:
     """Add min(value, ·) of a column to the sums of the rows first … last - 1."""
     for i in range(first, last):
@@ -209,23 +223,31 @@ def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> No
 
 
 @inner
-def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) -> None:
-    """Add the terms first … last - 1 to the sums of all rows."""
+def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch, known: int) -> int:
+    """Add the terms first … last - 1 to the sums of all rows; return how many are ``touched``.
+
+    ``known`` of them were before. `ALL` where none are listed, and once a column has been added.
+    """
     n = segment.columns.shape[1]
-    sums = pointer(out.sums)
-    rows = pointer(segment.rows)
-    values = pointer(segment.values)
+    sums, touched = pointer(out.sums), pointer(out.touched)
+    rows, values = pointer(segment.rows), pointer(segment.values)
     for j in range(first, last):
         if out.columns[j] < 0:
             start = segment.starts[out.places[j]]
             count = segment.starts[out.places[j] + 1] - start
-            _add_postings(offset(rows, start), offset(values, start), count, out.values[j], sums)
+            of_rows = offset(rows, start)
+            if known != ALL:
+                known = _list_touched(of_rows, count, sums, touched, known)
+            _add_postings(of_rows, offset(values, start), count, out.values[j], sums)
+        else:
+            known = ALL
     columns = pointer(segment.columns)
     for block in range(0, n, _BLOCK):
         end = min(n, block + _BLOCK)
         for j in range(first, last):
             if out.columns[j] >= 0:
                 _add_column(offset(columns, out.columns[j] * n), out.values[j], sums, block, end)
+    return known
 
 
 @inner
