@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files
+from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files, whole_file
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source, source_of
 from gcws_search.index.contracts.parameters import require
@@ -189,9 +189,8 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         _write_tables(corpus, folder, found)
         done = _report(corpus, found, min_score, perf_counter() - began)
     document = json.dumps({"key": key, **asdict(done)}, indent=2)
-    part = folder / f"{_REPORT}.part"
-    part.write_text(document + "\n")
-    part.replace(folder / _REPORT)
+    with whole_file(folder / _REPORT) as part:
+        part.write_text(document + "\n")
     shutil.rmtree(folder / _WORK)
     return done
 
@@ -533,16 +532,12 @@ def _write_table(path: Path, parts: Iterable[dict[str, Any]]) -> None:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    part, writer = path.with_suffix(".part"), None
-    try:
+    with whole_file(path) as part, ExitStack() as stack:
+        writer = None
         for columns in parts:
             table = pa.table(columns)
-            writer = writer or pq.ParquetWriter(part, table.schema)
+            writer = writer or stack.enter_context(pq.ParquetWriter(part, table.schema))
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
-    part.replace(path)
 
 
 def _report(corpus: _Corpus, found: _Found, min_score: float, seconds: float) -> Deduplicated:
