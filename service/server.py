@@ -117,6 +117,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._reading_head = True
         self._waiting_for: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
+        self._has_heard = False
         self._is_one_of_the_last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -136,6 +137,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of a head, and start its clock with the first of them."""
+        self._has_heard = True
         if self._reading_head:
             self._head_bytes += len(data)
             if self._waiting_for is None:
@@ -173,7 +175,7 @@ class TimedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start the clock of an answer that is not taken."""
         super().pause_writing()
-        self._sending = self.loop.call_later(self.settings.send_seconds, self._give_up)
+        self._expect_taking()
 
     def resume_writing(self) -> None:
         """Stop it."""
@@ -182,6 +184,18 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._waiting_for = self.loop.call_later(self.settings.header_seconds, self._give_up)
+
+    def _expect_taking(self) -> None:
+        self._has_heard = False
+        self._sending = self.loop.call_later(self.settings.send_seconds, self._look_at_taking)
+
+    def _look_at_taking(self) -> None:
+        """Give up, unless the client still sends its body: many take no answer before the end."""
+        is_sending = not self._reading_head and (self._has_heard or self.flow.read_paused)
+        if is_sending:
+            self._expect_taking()
+        else:
+            self._give_up()
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():

@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         default=1024, ge=1, description="Requests under way at once; more get 503."
     )
     max_body_bytes: int = Field(
-        default=32 * _MIB, ge=1, description="Longest body of any request but a load."
+        default=32 * _MIB, ge=1, description="Longest body of any request but a load or a join."
     )
     max_held_bytes: int = Field(
         default=128 * _MIB,
@@ -111,7 +111,9 @@ class Settings(BaseSettings):
         default=100_000, ge=1, description="Most values that the conditions of one filter name."
     )
     max_load_bytes: int | None = Field(
-        default=None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
+        default=None,
+        ge=1,
+        description="Longest body of a load or a join, decompressed; unset: no limit.",
     )
     max_snapshot_bytes: int | None = Field(
         default=None, ge=1, description="Longest snapshot that is uploaded; unset: no limit."
@@ -152,7 +154,9 @@ class Settings(BaseSettings):
         description="Share of the queries that are answered exactly as well, in the background, so "
         "that the recall found is known; 0: none.",
     )
-    max_loads: int = Field(default=8, ge=1, description="Loads under way at once; more get 429.")
+    max_loads: int = Field(
+        default=8, ge=1, description="Loads and joins of bodies under way at once; more get 429."
+    )
     max_queue: int = Field(
         default=256, ge=1, description="Reading requests that run or wait; more get 429."
     )

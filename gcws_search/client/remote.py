@@ -51,8 +51,8 @@ _INDICES: Final = 4000
 _PAGE_IDS: Final = 1000
 _ADDRESS_BYTES: Final = 16_000
 """Ids that are asked for together, and how long they are in the address."""
-_JOINED_BYTES: Final = 32 << 20
-"""Bytes of the vectors of one join; each makes the server list its items anew."""
+_JOINED_LINES: Final = 10_000
+"""Lines of a join that are read together."""
 _QUERY_HITS: Final = 1_000_000
 """Hits that one answer holds."""
 
@@ -391,18 +391,13 @@ class RemoteCollection:
     async def join(
         self, read: Callable[[], Items], params: Mapping[str, str], *, distance: bool
     ) -> Joined:
-        """Return the hits of vectors, some megabytes of these a request."""
+        """Return the hits of vectors, which are sent as one stream."""
         items = await self.server.call(read)
-        rows, parts = await self.in_order(items.rows), list[Joined]()
-        step = max(1, _JOINED_BYTES // max(1, rows.row_bytes))
-        for first in range(0, len(rows), step):
-            body = load_body(Items(None, rows.part(slice(first, first + step))), None)
-            headers, content = {"Content-Type": body.content_type}, b"".join(body.pieces())
-            reply = await self.ask("POST", "join", content, headers, params)
-            part = joined_lines(reply.content, self.name)
-            assert part.rows is not None
-            parts.append(replace(part, rows=part.rows + first))
-        return joined_of(parts).named(items.texts()).rescore("gmm", distance=distance)
+        body = load_body(Items(None, await self.in_order(items.rows)), None)
+        headers = {"Content-Type": body.content_type}
+        reply = await self.ask("POST", "join", body.pieces, headers, params)
+        found = joined_lines(reply.content, self.name)
+        return found.named(items.texts()).rescore("gmm", distance=distance)
 
     async def join_collection(self, document: Mapping[str, Any], *, distance: bool) -> Joined:
         """Return the hits of the items of another collection of the same server."""
@@ -461,16 +456,23 @@ class RemoteCollection:
 
 def joined_lines(content: bytes, collection: str) -> Joined:
     """Return the hits of an answer of the route ``join``; raise the error that it ends with."""
-    *lines, end = map(orjson.loads, content.splitlines())
+    *lines, last = content.splitlines()
+    end = orjson.loads(last)
     if "error" in end:
         raise error_of(end["error"].get("status", 500), end["error"], collection=collection)
-    ids = [line["id"] for line in lines if "id" in line]
-    return Joined(
-        np.array([line.get("row", 0) for line in lines], np.int64),
-        ids if len(ids) == len(lines) else None,
-        [line["to"] for line in lines],
-        np.array([line["score"] for line in lines], np.float64),
-    )
+    parts = []
+    for first in range(0, len(lines), _JOINED_LINES):
+        hits = [*map(orjson.loads, lines[first : first + _JOINED_LINES])]
+        ids = [hit["id"] for hit in hits if "id" in hit]
+        parts.append(
+            Joined(
+                np.array([hit.get("row", 0) for hit in hits], np.int64),
+                ids if len(ids) == len(hits) else None,
+                [hit["to"] for hit in hits],
+                np.array([hit["score"] for hit in hits], np.float64),
+            )
+        )
+    return joined_of(parts)
 
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:

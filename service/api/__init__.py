@@ -3,6 +3,7 @@
 - `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
 - `query`: searches, and pages of their rankings
 - `join`: vectors, or another collection, joined with a collection
+- `streams`: bodies as of a load, read as they come; answers that are sent meanwhile
 - `analysis`: what items and vectors are to each other: similarity explained, pairs, map, hashes
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`: bodies made of the index's own parameters

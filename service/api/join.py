@@ -1,33 +1,35 @@
 """A join: vectors, or the items of another collection, with the items that are like them."""
 
+import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from functools import partial
+from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api import requests
 from gcws_search.service.api.query import SHARE, Score
+from gcws_search.service.api.streams import LinesResponse, body_reader, feed, open_pipe
+from gcws_search.service.errors import Stopping
 from gcws_search.service.http import (
     Service,
     ServiceOf,
     json_router,
     may_read,
-    read_body,
     read_model,
-    require_plain,
     stated_media_type,
 )
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.ndjson import read_ndjson
-from gcws_search.service.ingest.npy import read_npy
-from gcws_search.service.ingest.source import ByteReader, ItemRows
+from gcws_search.service.ingest.job import Read
+from gcws_search.service.ingest.source import BodyAborted, BodyPipe, Source
 from gcws_search.service.limits import require_at_most
 from gcws_search.service.models import Body, FilterDocument, Id, bounds, examples, reference
 from gcws_search.service.responses import ARROW, BODY_PROBLEMS, JSON, NDJSON, NPY, json_bytes
@@ -37,7 +39,9 @@ router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS
 
 _PAGE: Final = 4000
 """Items of another collection that are read at a time."""
-_LINES: Final = 1000
+_HELD_BYTES: Final = 1 << 20
+"""Lines that the client has not taken: more wait in a file."""
+_SENT_BYTES: Final = 1 << 18
 _BINARY: Final = {"schema": {"type": "string", "format": "binary", "description": "As of a load."}}
 
 
@@ -121,9 +125,10 @@ async def join(
 ) -> Response:
     """Find for each vector all items that score enough, or the best; a line each, in order.
 
-    The vectors are a body as of a load, with the parameters in the URL; or the items of another
-    collection, by JSON. A line has `row`, the number of the vector in the body, or the `id` of its
-    item, or both. The last line has sums, or an `error` that ended the join.
+    The vectors are a body as of a load, of any length, with the parameters in the URL; or the items
+    of another collection, by JSON. A line has `row`, the number of the vector in the body, or the
+    `id` of its item, or both. Lines come while the body is still being sent. The last line has
+    sums, and an `error` where one ended the join after its first line.
     """
     stated = stated_media_type(request, JSON, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     service.startup.require_kernels()
@@ -139,23 +144,24 @@ async def join(
         collection, other = service.collection(name), service.collection(body.collection)
         where = requests.condition(body.filter, service.settings)
         after = None if body.after is None else str(body.after)
-        parts = await service.workers.searches.run(_stored, collection, other, after)
         asked, kind = _params(body, service.settings), body.score
+        pages = await service.workers.searches.run(_stored, collection, other, after)
+        run = _Run(request, service)
+        parts = run.pull(pages)
     else:
-        require_plain(request)
         collection = service.collection(name)
         where = requests.condition_in_url(params.filter, service.settings)
         asked, kind = _params(params, service.settings), params.score
-        content = await read_body(request, service.settings.max_body_bytes)
-        read = service.workers.batches.run
-        sent = await read(_read, service, collection, content, stated, params.after)
-        parts = iter(sent)
-    stop = threading.Event()
-    hits = collection.join(asked, where, stop)
-    pieces = _pieces(parts, hits, kind)
-    first = await service.workers.batches.run(next, pieces, None)
-    lines = _lines(service, first, pieces, stop, began)
-    return StreamingResponse(lines, media_type=NDJSON)
+        read = body_reader(request, service.settings, lambda _: None, takes_others=True)
+        run = _Run(request, service, open_pipe())
+        parts = run.push(partial(_read, collection, read, params.after))
+    pieces = run.join(parts, collection.join(asked, where, run.stop), kind)
+    try:
+        first = await anext(pieces, None)
+    except BaseException:  # what is wrong before the first line is a problem
+        await run.close()
+        raise
+    return LinesResponse(run.lines(first, pieces, began))
 
 
 def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
@@ -171,50 +177,24 @@ def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
 
 
 def _read(
-    service: Service,
-    collection: ix.StoredCollection,
-    body: bytes,
-    stated: str | None,
-    after: int | None,
-) -> list[_Part]:
-    """Return the vectors of a body; an error is that of the first bad row."""
-    settings, pending = service.settings, [body]
-
-    def source() -> bytes:
-        return pending.pop() if pending else b""
-
-    kind = stated or formats.media_type_of(body[: formats.START_BYTES], NDJSON)
-    formats.require_not_foreign(body[: formats.START_BYTES], kind)
-    chunks: Iterator[ItemRows]
-    if kind == NDJSON:
-        chunks = read_ndjson(source, settings)
-    elif kind == NPY:
-        chunks = read_npy(
-            ByteReader(source, max_read_bytes=settings.max_body_bytes), settings, None
-        )
-    else:
-        from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
-
-        reader = ByteReader(source, max_read_bytes=settings.max_arrow_batch_bytes)
-        chunks = iter(read_arrow(reader, settings, takes_others=True))
-    found: list[_Part] = []
-    find = requests.finder(collection, [], beyond_dim=False)
+    collection: ix.StoredCollection, read: Read, after: int | None, source: Source
+) -> Iterator[_Part]:
+    """Yield the vectors of a body; an error is that of the first bad row of a chunk."""
     first = 0 if after is None else after + 1
-    for whole in chunks:
+    for whole in read(source, lambda plain: plain):
         if whole.rejects:
             raise min(whole.rejects, key=lambda reject: reject.number).error
         chunk = whole.after(first)
         if not len(chunk):
             continue
-        number = int(chunk.numbers[0])
+        number, find = int(chunk.numbers[0]), requests.finder(collection, [], beyond_dim=False)
         try:
             vectors = chunk.vectors.check(collection.space, find)
             collection.space.prepare(vectors)
         except ix.InvalidVector as error:
             row = number + int(error.loc[0]) if error.loc else number
             raise error.at("rows", row, collection.space.word, skip=1) from None
-        found.append(_Part(vectors, chunk.ids, number))
-    return found
+        yield _Part(vectors, chunk.ids, number)
 
 
 def _stored(
@@ -243,7 +223,7 @@ def _pages(
 
 
 class _Piece(NamedTuple):
-    """Some lines, and how many vectors have been answered until then."""
+    """Some lines, and how many vectors have been answered since those before."""
 
     lines: bytes
     pairs: int
@@ -251,21 +231,18 @@ class _Piece(NamedTuple):
 
 
 def _pieces(
-    parts: Iterator[_Part],
-    hits: Callable[[ix.RawBatch], Iterator[ix.JoinedRows]],
-    kind: ix.ScoreKind,
+    part: _Part, hits: Callable[[ix.RawBatch], Iterator[ix.JoinedRows]], kind: ix.ScoreKind
 ) -> Iterator[_Piece]:
-    """Yield the lines of a join."""
-    for vectors, ids, first in parts:
-        end = 0
-        for found in hits(vectors):
-            rows, scores = found.rows.tolist(), ix.score_of(kind, found.scores).tolist()
-            lines = b"".join(
-                json_bytes(_line(row, ids[row], first, to, score)) + b"\n"
-                for row, to, score in zip(rows, found.to, scores, strict=True)
-            )
-            yield _Piece(lines, len(rows), found.end - end)
-            end = found.end
+    """Yield the lines of a part."""
+    end = 0
+    for found in hits(part.vectors):
+        rows, scores = found.rows.tolist(), ix.score_of(kind, found.scores).tolist()
+        lines = b"".join(
+            json_bytes(_line(row, part.ids[row], part.first, to, score)) + b"\n"
+            for row, to, score in zip(rows, found.to, scores, strict=True)
+        )
+        yield _Piece(lines, len(rows), found.end - end)
+        end = found.end
 
 
 def _line(
@@ -277,25 +254,147 @@ def _line(
     return line | {"to": to, "score": score}
 
 
-async def _lines(
-    service: Service,
-    piece: _Piece | None,
-    pieces: Iterator[_Piece],
-    stop: threading.Event,
-    began: float,
-) -> AsyncIterator[bytes]:
-    """Yield the lines of a join and the last one; the next piece is made once one is taken."""
-    pairs = rows = 0
-    more: dict[str, Any] = {}
-    try:
-        while piece is not None:
-            pairs, rows = pairs + piece.pairs, rows + piece.rows
-            if piece.lines:
-                yield piece.lines
-            piece = await service.workers.batches.run(next, pieces, None)
-    except (Exception, CancelledError) as error:  # the answer has begun
-        more = {"error": problems.document(error)}
-    finally:
-        stop.set()
-    seconds = round(time.monotonic() - began, 6)
-    yield json_bytes({"pairs": pairs, "rows": rows, "seconds": seconds} | more) + b"\n"
+class _Run:
+    """One join under way.
+
+    Many clients take no line before they have sent all of their body. Until then the lines that
+    nobody takes wait, in a file where they are many; from then on the join waits for its client.
+    """
+
+    def __init__(self, request: Request, service: Service, pipe: BodyPipe | None = None) -> None:
+        self.stop = threading.Event()  # set once there is nobody to answer
+        self._request, self._service, self._pipe = request, service, pipe
+        self._is_sent = pipe is None
+        folder = str(service.settings.data_dir)
+        self._unsent = SpooledTemporaryFile(_HELD_BYTES, dir=folder)  # noqa: SIM115  # see close
+        self._written = self._taken = 0
+        self._is_answered = False
+        self._moved = asyncio.Condition()
+        self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        """Take the body, all of it even after an error, then wait until the client goes away."""
+        if self._pipe is not None:
+            await feed(self._request, self._pipe)
+            self._is_sent = True
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.stop.set()
+
+    async def close(self) -> None:
+        """End what runs."""
+        self.stop.set()
+        self._listener.cancel()
+        await asyncio.gather(self._listener, return_exceptions=True)
+        self._unsent.close()
+
+    async def pull(self, parts: Iterator[_Part]) -> AsyncGenerator[_Part]:
+        """Yield parts, each read when it is wanted."""
+        while (part := await self._service.workers.searches.run(next, parts, None)) is not None:
+            yield part
+
+    async def push(self, read: Callable[[Source], Iterator[_Part]]) -> AsyncGenerator[_Part]:
+        """Yield the parts of the body; one is read while the one before it is joined."""
+        pipe, loop = self._pipe, asyncio.get_running_loop()
+        assert pipe is not None
+        parts: asyncio.Queue[_Part | None] = asyncio.Queue()
+        room = threading.Semaphore(1)
+
+        def read_all() -> None:
+            for part in read(pipe.take):
+                room.acquire()
+                if self.stop.is_set():
+                    return
+                loop.call_soon_threadsafe(parts.put_nowait, part)
+
+        reading = asyncio.create_task(self._service.workers.loads.run(read_all))
+        reading.add_done_callback(lambda _: parts.put_nowait(None))
+        try:
+            while (part := await parts.get()) is not None:
+                yield part
+                room.release()
+            await reading
+        except BodyAborted:
+            raise ClientDisconnect from None
+        finally:
+            self.stop.set()
+            pipe.abort()
+            room.release()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def join(
+        self,
+        parts: AsyncGenerator[_Part],
+        hits: Callable[[ix.RawBatch], Iterator[ix.JoinedRows]],
+        kind: ix.ScoreKind,
+    ) -> AsyncGenerator[_Piece]:
+        """Yield the lines of all parts."""
+        run = self._service.workers.batches.run
+        async with aclosing(parts):
+            async for part in parts:
+                pieces = _pieces(part, hits, kind)
+                while (piece := await run(next, pieces, None)) is not None:
+                    yield piece
+
+    async def lines(
+        self, first: _Piece | None, pieces: AsyncGenerator[_Piece], began: float
+    ) -> AsyncGenerator[bytes]:
+        """Yield the lines as the client takes them, and the last one."""
+        writing = asyncio.create_task(self._write_all(first, pieces, began))
+        try:
+            while await self._more_lines():
+                self._unsent.seek(self._taken)
+                lines = self._unsent.read(_SENT_BYTES)
+                self._taken += len(lines)
+                if self._taken == self._written:
+                    self._unsent.seek(0)
+                    self._unsent.truncate()
+                    self._taken = self._written = 0
+                async with self._moved:
+                    self._moved.notify_all()
+                yield lines
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            await self.close()
+
+    async def _more_lines(self) -> bool:
+        """Wait for lines; return False once all are taken."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._taken < self._written or self._is_answered)
+        return self._taken < self._written
+
+    async def _write_all(
+        self, piece: _Piece | None, pieces: AsyncGenerator[_Piece], began: float
+    ) -> None:
+        pairs = rows = 0
+        more: dict[str, Any] = {}
+        try:
+            async with aclosing(pieces):
+                while piece is not None:
+                    pairs, rows = pairs + piece.pairs, rows + piece.rows
+                    await self._write(piece.lines)
+                    await self._wait_for_room()
+                    piece = await anext(pieces, None)
+        except (Exception, asyncio.CancelledError) as error:  # the answer has begun
+            found = Stopping() if isinstance(error, asyncio.CancelledError) else error
+            more = {"error": problems.document(found)}
+        seconds = round(time.monotonic() - began, 6)
+        end = {"pairs": pairs, "rows": rows, "seconds": seconds} | more
+        self._is_answered = True
+        await self._write(json_bytes(end) + b"\n")
+
+    async def _write(self, lines: bytes) -> None:
+        self._unsent.seek(self._written)
+        self._written += self._unsent.write(lines)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _wait_for_room(self) -> None:
+        """Wait until a client that has sent its body has taken most lines."""
+        if not self._is_sent and self._written - self._taken > _HELD_BYTES:
+            self._service.room.require()
+        async with self._moved:
+            await self._moved.wait_for(
+                lambda: not self._is_sent or self._written - self._taken <= _HELD_BYTES
+            )

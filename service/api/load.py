@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
@@ -11,24 +11,20 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Query, Request, Response
 from pydantic import ConfigDict, Field
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api.items import PutOptions
-from gcws_search.service.errors import RequestTimeout, unsupported
+from gcws_search.service.api.streams import LinesResponse, body_reader, feed, open_pipe
 from gcws_search.service.http import (
     CollectionOf,
     JsonResponse,
     Service,
     ServiceOf,
-    body_pieces,
     header,
     json_router,
     may_read,
     may_write,
-    refuse_announced,
-    stated_media_type,
 )
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import (
@@ -41,19 +37,7 @@ from gcws_search.service.ingest.job import (
     iso_time,
     require_key,
 )
-from gcws_search.service.ingest.ndjson import read_ndjson
-from gcws_search.service.ingest.npy import read_npy
-from gcws_search.service.ingest.source import (
-    BodyAborted,
-    BodyPipe,
-    ByteReader,
-    ItemRows,
-    Source,
-    bound_bytes,
-    expiry_of,
-    inflate,
-    peek,
-)
+from gcws_search.service.ingest.source import BodyAborted, expiry_of
 from gcws_search.service.responses import (
     ARROW,
     NDJSON,
@@ -68,8 +52,6 @@ reading = json_router("/v1/collections/{name}", "items", may_read, READ_PROBLEMS
 writing = json_router("/v1/collections/{name}", "items", may_write, WRITE_PROBLEMS)
 
 _log = logging.getLogger(__name__)
-_ENCODINGS: Final = ("", "identity", "gzip")
-_PIPE_BYTES: Final = 8 << 20
 _PARAMETERS: Final = {"id_start": NPY, "columns": ARROW}
 """Those that one format alone has a use for."""
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -138,7 +120,7 @@ class _Run:
         self._service = service
         self._load = load
         self._params = params
-        self._pipe = BodyPipe(_PIPE_BYTES)
+        self._pipe = open_pipe()
         self._loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
 
@@ -166,7 +148,7 @@ class _Run:
         def report(committed: int, rejected: int) -> None:
             self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
 
-        feeder = asyncio.create_task(self._feed())
+        feeder = asyncio.create_task(feed(self._request, self._pipe))
         try:
             run = partial(self._load.run, chunks, self._pipe.take, report)
             await self._service.workers.loads.run(run)
@@ -176,37 +158,12 @@ class _Run:
             feeder.cancel()
             await asyncio.gather(feeder, return_exceptions=True)
 
-    async def _feed(self) -> None:
-        try:
-            async for piece in body_pieces(self._request):
-                await self._pipe.put(piece)
-        except (ClientDisconnect, RequestTimeout):
-            self._pipe.abort()
-        else:
-            self._pipe.end()
-
 
 def _announced_bytes(request: Request) -> int | None:
     """How many bytes the body is said to have; None where nothing is said, or not of these."""
     is_plain = not header(request, b"content-encoding")
     announced = header(request, b"content-length") if is_plain else None
     return None if announced is None else int(announced)
-
-
-class _Lines(Response):
-    """Lines sent as they come, while the request's body is still being read."""
-
-    def __init__(self, lines: AsyncIterator[bytes]) -> None:
-        super().__init__(media_type=NDJSON)
-        self._lines = lines
-        del self.headers["content-length"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for line in self._lines:
-            await send({"type": "http.response.body", "body": line, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @writing.post("/load", responses=shows("LoadAnswer"), openapi_extra={"requestBody": _BODIES})
@@ -224,7 +181,14 @@ async def load(
     With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
     passed over, and the summary counts all of it once.
     """
-    chunks = _reader(request, params, service, collection.clock)
+    chunks = body_reader(
+        request,
+        service.settings,
+        partial(_require_its_parameters, params),
+        id_start=params.id_start,
+        takes_others=params.columns is not None,
+        clock=collection.clock,
+    )
     if params.expires is not None:
         expiry_of(params.expires, collection.clock())
     if params.payloads == "keep" and collection.config.text is not None:
@@ -268,7 +232,7 @@ async def load(
         if not isinstance(error, LoadFailed):
             raise error
         return problems.response(error.error, **_progress(error))
-    return _Lines(_progress_lines(first, run, task, service))
+    return LinesResponse(_progress_lines(first, run, task, service))
 
 
 @reading.get("/loads", responses=shows("LoadList"))
@@ -319,7 +283,7 @@ def _earlier(collection: ix.StoredCollection, record: ix.LoadRecord) -> dict[str
 
 async def _progress_lines(
     first: tuple[int, int] | None, run: _Run, task: asyncio.Task[Account], service: Service
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """Yield a line a commit and the summary."""
     event = first
     try:
@@ -347,49 +311,16 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
     return told
 
 
-def _reader(
-    request: Request, params: LoadParams, service: Service, clock: Callable[[], float]
-) -> Read:
-    """Return what turns the body's bytes into chunks of rows, which expire by a clock."""
-    settings = service.settings
-    stated = stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
-    encoding = request.headers.get("content-encoding", "").strip().lower()
-    if encoding not in _ENCODINGS:
-        raise unsupported(repr(encoding), ["Content-Encoding gzip or identity"])
-    if stated is not None:
-        _require_its_parameters(params, stated)
-    if settings.max_load_bytes is not None:
-        refuse_announced(request, settings.max_load_bytes)
-
-    def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
-        whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)
-        start, first = peek(whole, formats.START_BYTES)
-        plain = counting(first)
-        kind = stated or formats.media_type_of(start, NDJSON)
-        _require_its_parameters(params, kind)
-        formats.require_not_foreign(start, kind)
-        if kind == NDJSON:
-            return read_ndjson(plain, settings, clock)
-        reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
-        if kind == NPY:
-            if params.id_start is None and params.payloads == "keep":
-                raise ix.InvalidParameter(
-                    expected="id_start, which says whose payloads are kept",
-                    got="rows without ids",
-                    loc=("payloads",),
-                )
-            return read_npy(reader, settings, params.id_start)
-        from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
-
-        return read_arrow(reader, settings, takes_others=params.columns is not None, clock=clock)
-
-    return chunks
-
-
 def _require_its_parameters(params: LoadParams, kind: str) -> None:
-    """Raise InvalidParameter where one is given that a format has no use for."""
+    """Raise InvalidParameter where one is given that a format has no use for, or one is missing."""
     for name in (name for name, of in _PARAMETERS.items() if of != kind):
         if (given := getattr(params, name)) is not None:
             raise ix.InvalidParameter(
                 expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)
             )
+    if kind == NPY and params.id_start is None and params.payloads == "keep":
+        raise ix.InvalidParameter(
+            expected="id_start, which says whose payloads are kept",
+            got="rows without ids",
+            loc=("payloads",),
+        )

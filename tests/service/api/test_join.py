@@ -1,5 +1,7 @@
 """Joins: each vector with all items that score enough, or the best; as brute force finds them."""
 
+import asyncio
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterable
@@ -10,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, metric
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -240,3 +242,119 @@ def test_what_cannot_be_joined_is_refused_before_the_answer_begins(
     assert_problem(gone, 404, "item_not_found")
     both = client.post(f"{URL}/join?limit=1", json={"collection": "known", "limit": 1})
     assert both.status_code == 422
+
+
+@pytest.fixture
+def streaming(serve: Serve, rows: np.ndarray) -> Client:
+    """Return a client of a service that reads four rows at a time."""
+    client = serve(load_chunk_rows=4)
+    store(client, URL, rows)
+    return client
+
+
+def test_a_stream_of_any_form_is_joined_a_chunk_at_a_time(
+    streaming: Client, rows: np.ndarray, queries: np.ndarray
+) -> None:
+    url, expected = f"{URL}/join?min_score=0.6&recall=1", truth(queries, rows, least=0.6)
+    body = lines_of(queries)
+    for content, headers in (
+        (chunked(npy_of(queries)), NPY),
+        (chunked(body), NDJSON),
+        (gzip.compress(body), NDJSON | {"Content-Encoding": "gzip"}),
+    ):
+        found, end = hits_of(streaming.post(url, content=content, headers=headers))
+        assert_equal(found, expected)
+        assert (end["pairs"], end["rows"]) == (len(expected), len(queries))
+        assert "error" not in end
+
+
+def test_lines_come_while_the_body_still_flows(streaming: Client, rows: np.ndarray) -> None:
+    """The sender sends the second half only after it has heard the first line."""
+    left = [lines_of(rows[:5]), lines_of(rows[5:8])]
+    heard, lines = asyncio.Event(), list[Json]()
+
+    async def receive() -> Json:
+        if len(left) < 2:
+            await asyncio.wait_for(heard.wait(), 60)
+        if not left:
+            return await asyncio.Event().wait()
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    async def send(message: Json) -> None:
+        if found := message.get("body"):
+            lines.extend(map(json.loads, found.splitlines()))
+            heard.set()
+
+    streaming.speak(
+        "POST", f"{URL}/join?limit=1", receive, send, content_type=NDJSON["Content-Type"]
+    )
+    assert [line["row"] for line in lines[:-1]] == [*range(8)]
+    assert lines[-1]["rows"] == 8
+
+
+def test_a_client_that_takes_no_line_before_all_is_sent_gets_all(
+    streaming: Client, rows: np.ndarray
+) -> None:
+    """Neither the body nor the answer fits into the memory that is there for them."""
+    payload = {"text": "x" * 80_000}
+    items = ({"vector": row.tolist(), "payload": payload} for row in np.concatenate([rows] * 3))
+    left = [json.dumps(item).encode() + b"\n" for item in items]
+    is_sent, answer = asyncio.Event(), list[bytes]()
+
+    async def receive() -> Json:
+        if left:
+            return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+        is_sent.set()
+        return await asyncio.Event().wait()
+
+    async def send(message: Json) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.wait_for(is_sent.wait(), 60)
+            answer.append(message["body"])
+
+    streaming.speak(
+        "POST", f"{URL}/join?limit=120", receive, send, content_type=NDJSON["Content-Type"]
+    )
+    *lines, end = map(json.loads, b"".join(answer).splitlines())
+    assert end["rows"] == 360
+    assert len(lines) == end["pairs"] == 360 * 120
+
+
+def test_a_bad_row_ends_a_join_with_its_number_after_the_lines_before(
+    streaming: Client, rows: np.ndarray
+) -> None:
+    good, url = lines_of(rows[:10]), f"{URL}/join?limit=1"
+    zero = b'{"vector": [' + b", ".join([b"0"] * DIM) + b"]}\n"
+    for bad, code in ((zero, "invalid_vector"), (b"{\n", "malformed_body")):
+        body = good + bad + lines_of(rows[:5])
+        found, end = hits_of(streaming.post(url, content=body, headers=NDJSON))
+        assert [row for row, *_ in found] == [*range(8)]  # of the chunks before
+        assert (end["pairs"], end["rows"]) == (8, 8)
+        assert end["error"]["code"] == code
+        assert "row 10" in end["error"]["detail"].replace("rows 10", "row 10")
+        mended = good + lines_of(rows[:6])
+        rest, end = hits_of(streaming.post(f"{url}&after=7", content=mended, headers=NDJSON))
+        assert [row for row, *_ in rest] == [*range(8, 16)]
+        assert "error" not in end
+    cut = npy_of(rows[:10])[:-50]
+    found, end = hits_of(streaming.post(url, content=cut, headers=NPY))
+    assert (len(found), end["error"]["code"]) == (8, "malformed_body")
+
+
+def test_a_join_ends_once_its_client_has_gone(streaming: Client, rows: np.ndarray) -> None:
+    body, left = lines_of(rows[:8]), asyncio.Event()
+
+    async def receive() -> Json:
+        if not left.is_set():
+            left.set()
+            return {"type": "http.request", "body": body, "more_body": True}
+        return {"type": "http.disconnect"}
+
+    async def send(message: Json) -> None:
+        """Nobody hears it."""
+
+    streaming.speak(
+        "POST", f"{URL}/join?limit=1", receive, send, content_type=NDJSON["Content-Type"]
+    )
+    assert metric(streaming, 'gcws_queue{pool="loads"}') == 0
+    assert metric(streaming, 'gcws_queue{pool="batches"}') == 0

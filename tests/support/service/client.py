@@ -88,11 +88,12 @@ class Client:
 
     def speak(self, method: str, path: str, receive: Json, send: Json, **headers: str) -> None:
         """Make a request as a server does it, message by message."""
+        path, _, query = path.partition("?")
         scope = {
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
-            "query_string": b"", "root_path": "", "scheme": "http", "server": ("test", 80),
-            "client": ("test", 1),
+            "query_string": query.encode(), "root_path": "", "scheme": "http",
+            "server": ("test", 80), "client": ("test", 1),
             "headers": [(key.replace("_", "-").encode(), headers[key].encode()) for key in headers],
         }  # fmt: skip
         self.run(self.app(scope, receive, send))
