@@ -18,6 +18,11 @@ const HITS = 15;
 const BESIDE = 3;
 const ARRANGED = 20;
 const KEYS = 30;
+const ZOOMS = [
+  ["zoomIn", "Zoom in", "+"],
+  ["zoomOut", "Zoom out", "−"],
+  ["showAll", "Show all", "⤢"],
+];
 
 const radiusFor = (count) => (count > 6000 ? 1.6 : count > 300 ? 2.4 : 4);
 
@@ -62,11 +67,10 @@ function Legend({ palette, values, onChoose }) {
 }
 
 function Options({ change, color, keys, sample }) {
-  const colorKeys = [...new Set([...keys, ...(color ? [color] : [])])];
   const sizes = [...new Set([...SAMPLES, sample])];
   return html`<label class="inline">Colour <select
       onChange=${(event) => change({ color: event.target.value })}>
-      <option value="" selected=${!color}>none</option>${colorKeys.map(
+      <option value="" selected=${!color}>none</option>${keys.map(
         (key) => html`<option
         value=${key} selected=${key === color}>${key}</option>`,
       )}</select></label>
@@ -93,7 +97,32 @@ const GUIDE = html`<p class="small">Click a point to light its neighbours, and p
   lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
   ${" "}<kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
 
-const useSame = (map) => {
+// What the server places: the sample, the keys that may colour it, and how to ask for more of it.
+function usePlaced({ name, view }, params) {
+  const sample = numberIn(params.sample, 5000);
+  const color = params.color ?? view.color ?? "";
+  const first = useAnswer(at(name, "/items?limit=24"));
+  const keys = useMemo(() => {
+    const all = (first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {}));
+    const shown = [...new Set(all)].filter((key) => key !== view.text).slice(0, KEYS);
+    return [...new Set([...shown, ...(color ? [color] : [])])];
+  }, [first.data, color]);
+  const ask = async (more, signal) => {
+    const filter = parseFilter(params.filter);
+    const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
+    return post(at(name, "/map"), body, signal);
+  };
+  const { data: map, problem } = useAsk(
+    (signal) => ask(color ? { key: color } : {}, signal),
+    [name, sample, color, params.filter],
+  );
+  const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
+  const place = `${name} ${sample} ${params.filter ?? ""}`;
+  return { map, rows, place, sample, color, keys, ask, problem, unread: first.problem };
+}
+
+// The map as long as its items stay the same: other colours do not arrange it anew.
+function useSame(map) {
   const same = useRef(null);
   const isSame =
     map &&
@@ -101,10 +130,43 @@ const useSame = (map) => {
     map.ids.every((id, item) => same.current.ids[item] === id);
   if (map && !isSame) same.current = map;
   return same.current;
-};
+}
+
+// Places of the items, which move until similar ones lie together.
+function useMoving({ map, place, ask }) {
+  const same = useSame(map);
+  const [isMoving, move] = useState(
+    () => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
+  );
+  const canMove = same?.ids.length >= ARRANGED;
+  const found = useAsk(
+    async (signal) => {
+      const answer = await ask({ neighbours: true }, signal);
+      return { of: same, ...answer };
+    },
+    [isMoving && canMove ? same : null],
+  );
+  const near = found.data?.of === same ? found.data : null;
+  const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
+    move(false),
+  );
+  const words = progressIn({ isMoving: isMoving && canMove, near, progress });
+  const turn = () => move(!isMoving);
+  const isWhole = places && map && places.length === 2 * map.ids.length;
+  return {
+    same,
+    places: isWhole ? places : null,
+    canMove,
+    turn,
+    words,
+    hasMoved: progress > 0,
+    label: isMoving && progress < 1 ? "Stop" : "Arrange",
+    problem: found.problem,
+  };
+}
 
 // Items that are lit: the one that was clicked, and its hits.
-function useLit(name, id, rows, ask) {
+function useLit(name, id, { rows, ask }) {
   const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
   const lit = useMemo(
     () => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]),
@@ -121,65 +183,25 @@ function useLit(name, id, rows, ask) {
   return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
-export default function MapView({ collection, params }) {
-  const { name, view } = collection;
-  const sample = numberIn(params.sample, 5000);
-  const first = useAnswer(at(name, "/items?limit=24"));
-  const keys = useMemo(() => {
-    const all = (first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {}));
-    return [...new Set(all)].filter((key) => key !== view.text).slice(0, KEYS);
-  }, [first.data]);
-  const color = params.color ?? view.color ?? "";
-  const ask = async (more, signal) => {
-    const filter = parseFilter(params.filter);
-    const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
-    return post(at(name, "/map"), body, signal);
-  };
-  const { data: map, problem } = useAsk(
-    (signal) => ask(color ? { key: color } : {}, signal),
-    [name, sample, color, params.filter],
-  );
-  const same = useSame(map);
-  const place = `${name} ${sample} ${params.filter ?? ""}`;
-  const [isMoving, move] = useState(
-    () => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
-  );
-  const canMove = same?.ids.length >= ARRANGED;
-  const found = useAsk(
-    async (signal) => {
-      const answer = await ask({ neighbours: true }, signal);
-      return { of: same, ...answer };
-    },
-    [isMoving && canMove ? same : null],
-  );
-  const near = found.data?.of === same ? found.data : null;
-  const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
-    move(false),
-  );
-  const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
-  const { hits, lit, outside, beside } = useLit(name, params.id, rows, ask);
-  const [isLasso, lasso] = useState(false);
-  const [chosen, choose] = useState([]);
-  const [hover, set] = useState(null);
+// What is drawn: points in their colours, names of islands, and what is lit and chosen.
+function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, beside }, chosen) {
   const values = map?.values || [];
   const palette = useMemo(() => colors(values), [map]);
   const painted = useMemo(
     () => (map ? map.ids.map((_, item) => palette.of(values[item])) : []),
     [map, palette],
   );
-  const isWhole = places && map && places.length === 2 * map.ids.length;
   const labels = useMemo(
-    () => (isWhole ? labelsOf(places, values, palette.classes) : []),
+    () => (places ? labelsOf(places, values, palette.classes) : []),
     [places, map, palette],
   );
   const colorOf = (id, payload) => {
     const item = rows.get(id);
     return item === undefined ? palette.of(payloadAt(payload, color)) : painted[item];
   };
-  const hasMoved = progress > 0;
   const scene = useMemo(
     () =>
-      isWhole && {
+      places && {
         places,
         colors: painted,
         marked: new Set(chosen),
@@ -189,22 +211,64 @@ export default function MapView({ collection, params }) {
       },
     [places, painted, chosen, lit, beside, labels],
   );
-  useEffect(() => choose([]), [same]);
-  const change = (part) => go(href(name, "map", { ...params, ...part }));
+  return { scene, palette, values };
+}
+
+// The plane with its buttons, and what is said of the point under the hand.
+function Stage({ collection, ids, scene, isLasso, words, first, onPick, onLasso }) {
+  const [hover, set] = useState(null);
+  const commands = useRef({});
   const point = (item, spot) =>
     set((before) => {
       if (item === null) return before && { ...before, item };
       const last = before?.item === item ? before.last : (before?.item ?? before?.last);
       return { item, place: spot, last };
     });
-  const commands = useRef({});
+  const id = hover && hover.item !== null ? ids[hover.item] : undefined;
+  const label = `Map of ${figures.plural(ids.length, "item")}${HOW}`;
+  return html`<div class="map panel">
+    <div class="zoom">${ZOOMS.map(
+      ([command, name, sign]) => html`<button type="button"
+      aria-label=${name} title=${name} onClick=${() => commands.current[command]()}>${sign}
+    </button>`,
+    )}</div>
+    <${Plane} ...${{ scene, isLasso, label, commands, onLasso }} onHover=${point}
+      onPick=${(item) => item !== null && onPick(ids[item])} />
+    ${
+      id !== undefined &&
+      html`<${Hovered} ...${{ collection, id }} other=${first ?? ids[hover.last]}
+      place=${hover.place} />`
+    }
+    <p class="arranging small figure" role="status">${words}</p></div>`;
+}
+
+function List({ ids, addressOf }) {
+  return html`<details><summary>Items as a list</summary><ul class="list">${ids
+    .slice(0, 200)
+    .map((id) => html`<li><a href=${addressOf(id)}><bdi>${id.slice(0, 80)}</bdi></a></li>`)}</ul>
+  </details>`;
+}
+
+export default function MapView({ collection, params }) {
+  const { name } = collection;
+  const placed = usePlaced(collection, params);
+  const moving = useMoving(placed);
+  const found = useLit(name, params.id, placed);
+  const [isLasso, lasso] = useState(false);
+  const [chosen, choose] = useState([]);
+  const { scene, palette, values } = useScene(placed, moving, found, chosen);
+  useEffect(() => choose([]), [moving.same]);
   useTileKeys(collection);
-  const trouble = problem || first.problem || hits.problem || found.problem;
+  const { map, color, problem } = placed;
+  const { hits } = found;
+  const addressOf = (part) => href(name, "map", { ...params, ...part });
+  const change = (part) => go(addressOf(part));
   const ofFilter = params.filter && problem;
-  const clear = () => change({ id: undefined });
-  const other = params.id ?? map?.ids[hover?.last];
-  const told = progressIn({ isMoving: isMoving && canMove, near, progress });
-  const label = map && `Map of ${figures.plural(map.ids.length, "item")}${HOW}`;
+  const trouble = problem || placed.unread || hits.problem || moving.problem;
+  const cut = (items) => {
+    choose(items);
+    lasso(false);
+  };
   return html`<div class="head"><h1>Map of <bdi>${name}</bdi></h1>
       ${
         map &&
@@ -212,50 +276,32 @@ export default function MapView({ collection, params }) {
         ${" "}${figures.plural(collection.items, "item")}</span>`
       }
       <span class="space"></span>
-      <${Options} ...${{ change, color, keys, sample }} />
+      <${Options} ...${placed} change=${change} />
       <button type="button" aria-pressed=${isLasso} class=${isLasso ? "on" : ""}
         onClick=${() => lasso(!isLasso)}>Lasso</button>
       ${
-        canMove &&
-        html`<button type="button" onClick=${() => move(!isMoving)}>
-        ${isMoving && progress < 1 ? "Stop" : "Arrange"}</button>`
+        moving.canMove &&
+        html`<button type="button" onClick=${moving.turn}>${moving.label}
+        </button>`
       }</div>
     <${Filter} text=${params.filter} problem=${ofFilter ? problem : null}
       onChange=${(filter) => change({ filter })} />
     ${!ofFilter && html`<${Trouble} problem=${trouble} />`}
     ${
-      scene
-        ? html`<div class="map panel">
-      <div class="zoom">${[
-        ["zoomIn", "Zoom in", "+"],
-        ["zoomOut", "Zoom out", "−"],
-        ["showAll", "Show all", "⤢"],
-      ].map(
-        ([command, words, sign]) => html`<button type="button"
-          aria-label=${words} title=${words} onClick=${() => commands.current[command]()}>${sign}
-        </button>`,
-      )}</div>
-      <${Plane} ...${{ scene, isLasso, label, commands }} onHover=${point}
-        onPick=${(item) => item !== null && change({ id: map.ids[item] })}
-        onLasso=${(items) => {
-          choose(items);
-          lasso(false);
-        }} />
-      ${
-        hover &&
-        hover.item !== null &&
-        map.ids[hover.item] !== undefined &&
-        html`<${Hovered}
-        ...${{ collection, other }} id=${map.ids[hover.item]} place=${hover.place} />`
-      }
-      <p class="arranging small figure" role="status">${told}</p></div>
+      !scene
+        ? !trouble &&
+          html`<p role="status" class="small">Placing up to
+        ${" "}${figures.count(placed.sample)} items by their similarity…</p>
+        <div class="map"><${Skeleton} rows=${1} kind="block" /></div>`
+        : html`<${Stage} ...${{ collection, scene, isLasso }} ids=${map.ids} words=${moving.words}
+        first=${params.id} onPick=${(id) => change({ id })} onLasso=${cut} />
       <${Legend} ...${{ palette, values }} onChoose=${choose} />
       ${GUIDE}
       ${
         params.id !== undefined &&
         hits.data &&
         html`<${Lit} collection=${collection}
-        id=${params.id} hits=${hits.data.hits} onClear=${clear} />`
+        id=${params.id} hits=${hits.data.hits} onClear=${() => change({ id: undefined })} />`
       }
       ${
         chosen.length > 0 &&
@@ -263,12 +309,6 @@ export default function MapView({ collection, params }) {
         ids=${chosen.map((item) => map.ids[item])} values=${chosen.map((item) => values[item])}
         filter=${params.filter} onClear=${() => choose([])} />`
       }
-      <details><summary>Items as a list</summary><ul class="list">${map.ids.slice(0, 200).map(
-        (id) => html`<li><a href=${href(name, "map", { ...params, id })}>
-          <bdi>${id.slice(0, 80)}</bdi></a></li>`,
-      )}</ul></details>`
-        : !trouble &&
-          html`<p role="status" class="small">Placing up to ${figures.count(sample)} items
-        by their similarity…</p><div class="map"><${Skeleton} rows=${1} kind="block" /></div>`
+      <${List} ids=${map.ids} addressOf=${(id) => addressOf({ id })} />`
     }`;
 }
