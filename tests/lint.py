@@ -111,8 +111,8 @@ def module_warnings(path: Path, tree: ast.Module) -> Iterator[str]:
 def page_warnings(path: Path) -> Iterator[str]:
     """Yield the long lines of a file of the page: its formatter leaves HTML in JavaScript alone."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if len(line) > MAX_LINE:
-            yield f"line {number}: {len(line)} characters"
+        if (length := len(line.expandtabs(2))) > MAX_LINE:
+            yield f"line {number}: {length} characters"
 
 
 def warnings() -> Iterator[tuple[Path, str]]:

@@ -1,6 +1,7 @@
 """The API page: what the routes say, and what no signature shows."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,7 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     components["securitySchemes"] = said["securitySchemes"]
     for path, operations in page["paths"].items():
         for operation in operations.values():
+            operation["summary"] = re.split(r"[.:;](?:\s|$)|\n", operation["description"])[0]
             if path not in _OPEN_PATHS:
                 operation["security"] = [{}, *({name: []} for name in said["securitySchemes"])]
             parameters = operation.get("parameters", [])

@@ -1002,6 +1002,16 @@ def test_a_view_is_shown_to_everybody(url: str, tab: OpenTab, name: str) -> None
     here.look(name)
 
 
+def test_the_api_page_is_for_everybody_and_leads_back(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    page = here.open("docs")
+    page.locator(".opblock-summary-control").first.click()
+    page.locator(".opblock-body .example").first.wait_for()
+    here.look("docs")
+    page.get_by_role("link", name="gcws-search").click()
+    page.get_by_role("heading", name="Collections").wait_for()
+
+
 def test_all_views_show_a_collection_of_one_item_and_of_none_the_next_step(
     url: str, tab: OpenTab
 ) -> None:

@@ -6,81 +6,81 @@ const state = { gone: null, phase: null, service: null, keyWanted: false, epoch:
 let given = null;
 
 export class Problem extends Error {
-  constructor(document, status) {
-    super(document.detail || document.title || `status ${status}`);
-    this.code = document.code || "unreachable";
-    this.status = status;
-    this.errors = document.errors || [];
-    this.document = document;
-  }
+	constructor(document, status) {
+		super(document.detail || document.title || `status ${status}`);
+		this.code = document.code || "unreachable";
+		this.status = status;
+		this.errors = document.errors || [];
+		this.document = document;
+	}
 }
 
 export const server = () => state;
 
 export function watch(listener) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
+	listeners.add(listener);
+	return () => listeners.delete(listener);
 }
 
 function change(part) {
-  const before = { ...state };
-  Object.assign(state, part);
-  const isBack = before.gone && !state.gone;
-  const isReady = before.phase && before.phase !== "ready" && state.phase === "ready";
-  if (isBack || isReady) state.epoch += 1;
-  if (Object.keys(part).some((name) => before[name] !== state[name])) {
-    for (const listener of listeners) listener();
-  }
+	const before = { ...state };
+	Object.assign(state, part);
+	const isBack = before.gone && !state.gone;
+	const isReady = before.phase && before.phase !== "ready" && state.phase === "ready";
+	if (isBack || isReady) state.epoch += 1;
+	if (Object.keys(part).some((name) => before[name] !== state[name])) {
+		for (const listener of listeners) listener();
+	}
 }
 
 const lost = () => change({ gone: state.gone || new Date() });
 
 function headersWith(more) {
-  const key = sessionStorage.getItem(KEY);
-  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
+	const key = sessionStorage.getItem(KEY);
+	return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
 async function problemOf(response) {
-  const text = await response.text();
-  try {
-    return new Problem(JSON.parse(text), response.status);
-  } catch {
-    return new Problem({ detail: text.slice(0, 300) || response.statusText }, response.status);
-  }
+	const text = await response.text();
+	try {
+		return new Problem(JSON.parse(text), response.status);
+	} catch {
+		return new Problem({ detail: text.slice(0, 300) || response.statusText }, response.status);
+	}
 }
 
 /** @type {Raw} */
 export async function raw(method, path, { body, headers, signal } = {}) {
-  const key = sessionStorage.getItem(KEY);
-  let response;
-  try {
-    response = await fetch(new URL(path, root), {
-      method,
-      body,
-      signal,
-      headers: headersWith(headers || {}),
-      cache: "no-store",
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    lost();
-    throw new Problem({ detail: "The server does not answer.", code: "unreachable" }, 0);
-  }
-  if (state.gone) change({ gone: null });
-  if (response.status === 401) {
-    // One that was sent before the key was given may be refused after that.
-    if (sessionStorage.getItem(KEY) === key) await keyGiven();
-    return raw(method, path, { body, headers, signal });
-  }
-  if (!response.ok) throw await problemOf(response);
-  return response;
+	const key = sessionStorage.getItem(KEY);
+	let response;
+	try {
+		response = await fetch(new URL(path, root), {
+			method,
+			body,
+			signal,
+			headers: headersWith(headers || {}),
+			cache: "no-store",
+		});
+	} catch (error) {
+		if (error.name === "AbortError") throw error;
+		lost();
+		throw new Problem({ detail: "The server does not answer.", code: "unreachable" }, 0);
+	}
+	if (state.gone) change({ gone: null });
+	if (response.status === 401) {
+		// One that was sent before the key was given may be refused after that.
+		if (sessionStorage.getItem(KEY) === key) await keyGiven();
+		return raw(method, path, { body, headers, signal });
+	}
+	if (!response.ok) throw await problemOf(response);
+	return response;
 }
 
 export async function ask(method, path, body, signal) {
-  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  const text = body === undefined ? undefined : JSON.stringify(body);
-  const response = await raw(method, path, { body: text, headers, signal });
-  return response.status === 204 ? null : response.json();
+	const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+	const text = body === undefined ? undefined : JSON.stringify(body);
+	const response = await raw(method, path, { body: text, headers, signal });
+	return response.status === 204 ? null : response.json();
 }
 
 /** @type {GetAnswer} */
@@ -89,71 +89,71 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 
 export async function itemsOf(name, ids, signal) {
-  const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
-  const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
-  const path = at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`);
-  return (await get(path, signal)).items;
+	const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
+	const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
+	const path = at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`);
+	return (await get(path, signal)).items;
 }
 
 export async function itemOf(name, id, signal) {
-  const [item] = await itemsOf(name, [id], signal);
-  if (item) return item;
-  throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
+	const [item] = await itemsOf(name, [id], signal);
+	if (item) return item;
+	throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
 }
 
 export const at = /** @type {At} */ (
-  (name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`
+	(name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`
 );
 
 function keyGiven() {
-  given ??= Promise.withResolvers();
-  change({ keyWanted: true });
-  return given.promise;
+	given ??= Promise.withResolvers();
+	change({ keyWanted: true });
+	return given.promise;
 }
 
 export async function tryKey(key) {
-  const response = await fetch(new URL("v1", root), {
-    headers: { Authorization: `Bearer ${key}` },
-  });
-  if (!response.ok) throw await problemOf(response);
-  sessionStorage.setItem(KEY, key);
-  change({ keyWanted: false, service: await response.json() });
-  given?.resolve();
-  given = null;
+	const response = await fetch(new URL("v1", root), {
+		headers: { Authorization: `Bearer ${key}` },
+	});
+	if (!response.ok) throw await problemOf(response);
+	sessionStorage.setItem(KEY, key);
+	change({ keyWanted: false, service: await response.json() });
+	given?.resolve();
+	given = null;
 }
 
 export function forgetKey() {
-  sessionStorage.removeItem(KEY);
-  location.reload();
+	sessionStorage.removeItem(KEY);
+	location.reload();
 }
 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 async function beat() {
-  if (document.visibilityState === "visible") {
-    try {
-      const response = await fetch(new URL("livez", root), { cache: "no-store" });
-      change({ gone: null, phase: (await response.json()).phase });
-      if (!state.service && !state.keyWanted) await introduce();
-    } catch {
-      lost();
-    }
-  }
-  const isCalm = !state.gone && state.phase === "ready";
-  setTimeout(beat, isCalm ? 5000 : 1000);
+	if (document.visibilityState === "visible") {
+		try {
+			const response = await fetch(new URL("livez", root), { cache: "no-store" });
+			change({ gone: null, phase: (await response.json()).phase });
+			if (!state.service && !state.keyWanted) await introduce();
+		} catch {
+			lost();
+		}
+	}
+	const isCalm = !state.gone && state.phase === "ready";
+	setTimeout(beat, isCalm ? 5000 : 1000);
 }
 
 async function introduce() {
-  try {
-    change({ service: await get("v1") });
-  } catch (problem) {
-    if (problem.code === "key_refused") {
-      sessionStorage.removeItem(KEY);
-      change({ service: await get("v1") });
-    }
-  }
+	try {
+		change({ service: await get("v1") });
+	} catch (problem) {
+		if (problem.code === "key_refused") {
+			sessionStorage.removeItem(KEY);
+			change({ service: await get("v1") });
+		}
+	}
 }
 
 export function start() {
-  beat();
+	beat();
 }

@@ -9,148 +9,148 @@ import { classColor } from "./palette.js";
 import { Bar, fieldsOf, Skeleton, Table, Trouble } from "./parts.js";
 
 const KINDS = [
-  ["exact", "Scan of all items"],
-  ["nrff", "Random Fourier features, normalised"],
-  ["rff", "Random Fourier features"],
-  ["folded_rff", "Folded random Fourier features"],
-  ["random_binning", "Random binning"],
-  ["gmm_nystroem", "Nyström features of GMM"],
-  ["rbf_nystroem", "Nyström features of RBF"],
-  ["gcws", "GCWS with other parameters"],
+	["exact", "Scan of all items"],
+	["nrff", "Random Fourier features, normalised"],
+	["rff", "Random Fourier features"],
+	["folded_rff", "Folded random Fourier features"],
+	["random_binning", "Random binning"],
+	["gmm_nystroem", "Nyström features of GMM"],
+	["rbf_nystroem", "Nyström features of RBF"],
+	["gcws", "GCWS with other parameters"],
 ];
 
 const recall = (x) => x.toFixed(3);
 const whole = (x) => figures.count(Math.round(x));
 const COLUMNS = [
-  {
-    key: "name",
-    name: "backend",
-    show: (name, row) => html`<span class="class">
+	{
+		key: "name",
+		name: "backend",
+		show: (name, row) => html`<span class="class">
     <i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>`,
-  },
-  { key: "kernel", name: "kernel" },
-  { key: "recall", name: "recall", figure: true, show: recall },
-  { key: "recall_own", name: "own recall", figure: true, show: recall },
-  { key: "latency_p50_seconds", name: "p50", figure: true, show: figures.duration },
-  { key: "latency_p95_seconds", name: "p95", figure: true, show: figures.duration },
-  { key: "candidates", name: "candidates", figure: true, show: whole },
-  { key: "bytes_per_item", name: "bytes an item", figure: true, show: whole },
-  { key: "build_seconds", name: "build", figure: true, show: figures.duration },
+	},
+	{ key: "kernel", name: "kernel" },
+	{ key: "recall", name: "recall", figure: true, show: recall },
+	{ key: "recall_own", name: "own recall", figure: true, show: recall },
+	{ key: "latency_p50_seconds", name: "p50", figure: true, show: figures.duration },
+	{ key: "latency_p95_seconds", name: "p95", figure: true, show: figures.duration },
+	{ key: "candidates", name: "candidates", figure: true, show: whole },
+	{ key: "bytes_per_item", name: "bytes an item", figure: true, show: whole },
+	{ key: "build_seconds", name: "build", figure: true, show: figures.duration },
 ];
 
 function bubbles(rows) {
-  const max = Math.max(...rows.map((row) => row.bytes_per_item), 1);
-  return (plot, series) => {
-    const { ctx } = plot;
-    const row = rows[series - 1];
-    const x = plot.valToPos(row.recall, "x", true);
-    const radius = devicePixelRatio * (5 + 13 * Math.sqrt(row.bytes_per_item / max));
-    ctx.save();
-    ctx.fillStyle = ink(row.color);
-    ctx.strokeStyle = ctx.fillStyle;
-    ctx.lineWidth = 1.5 * devicePixelRatio;
-    const y = plot.valToPos(row.latency_p50_seconds * 1e6, "y", true);
-    ctx.globalAlpha = 0.55;
-    ctx.beginPath();
-    ctx.arc(x, y, radius, 0, 2 * Math.PI);
-    ctx.fill();
-    ctx.globalAlpha = 1;
-    const own = plot.valToPos(row.recall_own, "x", true);
-    ctx.beginPath();
-    ctx.arc(own, y, radius, 0, 2 * Math.PI);
-    ctx.moveTo(own, y);
-    ctx.lineTo(x, y);
-    ctx.stroke();
-    ctx.restore();
-    return null;
-  };
+	const max = Math.max(...rows.map((row) => row.bytes_per_item), 1);
+	return (plot, series) => {
+		const { ctx } = plot;
+		const row = rows[series - 1];
+		const x = plot.valToPos(row.recall, "x", true);
+		const radius = devicePixelRatio * (5 + 13 * Math.sqrt(row.bytes_per_item / max));
+		ctx.save();
+		ctx.fillStyle = ink(row.color);
+		ctx.strokeStyle = ctx.fillStyle;
+		ctx.lineWidth = 1.5 * devicePixelRatio;
+		const y = plot.valToPos(row.latency_p50_seconds * 1e6, "y", true);
+		ctx.globalAlpha = 0.55;
+		ctx.beginPath();
+		ctx.arc(x, y, radius, 0, 2 * Math.PI);
+		ctx.fill();
+		ctx.globalAlpha = 1;
+		const own = plot.valToPos(row.recall_own, "x", true);
+		ctx.beginPath();
+		ctx.arc(own, y, radius, 0, 2 * Math.PI);
+		ctx.moveTo(own, y);
+		ctx.lineTo(x, y);
+		ctx.stroke();
+		ctx.restore();
+		return null;
+	};
 }
 
 function alone(row) {
-  const time = figures.duration(row.latency_p50_seconds);
-  const size = whole(row.bytes_per_item);
-  const found = `${row.name} finds ${recall(row.recall)} of the exact neighbours`;
-  return html`${found}, in ${time} a query (median), with ${size} bytes an item.
+	const time = figures.duration(row.latency_p50_seconds);
+	const size = whole(row.bytes_per_item);
+	const found = `${row.name} finds ${recall(row.recall)} of the exact neighbours`;
+	return html`${found}, in ${time} a query (median), with ${size} bytes an item.
     ${" "}Attach another backend to compare the two.`;
 }
 
 function beside(rows) {
-  const best = rows.reduce((one, other) => (other.recall > one.recall ? other : one));
-  const quickest = rows.reduce((one, other) =>
-    other.latency_p50_seconds < one.latency_p50_seconds ? other : one,
-  );
-  const finds = `${best.name} finds most: ${recall(best.recall)} of the exact neighbours`;
-  const time = figures.duration(quickest.latency_p50_seconds);
-  return best === quickest
-    ? `${finds}, and is quickest: ${time} a query.`
-    : `${finds}. ${quickest.name} is quickest: ${time} a query.`;
+	const best = rows.reduce((one, other) => (other.recall > one.recall ? other : one));
+	const quickest = rows.reduce((one, other) =>
+		other.latency_p50_seconds < one.latency_p50_seconds ? other : one,
+	);
+	const finds = `${best.name} finds most: ${recall(best.recall)} of the exact neighbours`;
+	const time = figures.duration(quickest.latency_p50_seconds);
+	return best === quickest
+		? `${finds}, and is quickest: ${time} a query.`
+		: `${finds}. ${quickest.name} is quickest: ${time} a query.`;
 }
 
 function Plot({ rows }) {
-  const data = useMemo(
-    () => [
-      rows.map((row) => row.recall),
-      ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
-    ],
-    [rows],
-  );
-  const options = useMemo(
-    () => () => {
-      const times = rows.map((row) => row.latency_p50_seconds * 1e6);
-      const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
-      const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
-      const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
-      const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
-      const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
-      return {
-        scales: {
-          x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
-          y: { distr: 3, range: [low, high] },
-        },
-        axes: [
-          { label: "recall", values: shares },
-          { label: "p50, µs", size: 56, values: microseconds },
-        ],
-        series: [
-          {},
-          ...rows.map((row) => ({
-            label: row.name,
-            stroke: ink(row.color),
-            paths: bubbles(rows),
-            points: { show: false },
-          })),
-        ],
-        cursor: { show: false },
-      };
-    },
-    [rows],
-  );
-  const label = "Recall against median time of a query; the size is the bytes an item";
-  return html`<${Chart} ...${{ label, options, data }} height=${300} />
+	const data = useMemo(
+		() => [
+			rows.map((row) => row.recall),
+			...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
+		],
+		[rows],
+	);
+	const options = useMemo(
+		() => () => {
+			const times = rows.map((row) => row.latency_p50_seconds * 1e6);
+			const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
+			const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
+			const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
+			const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
+			const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
+			return {
+				scales: {
+					x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
+					y: { distr: 3, range: [low, high] },
+				},
+				axes: [
+					{ label: "recall", values: shares },
+					{ label: "p50, µs", size: 56, values: microseconds },
+				],
+				series: [
+					{},
+					...rows.map((row) => ({
+						label: row.name,
+						stroke: ink(row.color),
+						paths: bubbles(rows),
+						points: { show: false },
+					})),
+				],
+				cursor: { show: false },
+			};
+		},
+		[rows],
+	);
+	const label = "Recall against median time of a query; the size is the bytes an item";
+	return html`<${Chart} ...${{ label, options, data }} height=${300} />
     <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The
       larger, the more bytes an item.</p>`;
 }
 
 function Compare({ collection, params }) {
-  const sample = numberIn(params.sample, 100);
-  const asked = numberIn(params.recall, 0.9);
-  const shown = (number) => (typeof number === "number" ? number : "");
-  const ready = collection.backends.filter(({ status }) => status === "ready").length;
-  const { name } = collection;
-  const { data, problem, waiting, repeat } = useAnswer(
-    at(name, "/compare"),
-    { sample, recall: asked },
-    ready,
-  );
-  const rows = useMemo(
-    () => (data?.backends || []).map((row, place) => ({ ...row, color: classColor(place) })),
-    [data],
-  );
-  const submit = (event) => {
-    go(href(name, "backends", fieldsOf(event)));
-    repeat();
-  };
-  return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
+	const sample = numberIn(params.sample, 100);
+	const asked = numberIn(params.recall, 0.9);
+	const shown = (number) => (typeof number === "number" ? number : "");
+	const ready = collection.backends.filter(({ status }) => status === "ready").length;
+	const { name } = collection;
+	const { data, problem, waiting, repeat } = useAnswer(
+		at(name, "/compare"),
+		{ sample, recall: asked },
+		ready,
+	);
+	const rows = useMemo(
+		() => (data?.backends || []).map((row, place) => ({ ...row, color: classColor(place) })),
+		[data],
+	);
+	const submit = (event) => {
+		go(href(name, "backends", fieldsOf(event)));
+		repeat();
+	};
+	return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
       <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample"
           type="number" min="1" max="1000" key=${sample} defaultValue=${shown(sample)} /></label>
         <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1"
@@ -159,39 +159,39 @@ function Compare({ collection, params }) {
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
     ${
-      rows.length > 0 &&
-      html`<div class=${waiting ? "waiting" : ""}>
+			rows.length > 0 &&
+			html`<div class=${waiting ? "waiting" : ""}>
       <p class="verdict">${rows.length === 1 ? alone(rows[0]) : beside(rows)}</p>
       ${rows.length > 1 && html`<${Plot} rows=${rows} />`}
       <details open=${rows.length > 1}><summary>As a table</summary><${Table}
         caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${
-          data.recall
-        } asked for`} columns=${COLUMNS} rows=${rows} /></details></div>`
-    }</section>`;
+					data.recall
+				} asked for`} columns=${COLUMNS} rows=${rows} /></details></div>`
+		}</section>`;
 }
 
 function Attach({ collection, refresh }) {
-  const { act, isBusy, problem } = useAct();
-  const submit = async (event) => {
-    const { kind, name, params } = fieldsOf(event);
-    await act(async () => {
-      const body = { kind, name: name.trim() || undefined };
-      try {
-        if (params.trim()) Object.assign(body, { params: JSON.parse(params) });
-      } catch (error) {
-        throw new Error(`params: expected JSON (${error.message})`);
-      }
-      const asked = post(at(collection.name, "/backends"), body);
-      refresh();
-      await asked;
-    });
-    refresh();
-  };
-  return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
+	const { act, isBusy, problem } = useAct();
+	const submit = async (event) => {
+		const { kind, name, params } = fieldsOf(event);
+		await act(async () => {
+			const body = { kind, name: name.trim() || undefined };
+			try {
+				if (params.trim()) Object.assign(body, { params: JSON.parse(params) });
+			} catch (error) {
+				throw new Error(`params: expected JSON (${error.message})`);
+			}
+			const asked = post(at(collection.name, "/backends"), body);
+			refresh();
+			await asked;
+		});
+		refresh();
+	};
+	return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
     <label>Kind <select name="kind">${KINDS.map(
-      ([kind, what]) => html`<option value=${kind}>
+			([kind, what]) => html`<option value=${kind}>
       ${kind}: ${what}</option>`,
-    )}</select></label>
+		)}</select></label>
     <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
     <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false"
       placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
@@ -201,49 +201,49 @@ function Attach({ collection, refresh }) {
 }
 
 export default function Backends({ collection, params, writes, refresh }) {
-  const isBuilding = collection.backends.some(({ status }) => status === "building");
-  const { act, problem } = useAct();
-  useTimer(1000, () => (isBuilding ? refresh() : undefined), [isBuilding]);
-  const drop = async (name) => {
-    const path = at(collection.name, `/backends/${encodeURIComponent(name)}`);
-    await act(() => ask("DELETE", path));
-    refresh();
-  };
-  const built = ({ bytes_in_memory: size, build_seconds: time }) => html`<p class="small figure">
+	const isBuilding = collection.backends.some(({ status }) => status === "building");
+	const { act, problem } = useAct();
+	useTimer(1000, () => (isBuilding ? refresh() : undefined), [isBuilding]);
+	const drop = async (name) => {
+		const path = at(collection.name, `/backends/${encodeURIComponent(name)}`);
+		await act(() => ask("DELETE", path));
+		refresh();
+	};
+	const built = ({ bytes_in_memory: size, build_seconds: time }) => html`<p class="small figure">
     ${figures.bytes(size)}, built in ${figures.duration(time)}</p>`;
-  const attached = (backend) => {
-    const { name, kind, primary, progress } = backend;
-    const tag = primary ? "primary" : kind === name ? "" : kind;
-    return html`<li><div class="actions"><strong><bdi>${name}</bdi></strong>
+	const attached = (backend) => {
+		const { name, kind, primary, progress } = backend;
+		const tag = primary ? "primary" : kind === name ? "" : kind;
+		return html`<li><div class="actions"><strong><bdi>${name}</bdi></strong>
         ${tag && html`<span class="tag">${tag}</span>`}<span class="space"></span>
         ${
-          writes &&
-          !primary &&
-          html`<button type="button" class="quiet danger"
+					writes &&
+					!primary &&
+					html`<button type="button" class="quiet danger"
           onClick=${() => drop(name)} aria-label=${`Drop ${name}`}>drop</button>`
-        }</div>
+				}</div>
       ${
-        backend.status === "building"
-          ? html`<${Bar} value=${progress}
+				backend.status === "building"
+					? html`<${Bar} value=${progress}
         label=${`Built: ${figures.share(progress)}`} />`
-          : built(backend)
-      }</li>`;
-  };
-  const note = (title, words) => html`<section class="panel"><h2>${title}</h2>
+					: built(backend)
+			}</li>`;
+	};
+	const note = (title, words) => html`<section class="panel"><h2>${title}</h2>
     <p class="small">${words}</p></section>`;
-  return html`<div class="head"><h1>Backends of <bdi>${collection.name}</bdi></h1></div>
+	return html`<div class="head"><h1>Backends of <bdi>${collection.name}</bdi></h1></div>
     <div class="two wide"><aside class="stack">
       <section class="panel"><h2>Attached</h2>
         <ul class="plain">${collection.backends.map(attached)}</ul>
         <${Trouble} problem=${problem} /></section>
       ${
-        writes
-          ? html`<${Attach} collection=${collection} refresh=${refresh} />`
-          : note("Attach a backend", "Needs a key that writes.")
-      }
+				writes
+					? html`<${Attach} collection=${collection} refresh=${refresh} />`
+					: note("Attach a backend", "Needs a key that writes.")
+			}
     </aside>${
-      collection.items > 1
-        ? html`<${Compare} collection=${collection} params=${params} />`
-        : note("Compare", "Needs two items at least.")
-    }</div>`;
+			collection.items > 1
+				? html`<${Compare} collection=${collection} params=${params} />`
+				: note("Compare", "Needs two items at least.")
+		}</div>`;
 }

@@ -14,146 +14,146 @@ import { keepView } from "./view.js";
 const PAGE = 48;
 
 function useItems(collection, filter) {
-  const [state, set] = useState({ items: [] });
-  const [turn, next] = useState(0);
-  const isBusy = useRef(false);
-  const { epoch } = useServer();
-  // Cleared only once the answer is drawn: until then the end of the list is still in view.
-  useEffect(() => {
-    isBusy.current = false;
-  }, [state]);
-  useEffect(() => {
-    const stop = new AbortController();
-    const isSame = state.filter === filter && !state.problem;
-    const cursor = isSame && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
-    const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
-    isBusy.current = true;
-    const path = at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`);
-    get(path, stop.signal).then(
-      (page) =>
-        set((before) => ({
-          filter,
-          items: [...(cursor ? before.items : []), ...page.items],
-          cursor: page.next_cursor,
-        })),
-      (problem) => stop.signal.aborted || set({ filter, items: [], problem }),
-    );
-    return () => stop.abort();
-  }, [collection.name, turn, filter, epoch]);
-  const isWhole = state.cursor === null;
-  const more = () => isWhole || state.problem || isBusy.current || next((count) => count + 1);
-  return { ...state, isWhole, more };
+	const [state, set] = useState({ items: [] });
+	const [turn, next] = useState(0);
+	const isBusy = useRef(false);
+	const { epoch } = useServer();
+	// Cleared only once the answer is drawn: until then the end of the list is still in view.
+	useEffect(() => {
+		isBusy.current = false;
+	}, [state]);
+	useEffect(() => {
+		const stop = new AbortController();
+		const isSame = state.filter === filter && !state.problem;
+		const cursor = isSame && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
+		const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
+		isBusy.current = true;
+		const path = at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`);
+		get(path, stop.signal).then(
+			(page) =>
+				set((before) => ({
+					filter,
+					items: [...(cursor ? before.items : []), ...page.items],
+					cursor: page.next_cursor,
+				})),
+			(problem) => stop.signal.aborted || set({ filter, items: [], problem }),
+		);
+		return () => stop.abort();
+	}, [collection.name, turn, filter, epoch]);
+	const isWhole = state.cursor === null;
+	const more = () => isWhole || state.problem || isBusy.current || next((count) => count + 1);
+	return { ...state, isWhole, more };
 }
 
 const KINDS = [
-  ["bars", "Bars"],
-  ["text", "Words"],
-  ["smiles", "Molecule"],
-  ["image", "Picture"],
+	["bars", "Bars"],
+	["text", "Words"],
+	["smiles", "Molecule"],
+	["image", "Picture"],
 ];
 const KIND = "Drawn as";
 const PICTURE = ["width", "height", "channels", "low", "high"];
 
 function viewFrom(fields, kind) {
-  const filled = Object.entries(fields).filter(([key, value]) => key !== KIND && value.trim());
-  const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
-  if (kind !== "image") return view;
-  view.image = { width: Number(width), height: Number(height) };
-  if (channels) view.image.channels = Number(channels);
-  if (low && high) view.image.range = [Number(low), Number(high)];
-  return view;
+	const filled = Object.entries(fields).filter(([key, value]) => key !== KIND && value.trim());
+	const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
+	if (kind !== "image") return view;
+	view.image = { width: Number(width), height: Number(height) };
+	if (channels) view.image.channels = Number(channels);
+	if (low && high) view.image.range = [Number(low), Number(high)];
+	return view;
 }
 
 function ViewForm({ collection, writes, refresh, onClose }) {
-  const { view: start } = collection;
-  const first = ["image", "smiles", "text"].find((kind) => start[kind]) || "bars";
-  const [kind, choose] = useState(first);
-  const { act, problem } = useAct();
-  const save = (event) => {
-    const view = viewFrom(fieldsOf(event), kind);
-    act(async () => {
-      const metadata = { ...collection.metadata, view };
-      if (writes) await ask("PATCH", at(collection.name), { metadata });
-      else keepView(collection, view);
-      refresh();
-      onClose();
-    });
-  };
-  const field = (key, label, value, more) => html`<label>${label}
+	const { view: start } = collection;
+	const first = ["image", "smiles", "text"].find((kind) => start[kind]) || "bars";
+	const [kind, choose] = useState(first);
+	const { act, problem } = useAct();
+	const save = (event) => {
+		const view = viewFrom(fieldsOf(event), kind);
+		act(async () => {
+			const metadata = { ...collection.metadata, view };
+			if (writes) await ask("PATCH", at(collection.name), { metadata });
+			else keepView(collection, view);
+			refresh();
+			onClose();
+		});
+	};
+	const field = (key, label, value, more) => html`<label>${label}
     <input name=${key} defaultValue=${value} ...${more} /></label>`;
-  const keys = [...(["text", "smiles"].includes(kind) ? [kind] : []), "title", "url", "color"];
-  const picture = start.image || {};
-  const values = { ...picture, low: picture.range?.[0], high: picture.range?.[1] };
-  return html`<form class="panel view-form" onSubmit=${save}>
+	const keys = [...(["text", "smiles"].includes(kind) ? [kind] : []), "title", "url", "color"];
+	const picture = start.image || {};
+	const values = { ...picture, low: picture.range?.[0], high: picture.range?.[1] };
+	return html`<form class="panel view-form" onSubmit=${save}>
     <h2>How items are shown</h2><p class="small">Kept ${
-      writes ? "with the collection, for everybody" : "in this browser"
-    }. Each field is a key of the payload; what is empty is not shown.</p>
+			writes ? "with the collection, for everybody" : "in this browser"
+		}. Each field is a key of the payload; what is empty is not shown.</p>
     ${
-      !collection.text &&
-      html`<${Tabs} label=${KIND} chosen=${kind} options=${KINDS}
+			!collection.text &&
+			html`<${Tabs} label=${KIND} chosen=${kind} options=${KINDS}
       onChoose=${choose} />`
-    }
+		}
     <div class="fields">${keys.map((key) => field(key, key, start[key]))}
       ${
-        kind === "image" &&
-        PICTURE.map((key) =>
-          field(key, `picture ${key}`, values[key], {
-            inputmode: "decimal",
-            required: ["width", "height"].includes(key),
-          }),
-        )
-      }</div>
+				kind === "image" &&
+				PICTURE.map((key) =>
+					field(key, `picture ${key}`, values[key], {
+						inputmode: "decimal",
+						required: ["width", "height"].includes(key),
+					}),
+				)
+			}</div>
     <${Trouble} problem=${problem} />
     <p class="actions"><button class="primary">Save</button>
       <button type="button" onClick=${onClose}>Cancel</button></p></form>`;
 }
 
 export default function Browse({ collection, params, writes, refresh }) {
-  const { name } = collection;
-  const { items, problem, isWhole, more } = useItems(collection, params.filter);
-  const { view } = collection;
-  const names = useNames(collection, items);
-  const counted = useMemo(() => {
-    try {
-      return parseFilter(params.filter);
-    } catch {
-      return undefined;
-    }
-  }, [params.filter]);
-  const total = useAnswer(counted !== undefined && at(name, "/count"), { filter: counted });
-  const [isEditing, edit] = useState(false);
-  const end = useRef();
-  const change = (part) => go(href(name, "browse", { ...params, ...part }));
-  const onFilter = (filter) => change({ filter });
-  useTileKeys(collection);
-  useEffect(() => {
-    const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), {
-      rootMargin: "600px",
-    });
-    if (end.current) seen.observe(end.current);
-    return () => seen.disconnect();
-  });
-  const asTable = params.as === "table";
-  const all = total.data && figures.plural(total.data.count, "item");
-  const columns = [
-    {
-      key: "id",
-      name: "id",
-      show: (id) => html`<a href=${href(name, "item", { id })}>
+	const { name } = collection;
+	const { items, problem, isWhole, more } = useItems(collection, params.filter);
+	const { view } = collection;
+	const names = useNames(collection, items);
+	const counted = useMemo(() => {
+		try {
+			return parseFilter(params.filter);
+		} catch {
+			return undefined;
+		}
+	}, [params.filter]);
+	const total = useAnswer(counted !== undefined && at(name, "/count"), { filter: counted });
+	const [isEditing, edit] = useState(false);
+	const end = useRef();
+	const change = (part) => go(href(name, "browse", { ...params, ...part }));
+	const onFilter = (filter) => change({ filter });
+	useTileKeys(collection);
+	useEffect(() => {
+		const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), {
+			rootMargin: "600px",
+		});
+		if (end.current) seen.observe(end.current);
+		return () => seen.disconnect();
+	});
+	const asTable = params.as === "table";
+	const all = total.data && figures.plural(total.data.count, "item");
+	const columns = [
+		{
+			key: "id",
+			name: "id",
+			show: (id) => html`<a href=${href(name, "item", { id })}>
       <${Cut} value=${id} limit=${60} /></a>`,
-    },
-    {
-      key: "drawn",
-      name: "vector",
-      show: (_, item) => html`<div class="small-drawn">
+		},
+		{
+			key: "drawn",
+			name: "vector",
+			show: (_, item) => html`<div class="small-drawn">
       <${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>`,
-    },
-    ...payloadColumns(items),
-  ];
-  const onSort = (key) =>
-    key !== "drawn" &&
-    go(href(name, "browse", { ...params, sort: turned(params.sort, key) }), { replace: true });
-  return html`<div class="two">
+		},
+		...payloadColumns(items),
+	];
+	const onSort = (key) =>
+		key !== "drawn" &&
+		go(href(name, "browse", { ...params, sort: turned(params.sort, key) }), { replace: true });
+	return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
       <${Chips} text=${params.filter} onChange=${onFilter} />
       <${Facets} key=${`${name} ${items.length > 0}`} isEager=${true}
@@ -164,46 +164,46 @@ export default function Browse({ collection, params, writes, refresh }) {
     <section>
       <div class="head"><h1><bdi>${name}</bdi></h1>
         <span class="small figure">${all || "…"}${
-          all && params.filter && ` of ${figures.count(collection.items)}`
-        }</span>
+					all && params.filter && ` of ${figures.count(collection.items)}`
+				}</span>
         <span class="space"></span>
         <${Layouts} isTable=${asTable} onChoose=${(as) => change({ as })} />
         ${
-          (writes || !collection.metadata?.view) &&
-          html`<button type="button"
+					(writes || !collection.metadata?.view) &&
+					html`<button type="button"
           onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>Change view…</button>`
-        }</div>
+				}</div>
       ${
-        isEditing &&
-        html`<${ViewForm} ...${{ collection, writes, refresh }}
+				isEditing &&
+				html`<${ViewForm} ...${{ collection, writes, refresh }}
         onClose=${() => edit(false)} />`
-      }
+			}
       ${problem && !params.filter && html`<${Trouble} problem=${problem} />`}
       ${!items.length && !problem && !isWhole && html`<${Skeleton} rows=${4} kind="block" />`}
       ${
-        !items.length &&
-        isWhole &&
-        html`<p>No item passes this filter. <button type="button"
+				!items.length &&
+				isWhole &&
+				html`<p>No item passes this filter. <button type="button"
         class="link" onClick=${() => onFilter("")}>Remove it</button></p>`
-      }
+			}
       ${
-        asTable
-          ? html`<${Table} caption=${`Items of ${name}`} sort=${params.sort}
+				asTable
+					? html`<${Table} caption=${`Items of ${name}`} sort=${params.sort}
           rows=${sorted(items, params.sort, columnValue)} ...${{ columns, onSort }} />
         ${
-          params.sort &&
-          !isWhole &&
-          html`<p class="small" role="status">Sorted among the
+					params.sort &&
+					!isWhole &&
+					html`<p class="small" role="status">Sorted among the
           ${" "}${figures.plural(items.length, "item")} that are read so far.</p>`
-        }`
-          : html`<${Tiles} ...${{ collection, items, names }} view=${view}
+				}`
+					: html`<${Tiles} ...${{ collection, items, names }} view=${view}
           label=${`Items of ${name}`} />`
-      }
+			}
       <div ref=${end} class="end">${
-        !isWhole &&
-        !problem &&
-        items.length > 0 &&
-        html`<button type="button" onClick=${more}>More items</button>`
-      }</div>
+				!isWhole &&
+				!problem &&
+				items.length > 0 &&
+				html`<button type="button" onClick=${more}>More items</button>`
+			}</div>
     </section></div>`;
 }

@@ -8,108 +8,108 @@ import { Cut } from "./parts.js";
 import { payloadAt, title } from "./view.js";
 
 function step(sideways) {
-  const tiles = [...document.querySelectorAll("[data-tile]")];
-  const here = tiles.indexOf(document.activeElement.closest("[data-tile]"));
-  if (here < 0) {
-    const first = tiles[0]?.querySelector("a");
-    first?.focus();
-    return Boolean(first);
-  }
-  let next = tiles[here + sideways];
-  if (Math.abs(sideways) > 1) {
-    const box = tiles[here].getBoundingClientRect();
-    const sign = Math.sign(sideways);
-    const after = tiles.filter((tile) => sign * (tile.getBoundingClientRect().top - box.top) > 4);
-    const ordered = sign > 0 ? after : after.reverse();
-    const row = ordered[0]?.getBoundingClientRect().top;
-    const away = (tile) => Math.abs(tile.getBoundingClientRect().left - box.left);
-    [next] = ordered
-      .filter((tile) => Math.abs(tile.getBoundingClientRect().top - row) < 4)
-      .sort((a, b) => away(a) - away(b));
-  }
-  next?.querySelector("a").focus();
-  return Boolean(next);
+	const tiles = [...document.querySelectorAll("[data-tile]")];
+	const here = tiles.indexOf(document.activeElement.closest("[data-tile]"));
+	if (here < 0) {
+		const first = tiles[0]?.querySelector("a");
+		first?.focus();
+		return Boolean(first);
+	}
+	let next = tiles[here + sideways];
+	if (Math.abs(sideways) > 1) {
+		const box = tiles[here].getBoundingClientRect();
+		const sign = Math.sign(sideways);
+		const after = tiles.filter((tile) => sign * (tile.getBoundingClientRect().top - box.top) > 4);
+		const ordered = sign > 0 ? after : after.reverse();
+		const row = ordered[0]?.getBoundingClientRect().top;
+		const away = (tile) => Math.abs(tile.getBoundingClientRect().left - box.left);
+		[next] = ordered
+			.filter((tile) => Math.abs(tile.getBoundingClientRect().top - row) < 4)
+			.sort((a, b) => away(a) - away(b));
+	}
+	next?.querySelector("a").focus();
+	return Boolean(next);
 }
 
 export function useTileKeys(collection) {
-  const chosen = () => document.activeElement.closest?.("[data-tile]")?.dataset;
-  useKeys({
-    ArrowRight: () => step(1),
-    ArrowLeft: () => step(-1),
-    ArrowDown: () => step(2),
-    ArrowUp: () => step(-2),
-    e: () => {
-      const why = chosen()?.why;
-      if (why) go(why);
-      return Boolean(why);
-    },
-    o: () => {
-      const link = document.activeElement.closest?.("[data-tile]")?.querySelector("a[target]");
-      link?.click();
-      return Boolean(link);
-    },
-    d: () => {
-      const tile = chosen();
-      if (tile) go(href(collection.name, "item", { id: tile.tile }));
-      return Boolean(tile);
-    },
-  });
+	const chosen = () => document.activeElement.closest?.("[data-tile]")?.dataset;
+	useKeys({
+		ArrowRight: () => step(1),
+		ArrowLeft: () => step(-1),
+		ArrowDown: () => step(2),
+		ArrowUp: () => step(-2),
+		e: () => {
+			const why = chosen()?.why;
+			if (why) go(why);
+			return Boolean(why);
+		},
+		o: () => {
+			const link = document.activeElement.closest?.("[data-tile]")?.querySelector("a[target]");
+			link?.click();
+			return Boolean(link);
+		},
+		d: () => {
+			const tile = chosen();
+			if (tile) go(href(collection.name, "item", { id: tile.tile }));
+			return Boolean(tile);
+		},
+	});
 }
 
 const SHOWN = 3;
 
 function Values({ item, view, palette }) {
-  const drawn = new Set([view.title, view.text, view.smiles, view.url, view.color]);
-  const rows = Object.entries(item.payload || {})
-    .filter(
-      ([key, value]) => !drawn.has(key) && ["string", "number", "boolean"].includes(typeof value),
-    )
-    .slice(0, SHOWN);
-  const color = payloadAt(item.payload, view.color);
-  const hasColor = color !== undefined && color !== null;
-  if (hasColor) rows.unshift([view.color, String(color)]);
-  if (!rows.length) return null;
-  return html`<dl class="payload">${rows.map(
-    ([key, value], place) => html`<div>
+	const drawn = new Set([view.title, view.text, view.smiles, view.url, view.color]);
+	const rows = Object.entries(item.payload || {})
+		.filter(
+			([key, value]) => !drawn.has(key) && ["string", "number", "boolean"].includes(typeof value),
+		)
+		.slice(0, SHOWN);
+	const color = payloadAt(item.payload, view.color);
+	const hasColor = color !== undefined && color !== null;
+	if (hasColor) rows.unshift([view.color, String(color)]);
+	if (!rows.length) return null;
+	return html`<dl class="payload">${rows.map(
+		([key, value], place) => html`<div>
     <dt><bdi>${key}</bdi></dt><dd class="class">${
-      hasColor && !place && html`<i style=${{ background: palette.of(color) }}></i>`
-    }
+			hasColor && !place && html`<i style=${{ background: palette.of(color) }}></i>`
+		}
       <${Cut} value=${value} limit=${40} /></dd>
     </div>`,
-  )}</dl>`;
+	)}</dl>`;
 }
 
 export function Tiles({ collection, items, view, names, label, why }) {
-  const palette = colors(items.map((item) => payloadAt(item.payload, view.color)));
-  const digits = figures.decimals(items.flatMap(({ score }) => score ?? []));
-  return html`<ol class=${`tiles ${view.image ? "pictures" : ""}`} aria-label=${label}>
+	const palette = colors(items.map((item) => payloadAt(item.payload, view.color)));
+	const digits = figures.decimals(items.flatMap(({ score }) => score ?? []));
+	return html`<ol class=${`tiles ${view.image ? "pictures" : ""}`} aria-label=${label}>
     ${items.map((item) => {
-      const reason = why?.(item);
-      const name = title(view, item).slice(0, 120);
-      const score = item.score === undefined ? "" : figures.score(item.score, digits);
-      return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`}
+			const reason = why?.(item);
+			const name = title(view, item).slice(0, 120);
+			const score = item.score === undefined ? "" : figures.score(item.score, digits);
+			return html`<li key=${item.id} class=${`hit ${item.missed ? "missed" : ""}`}
           data-tile=${item.id} data-why=${reason}>
         <a class="main" href=${href(collection.name, "query", { id: item.id })}
           aria-label=${`Find items similar to ${name}${score && `, score ${score}`}`}>
           <span class="title"><bdi>${name}</bdi></span>
           ${
-            score &&
-            html`<span class="foot">
+						score &&
+						html`<span class="foot">
             ${item.rank !== undefined && html`<span class="figure small">${item.rank}.</span>`}
             <strong class="figure">${score}</strong>
             ${item.missed && html`<span class="tag">missed</span>`}</span>`
-          }
+					}
           <span class="drawn"><${Drawn} item=${item} view=${view} names=${names} /></span></a>
         <${Values} ...${{ item, view, palette }} />
         <span class="links">
           ${
-            reason &&
-            html`<a class="quiet" href=${reason} tabindex="-1"
+						reason &&
+						html`<a class="quiet" href=${reason} tabindex="-1"
             aria-label=${`Why is ${item.id} similar`}>why</a>`
-          }
+					}
           <a class="quiet" href=${href(collection.name, "item", { id: item.id })} tabindex="-1"
             aria-label=${`Details of ${item.id}`}>details</a>
         </span>
         <${Link} item=${item} view=${view} tabindex="-1" /></li>`;
-    })}</ol>`;
+		})}</ol>`;
 }

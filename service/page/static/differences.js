@@ -1,102 +1,91 @@
 import { Drawn, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { html } from "./html.js";
+import { WORD, Words } from "./parts.js";
 import { dense, entries } from "./vectors.js";
 import { textOf } from "./view.js";
 
 const COORDINATES = 6;
 const LONGEST = 4000;
-const WORD = /([\p{L}\p{N}_]+)/u;
 
-export const wordsOf = (text) =>
-  new Set(
-    text
-      .slice(0, LONGEST)
-      .split(WORD)
-      .filter((_, place) => place % 2)
-      .map((word) => word.toLowerCase()),
-  );
-
-// Words of a text that another does not have are marked.
-function Words({ text, known }) {
-  const shown = text.slice(0, LONGEST);
-  const isNew = (part) => known && !known.has(part.toLowerCase());
-  return html`<p class="text"><bdi>${shown
-    .split(WORD)
-    .map((part, place) =>
-      place % 2 && isNew(part) ? html`<mark class="differs">${part}</mark>` : part,
-    )}</bdi>
-    ${text.length > LONGEST ? "…" : ""}</p>`;
-}
+const wordsOf = (text) =>
+	new Set(
+		text
+			.slice(0, LONGEST)
+			.split(WORD)
+			.filter((_, place) => place % 2)
+			.map((word) => word.toLowerCase()),
+	);
 
 // Coordinates by how much two vectors differ there.
-export function differing(one, other, limit) {
-  const rows = new Map(entries(one).map(([index, value]) => [index, [index, value, 0]]));
-  for (const [index, value] of entries(other)) {
-    if (rows.has(index)) rows.get(index)[2] = value;
-    else rows.set(index, [index, 0, value]);
-  }
-  const size = ([, a, b]) => Math.abs(a - b);
-  const unlike = [...rows.values()].filter((row) => size(row) > 0);
-  return { count: unlike.length, rows: unlike.sort((x, y) => size(y) - size(x)).slice(0, limit) };
+function differing(one, other, limit) {
+	const rows = new Map(entries(one).map(([index, value]) => [index, [index, value, 0]]));
+	for (const [index, value] of entries(other)) {
+		if (rows.has(index)) rows.get(index)[2] = value;
+		else rows.set(index, [index, 0, value]);
+	}
+	const size = ([, a, b]) => Math.abs(a - b);
+	const unlike = [...rows.values()].filter((row) => size(row) > 0);
+	return { count: unlike.length, rows: unlike.sort((x, y) => size(y) - size(x)).slice(0, limit) };
 }
 
 function Coordinates({ item, kept, names }) {
-  const { count, rows } = differing(item.vector, kept.vector, COORDINATES);
-  if (!count) return html`<p class="small">The same vector.</p>`;
-  return html`<dl class="payload">${rows.map(
-    ([index, mine, other]) => html`<div>
+	const { count, rows } = differing(item.vector, kept.vector, COORDINATES);
+	if (!count) return html`<p class="small">The same vector.</p>`;
+	return html`<dl class="payload">${rows.map(
+		([index, mine, other]) => html`<div>
       <dt><bdi>${names?.get(index) ?? index}</bdi></dt>
       <dd class="figure"><mark class="differs">${figures.value(mine)}</mark>
         ${" "}not ${figures.value(other)}</dd></div>`,
-  )}</dl>
+	)}</dl>
     ${
-      count > rows.length &&
-      html`<p class="small">and at
+			count > rows.length &&
+			html`<p class="small">and at
       ${" "}${figures.plural(count - rows.length, "more coordinate")}.</p>`
-    }`;
+		}`;
 }
 
 function Pictures({ item, kept, view }) {
-  const { width, height, channels = 1 } = view.image;
-  const size = width * height * channels;
-  const other = dense(kept.vector, size);
-  const change = Array.from(dense(item.vector, size), (value, place) => value - other[place]);
-  const most = change.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
-  if (!most) return html`<p class="small">The same picture.</p>`;
-  return html`<figure class="change"><${Picture} vector=${change} image=${view.image}
+	const { width, height, channels = 1 } = view.image;
+	const size = width * height * channels;
+	const other = dense(kept.vector, size);
+	const change = Array.from(dense(item.vector, size), (value, place) => value - other[place]);
+	const most = change.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+	if (!most) return html`<p class="small">The same picture.</p>`;
+	return html`<figure class="change"><${Picture} vector=${change} image=${view.image}
     range=${[-most, most]} label="Difference" /><figcaption>difference</figcaption></figure>`;
 }
 
 // An item beside the one that is kept: drawn as everywhere, and what differs marked.
 export function Member({ item, kept, view, names, reference }) {
-  const isKept = item.id === kept.id;
-  const text = textOf(view, item);
-  if (typeof text === "string" && !view.image) {
-    const other = isKept ? reference && textOf(view, reference) : textOf(view, kept);
-    const known = typeof other === "string" ? wordsOf(other) : null;
-    return html`<${Words} text=${text} known=${known} />`;
-  }
-  return html`<div class="drawn"><${Drawn} ...${{ item, view, names }} limit=${COORDINATES} /></div>
+	const isKept = item.id === kept.id;
+	const text = textOf(view, item);
+	if (typeof text === "string" && !view.image) {
+		const other = isKept ? reference && textOf(view, reference) : textOf(view, kept);
+		const known = typeof other === "string" ? wordsOf(other) : null;
+		const isMarked = (word) => known && !known.has(word);
+		return html`<${Words} ...${{ text, isMarked }} kind="differs" limit=${LONGEST} />`;
+	}
+	return html`<div class="drawn"><${Drawn} ...${{ item, view, names }} limit=${COORDINATES} /></div>
     ${
-      !isKept &&
-      (view.image
-        ? html`<${Pictures} ...${{ item, kept, view }} />`
-        : html`<${Coordinates} ...${{ item, kept, names }} />`)
-    }`;
+			!isKept &&
+			(view.image
+				? html`<${Pictures} ...${{ item, kept, view }} />`
+				: html`<${Coordinates} ...${{ item, kept, names }} />`)
+		}`;
 }
 
 export function Payload({ item, kept, skip }) {
-  const rows = Object.entries(item.payload || {})
-    .filter(([key]) => key !== skip)
-    .slice(0, 12);
-  if (!rows.length) return null;
-  const isOther = (key, value) =>
-    item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
-  return html`<dl class="payload">${rows.map(([key, value]) => {
-    const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
-    return html`<div><dt><bdi>${key}</bdi></dt><dd>${
-      isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown
-    }</dd></div>`;
-  })}</dl>`;
+	const rows = Object.entries(item.payload || {})
+		.filter(([key]) => key !== skip)
+		.slice(0, 12);
+	if (!rows.length) return null;
+	const isOther = (key, value) =>
+		item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
+	return html`<dl class="payload">${rows.map(([key, value]) => {
+		const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
+		return html`<div><dt><bdi>${key}</bdi></dt><dd>${
+			isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown
+		}</dd></div>`;
+	})}</dl>`;
 }

@@ -13,172 +13,172 @@ const ABOVE = [64, 122, 20];
 const BELOW = [190, 20, 120];
 
 function shade(value, low, high, isSigned) {
-  if (!isSigned) {
-    const grey = 255 * Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
-    return [grey, grey, grey];
-  }
-  const size = Math.min(1, Math.abs(value) / (Math.max(Math.abs(low), Math.abs(high)) || 1));
-  const [red, green, blue] = value < 0 ? BELOW : ABOVE;
-  return [red, green, blue].map((part) => 245 + (part - 245) * size);
+	if (!isSigned) {
+		const grey = 255 * Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+		return [grey, grey, grey];
+	}
+	const size = Math.min(1, Math.abs(value) / (Math.max(Math.abs(low), Math.abs(high)) || 1));
+	const [red, green, blue] = value < 0 ? BELOW : ABOVE;
+	return [red, green, blue].map((part) => 245 + (part - 245) * size);
 }
 
 export function paint(canvas, vector, image, range) {
-  const { width, height, channels = 1 } = image;
-  const values = dense(vector, width * height * channels);
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  const isSigned = low < 0 || range?.[0] < 0;
-  const said = range || image.range;
-  if (said) [low, high] = said;
-  else if (!isSigned) low = 0;
-  canvas.width = width;
-  canvas.height = height;
-  const context = canvas.getContext("2d");
-  const picture = context.createImageData(width, height);
-  for (let pixel = 0; pixel < width * height; pixel += 1) {
-    const first = pixel * channels;
-    const part = (place) => (255 * (values[first + place] - low)) / (high - low || 1);
-    const color =
-      channels === 1 ? shade(values[first], low, high, isSigned) : [part(0), part(1), part(2)];
-    picture.data.set([...color, channels === 4 ? part(3) : 255], pixel * 4);
-  }
-  context.putImageData(picture, 0, 0);
+	const { width, height, channels = 1 } = image;
+	const values = dense(vector, width * height * channels);
+	let low = Infinity;
+	let high = -Infinity;
+	for (const value of values) {
+		low = Math.min(low, value);
+		high = Math.max(high, value);
+	}
+	const isSigned = low < 0 || range?.[0] < 0;
+	const said = range || image.range;
+	if (said) [low, high] = said;
+	else if (!isSigned) low = 0;
+	canvas.width = width;
+	canvas.height = height;
+	const context = canvas.getContext("2d");
+	const picture = context.createImageData(width, height);
+	for (let pixel = 0; pixel < width * height; pixel += 1) {
+		const first = pixel * channels;
+		const part = (place) => (255 * (values[first + place] - low)) / (high - low || 1);
+		const color =
+			channels === 1 ? shade(values[first], low, high, isSigned) : [part(0), part(1), part(2)];
+		picture.data.set([...color, channels === 4 ? part(3) : 255], pixel * 4);
+	}
+	context.putImageData(picture, 0, 0);
 }
 
 export function Picture({ vector, image, range, label }) {
-  const canvas = useRef();
-  useEffect(() => paint(canvas.current, vector, image, range), [vector, image, range]);
-  return html`<canvas ref=${canvas} class="pixels" role="img" aria-label=${label}
+	const canvas = useRef();
+	useEffect(() => paint(canvas.current, vector, image, range), [vector, image, range]);
+	return html`<canvas ref=${canvas} class="pixels" role="img" aria-label=${label}
     width=${image.width} height=${image.height}></canvas>`;
 }
 
 export function Molecule({ smiles, label }) {
-  const canvas = useRef();
-  const [isBroken, broken] = useState(false);
-  const turn = useInk();
-  useEffect(() => {
-    let isOver = false;
-    const failed = () => broken(true);
-    script("vendor/smiles-drawer.js", "SmilesDrawer")
-      .then((library) => {
-        if (isOver) return;
-        const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-        const theme = document.documentElement.dataset.theme || (isDark ? "dark" : "light");
-        const drawer = new library.Drawer({ width: 240, height: 180, padding: 8 });
-        library.parse(
-          smiles,
-          (tree) => {
-            try {
-              drawer.draw(tree, canvas.current, theme, false);
-              canvas.current.removeAttribute("style");
-            } catch {
-              failed();
-            }
-          },
-          failed,
-        );
-      })
-      .catch(failed);
-    return () => {
-      isOver = true;
-    };
-  }, [smiles, turn]);
-  if (isBroken) return html`<p class="text small"><${Cut} value=${smiles} limit=${80} /></p>`;
-  return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img"
+	const canvas = useRef();
+	const [isBroken, broken] = useState(false);
+	const turn = useInk();
+	useEffect(() => {
+		let isOver = false;
+		const failed = () => broken(true);
+		script("vendor/smiles-drawer.js", "SmilesDrawer")
+			.then((library) => {
+				if (isOver) return;
+				const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+				const theme = document.documentElement.dataset.theme || (isDark ? "dark" : "light");
+				const drawer = new library.Drawer({ width: 240, height: 180, padding: 8 });
+				library.parse(
+					smiles,
+					(tree) => {
+						try {
+							drawer.draw(tree, canvas.current, theme, false);
+							canvas.current.removeAttribute("style");
+						} catch {
+							failed();
+						}
+					},
+					failed,
+				);
+			})
+			.catch(failed);
+		return () => {
+			isOver = true;
+		};
+	}, [smiles, turn]);
+	if (isBroken) return html`<p class="text small"><${Cut} value=${smiles} limit=${80} /></p>`;
+	return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img"
     aria-label=${label}></canvas>`;
 }
 
 export function useNames(collection, items, limit = BARS) {
-  const [names, set] = useState(new Map());
-  useEffect(() => {
-    if (!collection.names) return undefined;
-    const wanted = new Set();
-    for (const { vector } of items) {
-      for (const [index] of greatest(vector, limit)) if (!names.has(index)) wanted.add(index);
-    }
-    if (!wanted.size) return undefined;
-    const stop = new AbortController();
-    const asked = chunksOf([...wanted], 500).map((indices) =>
-      get(at(collection.name, `/names?indices=${indices}`), stop.signal),
-    );
-    Promise.all(asked).then(
-      (answers) => {
-        const found = answers.flatMap((answer) => answer.names);
-        set((before) => new Map([...before, ...found.map(({ index, name }) => [index, name])]));
-      },
-      () => {},
-    );
-    return () => stop.abort();
-  }, [collection.name, items]);
-  return names;
+	const [names, set] = useState(new Map());
+	useEffect(() => {
+		if (!collection.names) return undefined;
+		const wanted = new Set();
+		for (const { vector } of items) {
+			for (const [index] of greatest(vector, limit)) if (!names.has(index)) wanted.add(index);
+		}
+		if (!wanted.size) return undefined;
+		const stop = new AbortController();
+		const asked = chunksOf([...wanted], 500).map((indices) =>
+			get(at(collection.name, `/names?indices=${indices}`), stop.signal),
+		);
+		Promise.all(asked).then(
+			(answers) => {
+				const found = answers.flatMap((answer) => answer.names);
+				set((before) => new Map([...before, ...found.map(({ index, name }) => [index, name])]));
+			},
+			() => {},
+		);
+		return () => stop.abort();
+	}, [collection.name, items]);
+	return names;
 }
 
 export function Bars({ vector, names, limit = BARS }) {
-  const all = entries(vector);
-  const rows = Array.isArray(vector) && all.length <= limit ? all : greatest(vector, limit);
-  const max = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-30);
-  const isSigned = rows.some(([, value]) => value < 0);
-  return html`<div class=${isSigned ? "bars signed" : "bars"}>
+	const all = entries(vector);
+	const rows = Array.isArray(vector) && all.length <= limit ? all : greatest(vector, limit);
+	const max = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-30);
+	const isSigned = rows.some(([, value]) => value < 0);
+	return html`<div class=${isSigned ? "bars signed" : "bars"}>
     ${rows.map(
-      ([index, value]) => html`<div class="row">
+			([index, value]) => html`<div class="row">
       <span class="name"><bdi>${names?.get(index) ?? index}</bdi></span>
       <span class="track"><i class=${value < 0 ? "negative" : ""}
         style=${{ width: `${(Math.abs(value) / max) * (isSigned ? 50 : 100)}%` }}></i></span>
       <span class="figure">${figures.value(value)}</span></div>`,
-    )}
+		)}
     ${
-      all.length > rows.length &&
-      html`<p class="small">and
+			all.length > rows.length &&
+			html`<p class="small">and
       ${" "}${figures.plural(all.length - rows.length, "more value")}</p>`
-    }
+		}
   </div>`;
 }
 
-// A dense vector as one strip of colours, a coordinate a cell.
+// A dense vector, a coordinate a cell.
 function Heat({ vector, label }) {
-  const image = { width: vector.length, height: 1 };
-  const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
-  const all = figures.plural(vector.length, "number");
-  const title = `${all} up to ±${figures.value(most)}; green above zero, pink below`;
-  return html`<span class="heat" title=${title}><${Picture} ...${{ vector, image }}
+	const image = { width: vector.length, height: 1 };
+	const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+	const all = figures.plural(vector.length, "number");
+	const title = `${all} up to ±${figures.value(most)}; green above zero, pink below`;
+	return html`<span class="heat" title=${title}><${Picture} ...${{ vector, image }}
     range=${[-most, most]} label=${`${label}: ${all}`} /></span>`;
 }
 
 // What an item is drawn as, and from what.
 function drawing(item, view) {
-  if (view.image && item.vector) return ["picture", item.vector];
-  const smiles = payloadAt(item.payload, view.smiles);
-  if (typeof smiles === "string" && smiles.length < 2000) return ["molecule", smiles];
-  const url = payloadAt(item.payload, view.url);
-  const address = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
-  if (address) return ["address", address];
-  const text = textOf(view, item);
-  return text === undefined || text === null ? ["bars", item.vector] : ["words", text];
+	if (view.image && item.vector) return ["picture", item.vector];
+	const smiles = payloadAt(item.payload, view.smiles);
+	if (typeof smiles === "string" && smiles.length < 2000) return ["molecule", smiles];
+	const url = payloadAt(item.payload, view.url);
+	const address = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
+	if (address) return ["address", address];
+	const text = textOf(view, item);
+	return text === undefined || text === null ? ["bars", item.vector] : ["words", text];
 }
 
 export const isBars = (item, view) => drawing(item, view)[0] === "bars";
 
 export function Drawn({ item, view, names, limit }) {
-  const label = `Item ${title(view, item).slice(0, 80)}`;
-  const [kind, what] = drawing(item, view);
-  if (kind === "picture") {
-    return html`<${Picture} vector=${what} image=${view.image} label=${label} />`;
-  }
-  if (kind === "molecule") return html`<${Molecule} smiles=${what} label=${label} />`;
-  if (kind === "address") return html`<img src=${what} alt=${label} />`;
-  if (kind === "words") return html`<p class="text"><${Cut} value=${what} limit=${160} /></p>`;
-  const isBare = Array.isArray(what) && what.length > BARS && !names?.size;
-  if (isBare) return html`<${Heat} vector=${what} label=${label} />`;
-  return html`<${Bars} vector=${what} names=${names} limit=${limit} />`;
+	const label = `Item ${title(view, item).slice(0, 80)}`;
+	const [kind, what] = drawing(item, view);
+	if (kind === "picture") {
+		return html`<${Picture} vector=${what} image=${view.image} label=${label} />`;
+	}
+	if (kind === "molecule") return html`<${Molecule} smiles=${what} label=${label} />`;
+	if (kind === "address") return html`<img src=${what} alt=${label} />`;
+	if (kind === "words") return html`<p class="text"><${Cut} value=${what} limit=${160} /></p>`;
+	const isBare = Array.isArray(what) && what.length > BARS && !names?.size;
+	if (isBare) return html`<${Heat} vector=${what} label=${label} />`;
+	return html`<${Bars} vector=${what} names=${names} limit=${limit} />`;
 }
 
 export function Link({ item, view, tabindex }) {
-  const url = safeUrl(payloadAt(item.payload, view.url));
-  if (!url || url.startsWith("data:")) return null;
-  return html`<a href=${url} target="_blank" rel="noopener noreferrer" tabindex=${tabindex}>open
+	const url = safeUrl(payloadAt(item.payload, view.url));
+	if (!url || url.startsWith("data:")) return null;
+	return html`<a href=${url} target="_blank" rel="noopener noreferrer" tabindex=${tabindex}>open
     link ↗</a>`;
 }

@@ -19,153 +19,151 @@ const ABREAST = 8;
 const BINS = 50;
 
 async function pairsOf(name, low, signal) {
-  const body = JSON.stringify({ min_score: low, limit: PAIRS, recall: RECALL });
-  const headers = { "Content-Type": "application/json" };
-  const response = await raw("POST", at(name, "/pairs"), { body, headers, signal });
-  return edgesOf(await response.text());
+	const body = JSON.stringify({ min_score: low, limit: PAIRS, recall: RECALL });
+	const headers = { "Content-Type": "application/json" };
+	const response = await raw("POST", at(name, "/pairs"), { body, headers, signal });
+	return edgesOf(await response.text());
 }
 
 function Histogram({ scores, low, threshold }) {
-  const counts = useMemo(() => histogram(scores, low, BINS), [scores, low]);
-  const most = Math.log1p(Math.max(...counts));
-  const step = (1 - low) / BINS;
-  return html`<div class="pair-scores" role="img"
+	const counts = useMemo(() => histogram(scores, low, BINS), [scores, low]);
+	const most = Math.log1p(Math.max(...counts));
+	const step = (1 - low) / BINS;
+	return html`<div class="pair-scores" role="img"
       aria-label=${`Scores of ${figures.plural(scores.length, "pair")}; heights by logarithm`}>
     ${counts.map(
-      (count, bin) => html`<i class=${low + (bin + 0.5) * step >= threshold ? "on" : ""}
+			(count, bin) => html`<i class=${low + (bin + 0.5) * step >= threshold ? "on" : ""}
       title=${`${(low + bin * step).toFixed(2)}: ${figures.plural(count, "pair")}`}
       style=${{ height: `${most ? (100 * Math.log1p(count)) / most : 0}%` }}></i>`,
-    )}</div>`;
+		)}</div>`;
 }
 
 function Card({ item, id, kept, group, ...more }) {
-  const { collection, view, names, reference, scores, onKeep } = more;
-  const isKept = id === kept.id;
-  return html`<li class=${isKept ? "hit keep" : "hit"}>
+	const { collection, view, names, reference, scores, onKeep } = more;
+	const isKept = id === kept.id;
+	return html`<li class=${isKept ? "hit keep" : "hit"}>
     <span class="foot"><label class="inline"><input type="radio" name=${`keep ${group.key}`}
         checked=${isKept} onChange=${() => onKeep(id)} /> keep</label>
       ${scores.has(id) && html`<strong class="figure">${figures.score(scores.get(id))}</strong>`}
       <a href=${href(collection.name, "item", { id })}><bdi>${id.slice(0, 60)}</bdi></a></span>
     ${
-      item &&
-      kept.vector &&
-      html`<${Member} ...${{ item, kept, view, names, reference }} />
+			item &&
+			kept.vector &&
+			html`<${Member} ...${{ item, kept, view, names, reference }} />
       <${Payload} ...${{ item, kept }} skip=${view.text} />`
-    }
+		}
     ${
-      !isKept &&
-      html`<a class="quiet" href=${href(collection.name, "why", { a: kept.id, b: id })}
+			!isKept &&
+			html`<a class="quiet" href=${href(collection.name, "why", { a: kept.id, b: id })}
       aria-label=${`Why is ${id} similar`}>why</a>`
-    }</li>`;
+		}</li>`;
 }
 
 function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ...more }) {
-  const [isWhole, show] = useState(false);
-  const first = [keep, ...group.members.filter((id) => id !== keep)];
-  const shown = first.slice(0, isWhole ? 200 : ABREAST);
-  const kept = items.get(keep) || { id: keep };
-  const scores = useMemo(() => scoresWith(edges, group, keep), [edges, group, keep]);
-  const reference = items.get(first[1]);
-  const others = figures.plural(group.members.length - 1, "other");
-  return html`<section class="panel group">
+	const [isWhole, show] = useState(false);
+	const first = [keep, ...group.members.filter((id) => id !== keep)];
+	const shown = first.slice(0, isWhole ? 200 : ABREAST);
+	const kept = items.get(keep) || { id: keep };
+	const scores = useMemo(() => scoresWith(edges, group, keep), [edges, group, keep]);
+	const reference = items.get(first[1]);
+	const others = figures.plural(group.members.length - 1, "other");
+	return html`<section class="panel group">
     <div class="head"><h2>${group.members.length} items</h2>
       <span class="small">weakest pair ${figures.score(group.weakest)}</span>
       <span class="space"></span>
       ${
-        writes &&
-        html`<button type="button" class="danger" disabled=${isBusy}
+				writes &&
+				html`<button type="button" class="danger" disabled=${isBusy}
         onClick=${onRemove}>Keep one, delete ${others}</button>`
-      }</div>
+			}</div>
     <ul class="members">${shown.map(
-      (id) => html`<${Card} key=${id} item=${items.get(id)}
+			(id) => html`<${Card} key=${id} item=${items.get(id)}
       ...${{ id, kept, group, scores, reference, ...more }} onKeep=${onKeep} />`,
-    )}</ul>
+		)}</ul>
     ${
-      shown.length < first.length &&
-      !isWhole &&
-      html`<p><button type="button" class="link"
+			shown.length < first.length &&
+			!isWhole &&
+			html`<p><button type="button" class="link"
       onClick=${() => show(true)}>${figures.plural(
-        first.length - shown.length,
-        "more item",
-      )}</button></p>`
-    }
+				first.length - shown.length,
+				"more item",
+			)}</button></p>`
+		}
   </section>`;
 }
 
-// Items of the groups in view, as they come; those that were got stay.
 function useItems(name, groups) {
-  const [items, set] = useState(new Map());
-  const [problem, fail] = useState(null);
-  const wanted = groups
-    .flatMap(({ members }) => members.slice(0, ABREAST + 1))
-    .filter((id) => !items.has(id));
-  useEffect(() => {
-    if (!wanted.length) return undefined;
-    const stop = new AbortController();
-    itemsOf(name, wanted, stop.signal).then(
-      (found) => set((before) => new Map([...before, ...found.map((item) => [item.id, item])])),
-      (error) => stop.signal.aborted || fail(error),
-    );
-    return () => stop.abort();
-  }, [name, wanted.join("\n")]);
-  return { items, problem };
+	const [items, set] = useState(new Map());
+	const [problem, fail] = useState(null);
+	const wanted = groups
+		.flatMap(({ members }) => members.slice(0, ABREAST + 1))
+		.filter((id) => !items.has(id));
+	useEffect(() => {
+		if (!wanted.length) return undefined;
+		const stop = new AbortController();
+		itemsOf(name, wanted, stop.signal).then(
+			(found) => set((before) => new Map([...before, ...found.map((item) => [item.id, item])])),
+			(error) => stop.signal.aborted || fail(error),
+		);
+		return () => stop.abort();
+	}, [name, wanted.join("\n")]);
+	return { items, problem };
 }
 
 function Export({ collection, groups, keepOf, threshold }) {
-  const { name } = collection;
-  const asCsv = () =>
-    csv([
-      ["group", "id", "keep"],
-      ...groups.flatMap((group, place) =>
-        group.members.map((id) => [place + 1, id, id === keepOf(group)]),
-      ),
-    ]);
-  const asJson = () =>
-    groups.map(
-      (group) =>
-        `${JSON.stringify({
-          representative: keepOf(group),
-          size: group.members.length,
-          members: group.members,
-          weakest: group.weakest,
-        })}\n`,
-    );
-  const command = `gcws-search groups ${name} --min-score ${threshold} --url ${root.href}`;
-  return html`<span class="actions">
+	const { name } = collection;
+	const asCsv = () =>
+		csv([
+			["group", "id", "keep"],
+			...groups.flatMap((group, place) =>
+				group.members.map((id) => [place + 1, id, id === keepOf(group)]),
+			),
+		]);
+	const asJson = () =>
+		groups.map(
+			(group) =>
+				`${JSON.stringify({
+					representative: keepOf(group),
+					size: group.members.length,
+					members: group.members,
+					weakest: group.weakest,
+				})}\n`,
+		);
+	const command = `gcws-search groups ${name} --min-score ${threshold} --url ${root.href}`;
+	return html`<span class="actions">
       <${Save} name=${`${name}-groups.csv`} text=${asCsv} type="text/csv" />
       <${Save} name=${`${name}-groups.ndjson`} text=${asJson} type="application/x-ndjson" /></span>
     <details><summary>As a command</summary><${Command} text=${command} /></details>`;
 }
 
 function Undo({ deleted, isBusy, onUndo }) {
-  if (!deleted.length) return null;
-  return html`<p class="undo panel" role="status">${figures.plural(deleted.length, "item")} deleted.
+	if (!deleted.length) return null;
+	return html`<p class="undo panel" role="status">${figures.plural(deleted.length, "item")} deleted.
     <button type="button" class="primary" disabled=${isBusy} onClick=${onUndo}>Undo</button>
     <span class="small">As long as this view is open; vectors and payloads are stored
       again.</span></p>`;
 }
 
-// What was deleted, and what stores it again.
 function useRemoval(name, refresh) {
-  const [deleted, set] = useState([]);
-  const { act, ...state } = useAct();
-  const removeIds = (ids) => remove(name, ids, (items) => set((all) => [...all, ...items]));
-  const undo = () =>
-    restore(name, deleted, (stored) => {
-      const back = new Set(stored.map(({ id }) => id));
-      set((all) => all.filter(({ id }) => !back.has(id)));
-    });
-  return {
-    ...state,
-    deleted,
-    removeIds: (ids) => act(() => removeIds(ids)).then(refresh),
-    undo: () => act(undo).then(refresh),
-  };
+	const [deleted, set] = useState([]);
+	const { act, ...state } = useAct();
+	const removeIds = (ids) => remove(name, ids, (items) => set((all) => [...all, ...items]));
+	const undo = () =>
+		restore(name, deleted, (stored) => {
+			const back = new Set(stored.map(({ id }) => id));
+			set((all) => all.filter(({ id }) => !back.has(id)));
+		});
+	return {
+		...state,
+		deleted,
+		removeIds: (ids) => act(() => removeIds(ids)).then(refresh),
+		undo: () => act(undo).then(refresh),
+	};
 }
 
 function Controls({ edges, low, threshold, groups, isCut, onSlide, onLow }) {
-  const inGroups = groups.reduce((sum, { members }) => sum + members.length, 0);
-  return html`<${Histogram} scores=${edges.scores} low=${low} threshold=${threshold} />
+	const inGroups = groups.reduce((sum, { members }) => sum + members.length, 0);
+	return html`<${Histogram} scores=${edges.scores} low=${low} threshold=${threshold} />
     <label>Least score of a pair <output>${threshold.toFixed(2)}</output>
       <input type="range" min=${low} max="1" step="0.01" value=${threshold}
         onInput=${(event) => onSlide(Number(event.target.value))} /></label>
@@ -175,73 +173,73 @@ function Controls({ edges, low, threshold, groups, isCut, onSlide, onLow }) {
     <label>Pairs from <input type="number" min="0.05" max="0.99" step="0.05" value=${low}
       onChange=${(event) => onLow(event.target.value)} /></label>
     ${
-      isCut &&
-      html`<p class="small">Only the ${figures.count(edges.scores.length)} most similar
+			isCut &&
+			html`<p class="small">Only the ${figures.count(edges.scores.length)} most similar
       pairs are here: those from ${figures.score(edges.scores.at(-1))}.</p>`
-    }`;
+		}`;
 }
 
 export default function Duplicates({ collection, params, writes, refresh }) {
-  const { name } = collection;
-  const low = Math.min(0.99, Math.max(0.05, Number(numberIn(params.low, LOWEST)) || LOWEST));
-  const asked = useAsk((signal) => pairsOf(name, low, signal), [name, low]);
-  const { deleted, removeIds, undo, isBusy, problem } = useRemoval(name, refresh);
-  const gone = useMemo(() => new Set(deleted.map(({ id }) => id)), [deleted]);
-  const edges = useMemo(() => asked.data && without(asked.data, gone), [asked.data, gone]);
-  const [threshold, slide] = useState(Number(numberIn(params.min_score, START)) || START);
-  const bounded = Math.max(low, threshold);
-  const groups = useMemo(() => (edges ? groupsAt(edges, bounded) : []), [edges, bounded]);
-  const [chosen, choose] = useState({});
-  const [pages, turn] = useState(1);
-  const shown = groups.slice(0, pages * PAGE);
-  const { items, problem: unread } = useItems(name, shown);
-  const drawn = useMemo(() => [...items.values()], [items]);
-  const { view } = collection;
-  const names = useNames(collection, drawn);
-  const keepOf = ({ key, members }) => (members.includes(chosen[key]) ? chosen[key] : key);
-  const othersOf = (group) => group.members.filter((id) => id !== keepOf(group));
-  const timer = useRef();
-  const change = (part) => go(href(name, "duplicates", { ...params, ...part }), { replace: true });
-  const onSlide = (score) => {
-    slide(score);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => change({ min_score: score }), 300);
-  };
-  useEffect(() => () => clearTimeout(timer.current), []);
-  const all = groups.flatMap(othersOf);
-  const isCut = asked.data?.scores.length >= PAIRS;
-  const trouble = asked.problem || problem || unread;
-  return html`<div class="two wide"><aside class="panel"><h2>Pairs by score</h2>
+	const { name } = collection;
+	const low = Math.min(0.99, Math.max(0.05, Number(numberIn(params.low, LOWEST)) || LOWEST));
+	const asked = useAsk((signal) => pairsOf(name, low, signal), [name, low]);
+	const { deleted, removeIds, undo, isBusy, problem } = useRemoval(name, refresh);
+	const gone = useMemo(() => new Set(deleted.map(({ id }) => id)), [deleted]);
+	const edges = useMemo(() => asked.data && without(asked.data, gone), [asked.data, gone]);
+	const [threshold, slide] = useState(Number(numberIn(params.min_score, START)) || START);
+	const bounded = Math.max(low, threshold);
+	const groups = useMemo(() => (edges ? groupsAt(edges, bounded) : []), [edges, bounded]);
+	const [chosen, choose] = useState({});
+	const [pages, turn] = useState(1);
+	const shown = groups.slice(0, pages * PAGE);
+	const { items, problem: unread } = useItems(name, shown);
+	const drawn = useMemo(() => [...items.values()], [items]);
+	const { view } = collection;
+	const names = useNames(collection, drawn);
+	const keepOf = ({ key, members }) => (members.includes(chosen[key]) ? chosen[key] : key);
+	const othersOf = (group) => group.members.filter((id) => id !== keepOf(group));
+	const timer = useRef();
+	const change = (part) => go(href(name, "duplicates", { ...params, ...part }), { replace: true });
+	const onSlide = (score) => {
+		slide(score);
+		clearTimeout(timer.current);
+		timer.current = setTimeout(() => change({ min_score: score }), 300);
+	};
+	useEffect(() => () => clearTimeout(timer.current), []);
+	const all = groups.flatMap(othersOf);
+	const isCut = asked.data?.scores.length >= PAIRS;
+	const trouble = asked.problem || problem || unread;
+	return html`<div class="two wide"><aside class="panel"><h2>Pairs by score</h2>
       ${
-        edges
-          ? html`<${Controls} ...${{ edges, low, groups, isCut, onSlide }} threshold=${bounded}
+				edges
+					? html`<${Controls} ...${{ edges, low, groups, isCut, onSlide }} threshold=${bounded}
         onLow=${(text) => change({ low: text })} />
         <${Export} ...${{ collection, groups, keepOf }} threshold=${bounded} />`
-          : !trouble &&
-            html`<p class="small" role="status">Comparing all pairs…</p>
+					: !trouble &&
+						html`<p class="small" role="status">Comparing all pairs…</p>
           <${Skeleton} rows=${4} />`
-      }</aside>
+			}</aside>
     <section><div class="head"><h1>Duplicates in <bdi>${name}</bdi></h1><span class="space"></span>
         ${
-          writes &&
-          all.length > 0 &&
-          html`<button type="button" class="danger" disabled=${isBusy}
+					writes &&
+					all.length > 0 &&
+					html`<button type="button" class="danger" disabled=${isBusy}
           onClick=${() => removeIds(all)}>Keep one of each, delete${" "}
           ${figures.count(all.length)}</button>`
-        }</div>
+				}</div>
       <${Trouble} problem=${trouble} />
       <${Undo} ...${{ deleted, isBusy }} onUndo=${undo} />
       ${!edges && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${edges && !groups.length && html`<p>No two items score ${bounded.toFixed(2)} or more.</p>`}
       ${shown.map(
-        (group) => html`<${Group} key=${group.key} keep=${keepOf(group)}
+				(group) => html`<${Group} key=${group.key} keep=${keepOf(group)}
         ...${{ group, items, edges, isBusy, writes, collection, view, names }}
         onKeep=${(id) => choose({ ...chosen, [group.key]: id })}
         onRemove=${() => removeIds(othersOf(group))} />`,
-      )}
+			)}
       ${
-        shown.length < groups.length &&
-        html`<p class="end"><button type="button"
+				shown.length < groups.length &&
+				html`<p class="end"><button type="button"
         onClick=${() => turn(pages + 1)}>More groups</button></p>`
-      }</section></div>`;
+			}</section></div>`;
 }

@@ -11,100 +11,100 @@ const WAIT = 80;
 const AROUND = 30;
 
 function useSettled(text) {
-  const [settled, set] = useState("");
-  useEffect(() => {
-    const timer = setTimeout(() => set(text.trim()), WAIT);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return settled;
+	const [settled, set] = useState("");
+	useEffect(() => {
+		const timer = setTimeout(() => set(text.trim()), WAIT);
+		return () => clearTimeout(timer);
+	}, [text]);
+	return settled;
 }
 
 const placeOf = (text, part) => text.toLowerCase().indexOf(part.toLowerCase());
 
 function Marked({ text, part }) {
-  const place = placeOf(text, part);
-  if (place < 0) return html`<bdi>${text.slice(0, 2 * AROUND)}</bdi>`;
-  const first = Math.max(0, place - AROUND);
-  const end = place + part.length;
-  const before = `${first > 0 ? "…" : ""}${text.slice(first, place)}`;
-  const after = text.slice(end, end + 2 * AROUND);
-  return html`<bdi>${before}<mark>${text.slice(place, end)}</mark>${after}</bdi>`;
+	const place = placeOf(text, part);
+	if (place < 0) return html`<bdi>${text.slice(0, 2 * AROUND)}</bdi>`;
+	const first = Math.max(0, place - AROUND);
+	const end = place + part.length;
+	const before = `${first > 0 ? "…" : ""}${text.slice(first, place)}`;
+	const after = text.slice(end, end + 2 * AROUND);
+	return html`<bdi>${before}<mark>${text.slice(place, end)}</mark>${after}</bdi>`;
 }
 
 function said({ payload, text }, part) {
-  const values = Object.entries(payload || {});
-  if (text !== undefined) values.unshift(["text", text]);
-  const texts = values.map(([key, value]) => [key, figures.text(value)]);
-  return texts.find(([, value]) => placeOf(value, part) >= 0) || texts[0];
+	const values = Object.entries(payload || {});
+	if (text !== undefined) values.unshift(["text", text]);
+	const texts = values.map(([key, value]) => [key, figures.text(value)]);
+	return texts.find(([, value]) => placeOf(value, part) >= 0) || texts[0];
 }
 
 function Found({ item, part, view, number, isChosen, target, onPoint }) {
-  const name = title(view, item);
-  const [key, value] = said(item, part) || [];
-  const shown = value !== undefined && value !== name;
-  return html`<li role="option" id=${`found-${number}`} aria-selected=${isChosen}
+	const name = title(view, item);
+	const [key, value] = said(item, part) || [];
+	const shown = value !== undefined && value !== name;
+	return html`<li role="option" id=${`found-${number}`} aria-selected=${isChosen}
       class=${isChosen ? "found-item on" : "found-item"} onMouseMove=${() => onPoint(number)}
       onClick=${() => go(target)}>
     <strong><${Marked} text=${name} part=${part} /></strong>
     ${
-      name !== item.id &&
-      html`<span class="small">
+			name !== item.id &&
+			html`<span class="small">
       <${Marked} text=${item.id} part=${part} /></span>`
-    }
+		}
     ${
-      shown &&
-      html`<span class="small what">${key}:${" "}
+			shown &&
+			html`<span class="small what">${key}:${" "}
       <${Marked} text=${value} part=${part} /></span>`
-    }
+		}
   </li>`;
 }
 
 function Results({ data, settled, view, chosen, targetOf, onPoint }) {
-  if (!settled || !data) return null;
-  const { items, complete } = data;
-  return html`<p class="small" role="status">${
-    items.length
-      ? `${items.length}${items.length === SHOWN ? " or more" : ""} found`
-      : "No id begins with it, and no id or payload contains it"
-  }${complete === false ? "; the search ended after its time, so some may be missing." : "."}</p>
+	if (!settled || !data) return null;
+	const { items, complete } = data;
+	return html`<p class="small" role="status">${
+		items.length
+			? `${items.length}${items.length === SHOWN ? " or more" : ""} found`
+			: "No id begins with it, and no id or payload contains it"
+	}${complete === false ? "; the search ended after its time, so some may be missing." : "."}</p>
     <ul id="found" role="listbox" aria-label="Items found" class="found-list">
       ${items.map(
-        (item, number) => html`<${Found} key=${item.id} part=${settled}
+				(item, number) => html`<${Found} key=${item.id} part=${settled}
         isChosen=${number === chosen} target=${targetOf(item)}
         ...${{ item, view, number, onPoint }} />`,
-      )}</ul>`;
+			)}</ul>`;
 }
 
 export default function Find({ collection: name, onClose }) {
-  const [typed, type] = useState("");
-  const [chosen, choose] = useState(0);
-  const settled = useSettled(typed);
-  const field = useRef();
-  const about = useAsk((signal) => collectionOf(name, signal), [name]);
-  const { data, problem, waiting } = useAnswer(
-    settled && at(name, `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`),
-  );
-  const items = (settled && data?.items) || [];
-  const view = about.data?.view || {};
-  const targetOf = (item) => href(name, "item", { id: item.id });
-  useEffect(() => {
-    field.current.focus();
-    addEventListener("hashchange", onClose);
-    return () => removeEventListener("hashchange", onClose);
-  }, []);
-  useEffect(() => choose(0), [settled]);
-  const open = (event) => {
-    event.preventDefault();
-    const item = typed.trim() === settled && !waiting && items[chosen];
-    if (item) go(targetOf(item));
-  };
-  const move = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || !items.length) return;
-    event.preventDefault();
-    choose((chosen + step + items.length) % items.length);
-  };
-  return html`<${Dialog} title=${`Find an item of ${name}`} onClose=${onClose}>
+	const [typed, type] = useState("");
+	const [chosen, choose] = useState(0);
+	const settled = useSettled(typed);
+	const field = useRef();
+	const about = useAsk((signal) => collectionOf(name, signal), [name]);
+	const { data, problem, waiting } = useAnswer(
+		settled && at(name, `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`),
+	);
+	const items = (settled && data?.items) || [];
+	const view = about.data?.view || {};
+	const targetOf = (item) => href(name, "item", { id: item.id });
+	useEffect(() => {
+		field.current.focus();
+		addEventListener("hashchange", onClose);
+		return () => removeEventListener("hashchange", onClose);
+	}, []);
+	useEffect(() => choose(0), [settled]);
+	const open = (event) => {
+		event.preventDefault();
+		const item = typed.trim() === settled && !waiting && items[chosen];
+		if (item) go(targetOf(item));
+	};
+	const move = (event) => {
+		const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+		if (!step || !items.length) return;
+		event.preventDefault();
+		choose((chosen + step + items.length) % items.length);
+	};
+	return html`<${Dialog} title=${`Find an item of ${name}`} onClose=${onClose}>
     <form onSubmit=${open}><label>Begins an id, or is in an id or a payload
       <input ref=${field} type="search" role="combobox" aria-expanded=${items.length > 0}
         aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck="false"

@@ -11,71 +11,71 @@ const keysOf = (items) => [...new Set(items.flatMap(({ payload }) => Object.keys
 
 // What the row of an item has in a column, by the column's key.
 export function columnValue(item, key) {
-  if (key.startsWith("payload ")) return item.payload?.[key.slice(8)];
-  return key === "rank" ? item.rank && -item.rank : item[key];
+	if (key.startsWith("payload ")) return item.payload?.[key.slice(8)];
+	return key === "rank" ? item.rank && -item.rank : item[key];
 }
 
 export const payloadColumns = (items) =>
-  keysOf(items)
-    .slice(0, KEYS)
-    .map((key) => ({
-      key: `payload ${key}`,
-      name: key,
-      show: (_, { payload }) =>
-        Object.hasOwn(payload || {}, key) && html`<${Text} value=${payload[key]} limit=${60} />`,
-    }));
+	keysOf(items)
+		.slice(0, KEYS)
+		.map((key) => ({
+			key: `payload ${key}`,
+			name: key,
+			show: (_, { payload }) =>
+				Object.hasOwn(payload || {}, key) && html`<${Text} value=${payload[key]} limit=${60} />`,
+		}));
 
 // Hits as a table: rank, score, id, payload; each column sorts.
 export function HitTable({ collection, hits, why, sort, onSort }) {
-  const { name } = collection;
-  const link = (id) => html`<a href=${href(name, "query", { id })}>
+	const { name } = collection;
+	const link = (id) => html`<a href=${href(name, "query", { id })}>
     <${Cut} value=${id} limit=${40} /></a>`;
-  const digits = figures.decimals(hits.map((hit) => hit.score));
-  const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
+	const digits = figures.decimals(hits.map((hit) => hit.score));
+	const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
     <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value, digits)}`} />`;
-  const columns = [
-    { key: "rank", name: "rank", figure: true, show: (rank) => rank ?? "missed" },
-    { key: "score", name: "score", figure: true, show: score },
-    { key: "id", name: "id", show: link },
-    ...(hits.some(({ text }) => text !== undefined)
-      ? [
-          {
-            key: "text",
-            name: "text",
-            show: (text) => html`<${Text} value=${text ?? ""} />`,
-          },
-        ]
-      : []),
-    ...payloadColumns(hits),
-    {
-      key: "why",
-      name: "",
-      show: (_, hit) => html`<a class="quiet" href=${why(hit)}
+	const columns = [
+		{ key: "rank", name: "rank", figure: true, show: (rank) => rank ?? "missed" },
+		{ key: "score", name: "score", figure: true, show: score },
+		{ key: "id", name: "id", show: link },
+		...(hits.some(({ text }) => text !== undefined)
+			? [
+					{
+						key: "text",
+						name: "text",
+						show: (text) => html`<${Text} value=${text ?? ""} />`,
+					},
+				]
+			: []),
+		...payloadColumns(hits),
+		{
+			key: "why",
+			name: "",
+			show: (_, hit) => html`<a class="quiet" href=${why(hit)}
       aria-label=${`Why is ${hit.id} similar`}>why</a>`,
-    },
-  ];
-  return html`<${Table} caption="Hits" columns=${columns} rows=${sorted(hits, sort, columnValue)}
+		},
+	];
+	return html`<${Table} caption="Hits" columns=${columns} rows=${sorted(hits, sort, columnValue)}
     sort=${sort} onSort=${(key) => onSort(turned(sort, key))} />`;
 }
 
 export function HitExport({ name, hits }) {
-  const keys = keysOf(hits);
-  const own = ["id", "score", ...(hits.some(({ text }) => text !== undefined) ? ["text"] : [])];
-  const rows = () =>
-    csv([
-      ["rank", ...own, ...keys],
-      ...hits.map((hit, place) => [
-        place + 1,
-        ...own.map((key) => hit[key]),
-        ...keys.map((key) => hit.payload?.[key]),
-      ]),
-    ]);
-  const json = () =>
-    JSON.stringify(
-      hits.map(({ vector, ...hit }) => hit),
-      null,
-      1,
-    );
-  return html`<${Save} name=${`${name}-hits.csv`} text=${rows} type="text/csv" />
+	const keys = keysOf(hits);
+	const own = ["id", "score", ...(hits.some(({ text }) => text !== undefined) ? ["text"] : [])];
+	const rows = () =>
+		csv([
+			["rank", ...own, ...keys],
+			...hits.map((hit, place) => [
+				place + 1,
+				...own.map((key) => hit[key]),
+				...keys.map((key) => hit.payload?.[key]),
+			]),
+		]);
+	const json = () =>
+		JSON.stringify(
+			hits.map(({ vector, ...hit }) => hit),
+			null,
+			1,
+		);
+	return html`<${Save} name=${`${name}-hits.csv`} text=${rows} type="text/csv" />
     <${Save} name=${`${name}-hits.json`} text=${json} type="application/json" />`;
 }

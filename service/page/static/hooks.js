@@ -4,105 +4,105 @@ import { useEffect, useReducer, useState } from "./html.js";
 const RETRIED = new Set(["loading", "unreachable"]);
 
 export function useServer() {
-  const [, changed] = useReducer((count) => count + 1, 0);
-  useEffect(() => watch(changed), []);
-  return server();
+	const [, changed] = useReducer((count) => count + 1, 0);
+	useEffect(() => watch(changed), []);
+	return server();
 }
 
 /** @type {UseAsk} */
 export function useAsk(make, inputs) {
-  const { epoch } = useServer();
-  const [state, set] = useState({ waiting: true });
-  const [again, repeat] = useReducer((count) => count + 1, 0);
-  useEffect(() => {
-    const stop = new AbortController();
-    let timer;
-    const asked = make(stop.signal);
-    if (!asked) {
-      set({});
-      return undefined;
-    }
-    set((before) => ({ data: before.data, waiting: true }));
-    asked.then(
-      (data) => stop.signal.aborted || set({ data }),
-      (problem) => {
-        if (stop.signal.aborted) return;
-        set((before) => ({ data: RETRIED.has(problem.code) ? before.data : undefined, problem }));
-        if (problem.code === "loading") timer = setTimeout(repeat, 1000);
-      },
-    );
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [...inputs, epoch, again]);
-  return { ...state, repeat };
+	const { epoch } = useServer();
+	const [state, set] = useState({ waiting: true });
+	const [again, repeat] = useReducer((count) => count + 1, 0);
+	useEffect(() => {
+		const stop = new AbortController();
+		let timer;
+		const asked = make(stop.signal);
+		if (!asked) {
+			set({});
+			return undefined;
+		}
+		set((before) => ({ data: before.data, waiting: true }));
+		asked.then(
+			(data) => stop.signal.aborted || set({ data }),
+			(problem) => {
+				if (stop.signal.aborted) return;
+				set((before) => ({ data: RETRIED.has(problem.code) ? before.data : undefined, problem }));
+				if (problem.code === "loading") timer = setTimeout(repeat, 1000);
+			},
+		);
+		return () => {
+			stop.abort();
+			clearTimeout(timer);
+		};
+	}, [...inputs, epoch, again]);
+	return { ...state, repeat };
 }
 
 // The answer to a GET, with a body to a POST; nothing is asked without a path.
 /** @type {UseAnswer} */
 export const useAnswer = (path, body, ...inputs) =>
-  useAsk(
-    (signal) => path && ask(body ? "POST" : "GET", path, body, signal),
-    [path, JSON.stringify(body), ...inputs],
-  );
+	useAsk(
+		(signal) => path && ask(body ? "POST" : "GET", path, body, signal),
+		[path, JSON.stringify(body), ...inputs],
+	);
 
 export const useItem = (name, id) =>
-  useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
+	useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
 
 // What somebody sets off: whether it is under way, and what went wrong.
 export function useAct() {
-  const [state, set] = useState({});
-  const act = async (work) => {
-    set({ isBusy: true });
-    try {
-      await work();
-      set({});
-    } catch (problem) {
-      set({ problem });
-    }
-  };
-  return { ...state, act };
+	const [state, set] = useState({});
+	const act = async (work) => {
+		set({ isBusy: true });
+		try {
+			await work();
+			set({});
+		} catch (problem) {
+			set({ problem });
+		}
+	};
+	return { ...state, act };
 }
 
 export function useSeen(element) {
-  const [isSeen, seen] = useState(false);
-  useEffect(() => {
-    const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), {
-      rootMargin: "300px",
-    });
-    watcher.observe(element.current);
-    return () => watcher.disconnect();
-  }, []);
-  return isSeen;
+	const [isSeen, seen] = useState(false);
+	useEffect(() => {
+		const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), {
+			rootMargin: "300px",
+		});
+		watcher.observe(element.current);
+		return () => watcher.disconnect();
+	}, []);
+	return isSeen;
 }
 
 export function useTimer(milliseconds, work, inputs) {
-  useEffect(() => {
-    let timer;
-    let ended = false;
-    const turn = async () => {
-      if (document.visibilityState === "visible") await work();
-      if (!ended) timer = setTimeout(turn, milliseconds);
-    };
-    turn();
-    return () => {
-      ended = true;
-      clearTimeout(timer);
-    };
-  }, inputs);
+	useEffect(() => {
+		let timer;
+		let ended = false;
+		const turn = async () => {
+			if (document.visibilityState === "visible") await work();
+			if (!ended) timer = setTimeout(turn, milliseconds);
+		};
+		turn();
+		return () => {
+			ended = true;
+			clearTimeout(timer);
+		};
+	}, inputs);
 }
 
 export function useKeys(handlers) {
-  useEffect(() => {
-    const pressed = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const isTyping = event.target.closest("input:not([type=range]), textarea, select, dialog");
-      if (isTyping) return;
-      const handler = handlers[event.key];
-      if (handler && handler(event) !== false) event.preventDefault();
-    };
-    addEventListener("keydown", pressed);
-    return () => removeEventListener("keydown", pressed);
-  });
+	useEffect(() => {
+		const pressed = (event) => {
+			if (event.ctrlKey || event.metaKey || event.altKey) return;
+			const isTyping = event.target.closest("input:not([type=range]), textarea, select, dialog");
+			if (isTyping) return;
+			const handler = handlers[event.key];
+			if (handler && handler(event) !== false) event.preventDefault();
+		};
+		addEventListener("keydown", pressed);
+		return () => removeEventListener("keydown", pressed);
+	});
 }

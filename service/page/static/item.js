@@ -10,21 +10,21 @@ import { title } from "./view.js";
 const LARGEST = 40;
 const text = (value) => html`<${Text} value=${value} />`;
 const COLUMNS = [
-  { key: 0, name: "key", show: text },
-  { key: 1, name: "value", show: text },
+	{ key: 0, name: "key", show: text },
+	{ key: 1, name: "value", show: text },
 ];
 
 export default function Item({ collection, params }) {
-  const { name, view } = collection;
-  const { data: item, problem } = useItem(name, params.id ?? "");
-  const items = useMemo(() => (item ? [item] : []), [item]);
-  const names = useNames(collection, items, LARGEST);
-  if (problem) return html`<h1>Item <bdi>${params.id}</bdi></h1><${Trouble} problem=${problem} />`;
-  if (!item) return html`<${Skeleton} rows=${5} />`;
-  const payload = Object.entries(item.payload || {});
-  const { vector } = item;
-  const filled = entries(vector).length;
-  return html`<div class="head"><h1><bdi>${title(view, item).slice(0, 200)}</bdi></h1>
+	const { name, view } = collection;
+	const { data: item, problem } = useItem(name, params.id ?? "");
+	const items = useMemo(() => (item ? [item] : []), [item]);
+	const names = useNames(collection, items, LARGEST);
+	if (problem) return html`<h1>Item <bdi>${params.id}</bdi></h1><${Trouble} problem=${problem} />`;
+	if (!item) return html`<${Skeleton} rows=${5} />`;
+	const payload = Object.entries(item.payload || {});
+	const { vector } = item;
+	const filled = entries(vector).length;
+	return html`<div class="head"><h1><bdi>${title(view, item).slice(0, 200)}</bdi></h1>
       <span class="tag">id <bdi>${item.id}</bdi></span><${Copy} text=${item.id} label="Copy id" />
       <span class="space"></span>
       <a class="button primary" href=${href(name, "query", { id: item.id })}>Find similar</a></div>
@@ -33,10 +33,10 @@ export default function Item({ collection, params }) {
         <div class="large"><${Drawn} ...${{ item, view, names }} limit=${20} /></div>
         <${Link} ...${{ item, view }} /></section>
       <section class="panel"><h2>Payload</h2>${
-        payload.length
-          ? html`<${Table} caption="All keys" columns=${COLUMNS} rows=${payload} />`
-          : html`<p class="small">None.</p>`
-      }</section></div>
+				payload.length
+					? html`<${Table} caption="All keys" columns=${COLUMNS} rows=${payload} />`
+					: html`<p class="small">None.</p>`
+			}</section></div>
       <section class="panel"><h2>Vector</h2><p class="small">${figures.plural(filled, "value")} that
         ${" "}${filled === 1 ? "is" : "are"} not 0; the greatest:</p>
         <${Bars} ...${{ vector, names }} limit=${LARGEST} />

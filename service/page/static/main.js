@@ -8,52 +8,52 @@ import { keepPlace } from "./place.js";
 import { collectionOf } from "./view.js";
 
 const VIEWS = [
-  ["browse", "Browse"],
-  ["query", "Query"],
-  ["duplicates", "Duplicates"],
-  ["map", "Map"],
-  ["understand", "Understand"],
-  ["backends", "Backends"],
-  ["load", "Data"],
+	["browse", "Browse"],
+	["query", "Query"],
+	["duplicates", "Duplicates"],
+	["map", "Map"],
+	["understand", "Understand"],
+	["backends", "Backends"],
+	["load", "Data"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
 const NEED_ITEMS = new Set(["browse", "query", "duplicates", "map", "understand", "item", "why"]);
 const KEYS = [
-  ["/", "Find an item by a part of its id or payload"],
-  ["← → ↑ ↓", "Move through items and hits"],
-  ["Enter", "Find items similar to this one"],
-  ["e", "Explain: why is this one similar"],
-  ["d", "Details of this one"],
-  ["o", "Open the link of this one"],
-  ["?", "These keys"],
-  ["Esc", "Close"],
+	["/", "Find an item by a part of its id or payload"],
+	["← → ↑ ↓", "Move through items and hits"],
+	["Enter", "Find items similar to this one"],
+	["e", "Explain: why is this one similar"],
+	["d", "Details of this one"],
+	["o", "Open the link of this one"],
+	["?", "These keys"],
+	["Esc", "Close"],
 ];
 
 function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
-  const [view, set] = useState(null);
-  const [problem, fail] = useState(null);
-  useEffect(() => {
-    import(`./${name}.js`).then((module) => set(() => module.default), fail);
-  }, [name]);
-  if (problem) return html`<${Trouble} problem=${problem} />`;
-  return view ? html`<${view} ...${more} />` : waiting;
+	const [view, set] = useState(null);
+	const [problem, fail] = useState(null);
+	useEffect(() => {
+		import(`./${name}.js`).then((module) => set(() => module.default), fail);
+	}, [name]);
+	if (problem) return html`<${Trouble} problem=${problem} />`;
+	return view ? html`<${view} ...${more} />` : waiting;
 }
 
 function Guarded({ address, children }) {
-  const [problem, again] = useErrorBoundary();
-  useEffect(() => problem && again(), [address]);
-  const message = `This view failed: ${problem?.message}`;
-  return problem ? html`<${Trouble} problem=${{ message }} />` : children;
+	const [problem, again] = useErrorBoundary();
+	useEffect(() => problem && again(), [address]);
+	const message = `This view failed: ${problem?.message}`;
+	return problem ? html`<${Trouble} problem=${{ message }} />` : children;
 }
 
 function KeyDialog() {
-  const { act, problem } = useAct();
-  const field = useRef();
-  const submit = (event) => {
-    event.preventDefault();
-    act(() => tryKey(field.current.value.trim())).then(() => field.current?.select());
-  };
-  return html`<${Dialog} title="This service asks for a key">
+	const { act, problem } = useAct();
+	const field = useRef();
+	const submit = (event) => {
+		event.preventDefault();
+		act(() => tryKey(field.current.value.trim())).then(() => field.current?.select());
+	};
+	return html`<${Dialog} title="This service asks for a key">
     <form onSubmit=${submit}>
       <label>Key <input ref=${field} type="password" autocomplete="off" required autofocus
         aria-invalid=${problem ? "true" : undefined} /></label>
@@ -64,74 +64,74 @@ function KeyDialog() {
 }
 
 function Theme() {
-  const next = { light: "dark", dark: "auto", auto: "light" };
-  const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
-  const change = () => {
-    const chosen = next[theme];
-    if (chosen === "auto") {
-      localStorage.removeItem("gcws-theme");
-      delete document.documentElement.dataset.theme;
-    } else {
-      localStorage.setItem("gcws-theme", chosen);
-      document.documentElement.dataset.theme = chosen;
-    }
-    set(chosen);
-    dispatchEvent(new Event("themechange"));
-  };
-  return html`<button type="button" class="quiet" onClick=${change}
+	const next = { light: "dark", dark: "auto", auto: "light" };
+	const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
+	const change = () => {
+		const chosen = next[theme];
+		if (chosen === "auto") {
+			localStorage.removeItem("gcws-theme");
+			delete document.documentElement.dataset.theme;
+		} else {
+			localStorage.setItem("gcws-theme", chosen);
+			document.documentElement.dataset.theme = chosen;
+		}
+		set(chosen);
+		dispatchEvent(new Event("themechange"));
+	};
+	return html`<button type="button" class="quiet" onClick=${change}
     title="Light, dark or as the system">
     ${{ light: "☀ light", dark: "☾ dark", auto: "◐ auto" }[theme]}</button>`;
 }
 
 function Gone({ since }) {
-  return html`<div class="away" role="status">The server has not answered since${" "}
+	return html`<div class="away" role="status">The server has not answered since${" "}
     <time>${since.toLocaleTimeString()}</time>. This page goes on by itself when it does.</div>`;
 }
 
 // Not scrollIntoView: a browser may begin with the tabulator behind what came into view.
 function center(links) {
-  const current = links?.querySelector("[aria-current]")?.getBoundingClientRect();
-  if (!current) return;
-  const { left } = links.getBoundingClientRect();
-  links.scrollLeft += current.left - left - (links.clientWidth - current.width) / 2;
+	const current = links?.querySelector("[aria-current]")?.getBoundingClientRect();
+	if (!current) return;
+	const { left } = links.getBoundingClientRect();
+	links.scrollLeft += current.left - left - (links.clientWidth - current.width) / 2;
 }
 
 function Header({ address, server, onHelp, onFind }) {
-  const { data } = useAnswer("v1/collections", undefined, address.collection);
-  const names = (data?.collections || []).map(({ name }) => name);
-  const chosen = address.collection;
-  const shown = HIDDEN[address.view] || address.view;
-  const state = server.gone ? "gone" : server.phase || "…";
-  const links = useRef();
-  useEffect(() => center(links.current), [shown, chosen]);
-  return html`<header>
+	const { data } = useAnswer("v1/collections", undefined, address.collection);
+	const names = (data?.collections || []).map(({ name }) => name);
+	const chosen = address.collection;
+	const shown = HIDDEN[address.view] || address.view;
+	const state = server.gone ? "gone" : server.phase || "…";
+	const links = useRef();
+	useEffect(() => center(links.current), [shown, chosen]);
+	return html`<header>
     <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt=""
       width="22" height="22" />gcws-search</a>
     ${
-      chosen &&
-      html`<select aria-label="Collection" value=${chosen}
+			chosen &&
+			html`<select aria-label="Collection" value=${chosen}
       onChange=${(event) => go(href(event.target.value, "browse"))}>
       ${(names.includes(chosen) ? names : [chosen, ...names]).map(
-        (name) => html`<option
+				(name) => html`<option
         value=${name} selected=${name === chosen}>${name}</option>`,
-      )}</select>
+			)}</select>
     <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(
-      ([view, name]) => html`<a
+			([view, name]) => html`<a
       href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`,
-    )}
+		)}
     </nav>
     <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`
-    }
+		}
     <span class="space"></span>
     <span class=${`state ${state}`} title="State of the server">${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
     <a class="quiet" href=${new URL("docs", root).href}>API</a>
     <${Theme} />
     ${
-      hasKey() &&
-      html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
+			hasKey() &&
+			html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
       </button>`
-    }
+		}
     <button type="button" class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
   </header>`;
 }
@@ -140,82 +140,82 @@ const HEADING_PATIENCE = 3000;
 
 // Focus goes to the heading of another view, and of other hits where it has been lost.
 function useHeading({ collection, view, params }) {
-  const place = `${collection}/${view}`;
-  const whole = `${place}?${["id", "row", "names", "text", "a", "b"].map((key) => params[key])}`;
-  const before = useRef({ place, whole });
-  useEffect(() => {
-    const { place: old, whole: oldWhole } = before.current;
-    before.current = { place, whole };
-    if (old === place && (oldWhole === whole || document.activeElement !== document.body)) return;
-    const left = document.activeElement;
-    const end = performance.now() + HEADING_PATIENCE;
-    let timer;
-    let heading = null;
-    const turn = () => {
-      const isElsewhere = ![left, heading, document.body].includes(document.activeElement);
-      if (isElsewhere || performance.now() > end) return;
-      const found = document.querySelector("main h1, main .empty h2");
-      if (found && found !== document.activeElement) {
-        // the first may give way to another
-        heading = found;
-        heading.tabIndex = -1;
-        heading.focus({ preventScroll: true });
-      }
-      timer = setTimeout(turn, 30);
-    };
-    timer = setTimeout(turn);
-    return () => clearTimeout(timer);
-  }, [place, whole]);
+	const place = `${collection}/${view}`;
+	const whole = `${place}?${["id", "row", "names", "text", "a", "b"].map((key) => params[key])}`;
+	const before = useRef({ place, whole });
+	useEffect(() => {
+		const { place: old, whole: oldWhole } = before.current;
+		before.current = { place, whole };
+		if (old === place && (oldWhole === whole || document.activeElement !== document.body)) return;
+		const left = document.activeElement;
+		const end = performance.now() + HEADING_PATIENCE;
+		let timer;
+		let heading = null;
+		const turn = () => {
+			const isElsewhere = ![left, heading, document.body].includes(document.activeElement);
+			if (isElsewhere || performance.now() > end) return;
+			const found = document.querySelector("main h1, main .empty h2");
+			if (found && found !== document.activeElement) {
+				// the first may give way to another
+				heading = found;
+				heading.tabIndex = -1;
+				heading.focus({ preventScroll: true });
+			}
+			timer = setTimeout(turn, 30);
+		};
+		timer = setTimeout(turn);
+		return () => clearTimeout(timer);
+	}, [place, whole]);
 }
 
 function View({ address, server }) {
-  const { collection: name, view, params } = address;
-  const found = useAsk((signal) => name && collectionOf(name, signal), [name]);
-  if (!name) {
-    return html`<${Overview} server=${server} params=${params}
+	const { collection: name, view, params } = address;
+	const found = useAsk((signal) => name && collectionOf(name, signal), [name]);
+	if (!name) {
+		return html`<${Overview} server=${server} params=${params}
       writes=${server.service?.permits === "write"} />`;
-  }
-  const collection = found.data?.name === name ? found.data : null;
-  if (found.problem && !collection) {
-    return html`<section><h1><bdi>${name}</bdi></h1><${Trouble} problem=${found.problem} />
+	}
+	const collection = found.data?.name === name ? found.data : null;
+	if (found.problem && !collection) {
+		return html`<section><h1><bdi>${name}</bdi></h1><${Trouble} problem=${found.problem} />
       <p><a href="#/">All collections</a></p></section>`;
-  }
-  if (!collection) return html`<${Skeleton} rows=${6} />`;
-  const views = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)];
-  const known = views.includes(view) ? view : "browse";
-  if (!collection.items && NEED_ITEMS.has(known)) {
-    return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
+	}
+	if (!collection) return html`<${Skeleton} rows=${6} />`;
+	const views = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)];
+	const known = views.includes(view) ? view : "browse";
+	if (!collection.items && NEED_ITEMS.has(known)) {
+		return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
       <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} />
       <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
-  }
-  const writes = server.service?.permits === "write";
-  return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
+	}
+	const writes = server.service?.permits === "write";
+	return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
     params=${params} writes=${writes} refresh=${found.repeat} />`;
 }
 
 function App() {
-  const address = useAddress();
-  const server = useServer();
-  const [isHelped, help] = useState(false);
-  const [isFinding, find] = useState(false);
-  useHeading(address);
-  useKeys({
-    "?": () => help(true),
-    "/": () => {
-      if (address.collection) return find(true);
-      const field = document.querySelector("[data-find]");
-      field?.focus();
-      return Boolean(field);
-    },
-  });
-  useEffect(() => {
-    const place = address.collection && `${address.view}: ${address.collection}`;
-    document.title = [place, "gcws-search"].filter(Boolean).join(" · ");
-  }, [address]);
-  return html`<a class="skip" href="#main" onClick=${(event) => {
-    event.preventDefault();
-    document.getElementById("main").focus();
-  }}>To the content</a>
+	const address = useAddress();
+	const server = useServer();
+	const [isHelped, help] = useState(false);
+	const [isFinding, find] = useState(false);
+	useHeading(address);
+	useKeys({
+		"?": () => help(true),
+		"/": () => {
+			if (address.collection) return find(true);
+			const field = document.querySelector("[data-find]");
+			field?.focus();
+			return Boolean(field);
+		},
+	});
+	useEffect(() => {
+		const place = address.collection && `${address.view}: ${address.collection}`;
+		document.title = [place, "gcws-search"].filter(Boolean).join(" · ");
+	}, [address]);
+	return html`<a class="skip" href="#main" onClick=${(event) => {
+		event.preventDefault();
+		document.getElementById("main").focus();
+	}}>To the content</a>
     <${Header} address=${address} server=${server} onHelp=${() => help(true)}
       onFind=${() => find(true)} />
     ${server.gone && html`<${Gone} since=${server.gone} />`}
@@ -223,20 +223,20 @@ function App() {
       <${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${
-      isFinding &&
-      address.collection &&
-      html`<${Lazy} name="find" waiting=${null}
+			isFinding &&
+			address.collection &&
+			html`<${Lazy} name="find" waiting=${null}
       collection=${address.collection} onClose=${() => find(false)} />`
-    }
+		}
     ${
-      isHelped &&
-      html`<${Dialog} title="Keys" onClose=${() => help(false)}>
+			isHelped &&
+			html`<${Dialog} title="Keys" onClose=${() => help(false)}>
       <dl class="keys">${KEYS.map(
-        ([key, what]) => html`<dt><kbd>${key}</kbd></dt>
+				([key, what]) => html`<dt><kbd>${key}</kbd></dt>
         <dd>${what}</dd>`,
-      )}</dl>
+			)}</dl>
       <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`
-    }`;
+		}`;
 }
 
 const ahead = window.requestIdleCallback || setTimeout;

@@ -19,79 +19,79 @@ const BESIDE = 3;
 const ARRANGED = 20;
 const KEYS = 30;
 const ZOOMS = [
-  ["zoomIn", "Zoom in", "+"],
-  ["zoomOut", "Zoom out", "−"],
-  ["showAll", "Show all", "⤢"],
+	["zoomIn", "Zoom in", "+"],
+	["zoomOut", "Zoom out", "−"],
+	["showAll", "Show all", "⤢"],
 ];
 
 const radiusFor = (count) => (count > 6000 ? 1.6 : count > 300 ? 2.4 : 4);
 
 // Where the lit items lie; those that are not of the sample lie beside their neighbours in it.
 function litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }) {
-  return lit.map(({ id, payload }) => {
-    const color = colorOf(id, payload);
-    const item = rows.get(id);
-    if (item !== undefined) return { x: places[2 * item], y: places[2 * item + 1], color };
-    const place = outside.indexOf(id);
-    if (!beside) return null;
-    if (!hasMoved) return { x: beside.x[place], y: -beside.y[place], color };
-    const near = beside.neighbours[place].slice(0, BESIDE);
-    const mean = (axis) =>
-      near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1);
-    return { x: mean(0), y: mean(1), color };
-  });
+	return lit.map(({ id, payload }) => {
+		const color = colorOf(id, payload);
+		const item = rows.get(id);
+		if (item !== undefined) return { x: places[2 * item], y: places[2 * item + 1], color };
+		const place = outside.indexOf(id);
+		if (!beside) return null;
+		if (!hasMoved) return { x: beside.x[place], y: -beside.y[place], color };
+		const near = beside.neighbours[place].slice(0, BESIDE);
+		const mean = (axis) =>
+			near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1);
+		return { x: mean(0), y: mean(1), color };
+	});
 }
 
 function Legend({ palette, values, onChoose }) {
-  const chosen = (name) => values.flatMap((value, item) => (String(value) === name ? [item] : []));
-  if (palette.scale) {
-    const { low, high } = palette.scale;
-    return html`<p class="legend scale" role="img"
+	const chosen = (name) => values.flatMap((value, item) => (String(value) === name ? [item] : []));
+	if (palette.scale) {
+		const { low, high } = palette.scale;
+		return html`<p class="legend scale" role="img"
       aria-label=${`Colours from ${figures.value(low)} to ${figures.value(high)}`}>
       <span class="figure">${figures.value(low)}</span><i></i>
       <span class="figure">${figures.value(high)}</span></p>`;
-  }
-  return html`<ul class="legend" aria-label="Colours">${palette.classes.map(
-    (name) => html`<li>
+	}
+	return html`<ul class="legend" aria-label="Colours">${palette.classes.map(
+		(name) => html`<li>
       <button type="button" class="quiet class" aria-label=${`Choose ${name.slice(0, 60)}`}
         onClick=${() => onChoose(chosen(name))}><i style=${{ background: palette.of(name) }}></i>
         <bdi>${name.slice(0, 30)}</bdi>
         ${" "}<span class="figure">${figures.count(palette.counts.get(name))}</span>
       </button></li>`,
-  )}
+	)}
     ${
-      palette.counts.size > palette.classes.length &&
-      html`<li class="class">
+			palette.counts.size > palette.classes.length &&
+			html`<li class="class">
       <i style=${{ background: palette.of(null) }}></i>others</li>`
-    }</ul>`;
+		}</ul>`;
 }
 
 function Options({ change, color, keys, sample }) {
-  const sizes = [...new Set([...SAMPLES, sample])];
-  return html`<label class="inline">Colour <select
+	const sizes = [...new Set([...SAMPLES, sample])];
+	return html`<label class="inline">Colour <select
       onChange=${(event) => change({ color: event.target.value })}>
       <option value="" selected=${!color}>none</option>${keys.map(
-        (key) => html`<option
+				(key) => html`<option
         value=${key} selected=${key === color}>${key}</option>`,
-      )}</select></label>
+			)}</select></label>
     <label class="inline">Sample <select
       onChange=${(event) => change({ sample: event.target.value })}>${sizes.map(
-        (size) => html`
+				(size) => html`
         <option value=${size} selected=${size === sample}>${figures.count(size)}</option>`,
-      )}
+			)}
       </select></label>`;
 }
 
 function progressIn({ isMoving, near, progress }) {
-  if (!isMoving || progress >= 1) return null;
-  if (!near) return "Placed by two axes. Finding the neighbours of each item…";
-  if (!progress) return "Neighbours are found. Preparing to arrange…";
-  return `Bringing similar items together: ${figures.share(progress)}`;
+	if (!isMoving || progress >= 1) return null;
+	if (!near) return "Placed by two axes. Finding the neighbours of each item…";
+	if (!progress) return "Neighbours are found. Preparing to arrange…";
+	return `Bringing similar items together: ${figures.share(progress)}`;
 }
 
 const HOW =
-  "; similar items lie near each other. Arrows pan, plus and minus zoom, " +
-  "Enter takes the item at the cross.";
+	"; similar items lie near each other. Arrows pan, plus and minus zoom, " +
+	"Enter takes the item at the cross.";
 const GUIDE = html`<p class="small">Click a point to light its neighbours, and point at another to
   see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a
   lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
@@ -99,216 +99,216 @@ const GUIDE = html`<p class="small">Click a point to light its neighbours, and p
 
 // What the server places: the sample, the keys that may colour it, and how to ask for more of it.
 function usePlaced({ name, view }, params) {
-  const sample = numberIn(params.sample, 5000);
-  const color = params.color ?? view.color ?? "";
-  const first = useAnswer(at(name, "/items?limit=24"));
-  const keys = useMemo(() => {
-    const all = (first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {}));
-    const shown = [...new Set(all)].filter((key) => key !== view.text).slice(0, KEYS);
-    return [...new Set([...shown, ...(color ? [color] : [])])];
-  }, [first.data, color]);
-  const ask = async (more, signal) => {
-    const filter = parseFilter(params.filter);
-    const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
-    return post(at(name, "/map"), body, signal);
-  };
-  const { data: map, problem } = useAsk(
-    (signal) => ask(color ? { key: color } : {}, signal),
-    [name, sample, color, params.filter],
-  );
-  const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
-  const place = `${name} ${sample} ${params.filter ?? ""}`;
-  return { map, rows, place, sample, color, keys, ask, problem, unread: first.problem };
+	const sample = numberIn(params.sample, 5000);
+	const color = params.color ?? view.color ?? "";
+	const first = useAnswer(at(name, "/items?limit=24"));
+	const keys = useMemo(() => {
+		const all = (first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {}));
+		const shown = [...new Set(all)].filter((key) => key !== view.text).slice(0, KEYS);
+		return [...new Set([...shown, ...(color ? [color] : [])])];
+	}, [first.data, color]);
+	const ask = async (more, signal) => {
+		const filter = parseFilter(params.filter);
+		const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
+		return post(at(name, "/map"), body, signal);
+	};
+	const { data: map, problem } = useAsk(
+		(signal) => ask(color ? { key: color } : {}, signal),
+		[name, sample, color, params.filter],
+	);
+	const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
+	const place = `${name} ${sample} ${params.filter ?? ""}`;
+	return { map, rows, place, sample, color, keys, ask, problem, unread: first.problem };
 }
 
 // The map as long as its items stay the same: other colours do not arrange it anew.
 function useSame(map) {
-  const same = useRef(null);
-  const isSame =
-    map &&
-    same.current?.ids.length === map.ids.length &&
-    map.ids.every((id, item) => same.current.ids[item] === id);
-  if (map && !isSame) same.current = map;
-  return same.current;
+	const same = useRef(null);
+	const isSame =
+		map &&
+		same.current?.ids.length === map.ids.length &&
+		map.ids.every((id, item) => same.current.ids[item] === id);
+	if (map && !isSame) same.current = map;
+	return same.current;
 }
 
 // Places of the items, which move until similar ones lie together.
 function useMoving({ map, place, ask }) {
-  const same = useSame(map);
-  const [isMoving, move] = useState(
-    () => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
-  );
-  const canMove = same?.ids.length >= ARRANGED;
-  const found = useAsk(
-    async (signal) => {
-      const answer = await ask({ neighbours: true }, signal);
-      return { of: same, ...answer };
-    },
-    [isMoving && canMove ? same : null],
-  );
-  const near = found.data?.of === same ? found.data : null;
-  const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
-    move(false),
-  );
-  const words = progressIn({ isMoving: isMoving && canMove, near, progress });
-  const turn = () => move(!isMoving);
-  const isWhole = places && map && places.length === 2 * map.ids.length;
-  return {
-    same,
-    places: isWhole ? places : null,
-    canMove,
-    turn,
-    words,
-    hasMoved: progress > 0,
-    label: isMoving && progress < 1 ? "Stop" : "Arrange",
-    problem: found.problem,
-  };
+	const same = useSame(map);
+	const [isMoving, move] = useState(
+		() => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
+	);
+	const canMove = same?.ids.length >= ARRANGED;
+	const found = useAsk(
+		async (signal) => {
+			const answer = await ask({ neighbours: true }, signal);
+			return { of: same, ...answer };
+		},
+		[isMoving && canMove ? same : null],
+	);
+	const near = found.data?.of === same ? found.data : null;
+	const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
+		move(false),
+	);
+	const words = progressIn({ isMoving: isMoving && canMove, near, progress });
+	const turn = () => move(!isMoving);
+	const isWhole = places && map && places.length === 2 * map.ids.length;
+	return {
+		same,
+		places: isWhole ? places : null,
+		canMove,
+		turn,
+		words,
+		hasMoved: progress > 0,
+		label: isMoving && progress < 1 ? "Stop" : "Arrange",
+		problem: found.problem,
+	};
 }
 
 // Items that are lit: the one that was clicked, and its hits.
 function useLit(name, id, { rows, ask }) {
-  const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
-  const lit = useMemo(
-    () => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]),
-    [id, hits.data],
-  );
-  const outside = useMemo(
-    () => (rows.size ? lit.map((one) => one.id).filter((one) => !rows.has(one)) : []),
-    [lit, rows],
-  );
-  const beside = useAsk(
-    (signal) => (outside.length ? ask({ also: outside }, signal) : null),
-    [outside],
-  );
-  return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
+	const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
+	const lit = useMemo(
+		() => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]),
+		[id, hits.data],
+	);
+	const outside = useMemo(
+		() => (rows.size ? lit.map((one) => one.id).filter((one) => !rows.has(one)) : []),
+		[lit, rows],
+	);
+	const beside = useAsk(
+		(signal) => (outside.length ? ask({ also: outside }, signal) : null),
+		[outside],
+	);
+	return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
 // What is drawn: points in their colours, names of islands, and what is lit and chosen.
 function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, beside }, chosen) {
-  const values = map?.values || [];
-  const palette = useMemo(() => colors(values), [map]);
-  const painted = useMemo(
-    () => (map ? map.ids.map((_, item) => palette.of(values[item])) : []),
-    [map, palette],
-  );
-  const labels = useMemo(
-    () => (places ? labelsOf(places, values, palette.classes) : []),
-    [places, map, palette],
-  );
-  const colorOf = (id, payload) => {
-    const item = rows.get(id);
-    return item === undefined ? palette.of(payloadAt(payload, color)) : painted[item];
-  };
-  const scene = useMemo(
-    () =>
-      places && {
-        places,
-        colors: painted,
-        marked: new Set(chosen),
-        labels,
-        lit: litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }),
-        radius: radiusFor(map.ids.length),
-      },
-    [places, painted, chosen, lit, beside, labels],
-  );
-  return { scene, palette, values };
+	const values = map?.values || [];
+	const palette = useMemo(() => colors(values), [map]);
+	const painted = useMemo(
+		() => (map ? map.ids.map((_, item) => palette.of(values[item])) : []),
+		[map, palette],
+	);
+	const labels = useMemo(
+		() => (places ? labelsOf(places, values, palette.classes) : []),
+		[places, map, palette],
+	);
+	const colorOf = (id, payload) => {
+		const item = rows.get(id);
+		return item === undefined ? palette.of(payloadAt(payload, color)) : painted[item];
+	};
+	const scene = useMemo(
+		() =>
+			places && {
+				places,
+				colors: painted,
+				marked: new Set(chosen),
+				labels,
+				lit: litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }),
+				radius: radiusFor(map.ids.length),
+			},
+		[places, painted, chosen, lit, beside, labels],
+	);
+	return { scene, palette, values };
 }
 
 // The plane with its buttons, and what is said of the point under the hand.
 function Stage({ collection, ids, scene, isLasso, words, first, onPick, onLasso }) {
-  const [hover, set] = useState(null);
-  const commands = useRef({});
-  const point = (item, spot) =>
-    set((before) => {
-      if (item === null) return before && { ...before, item };
-      const last = before?.item === item ? before.last : (before?.item ?? before?.last);
-      return { item, place: spot, last };
-    });
-  const id = hover && hover.item !== null ? ids[hover.item] : undefined;
-  const label = `Map of ${figures.plural(ids.length, "item")}${HOW}`;
-  return html`<div class="map panel">
+	const [hover, set] = useState(null);
+	const commands = useRef({});
+	const point = (item, spot) =>
+		set((before) => {
+			if (item === null) return before && { ...before, item };
+			const last = before?.item === item ? before.last : (before?.item ?? before?.last);
+			return { item, place: spot, last };
+		});
+	const id = hover && hover.item !== null ? ids[hover.item] : undefined;
+	const label = `Map of ${figures.plural(ids.length, "item")}${HOW}`;
+	return html`<div class="map panel">
     <div class="zoom">${ZOOMS.map(
-      ([command, name, sign]) => html`<button type="button"
+			([command, name, sign]) => html`<button type="button"
       aria-label=${name} title=${name} onClick=${() => commands.current[command]()}>${sign}
     </button>`,
-    )}</div>
+		)}</div>
     <${Plane} ...${{ scene, isLasso, label, commands, onLasso }} onHover=${point}
       onPick=${(item) => item !== null && onPick(ids[item])} />
     ${
-      id !== undefined &&
-      html`<${Hovered} ...${{ collection, id }} other=${first ?? ids[hover.last]}
+			id !== undefined &&
+			html`<${Hovered} ...${{ collection, id }} other=${first ?? ids[hover.last]}
       place=${hover.place} />`
-    }
+		}
     <p class="arranging small figure" role="status">${words}</p></div>`;
 }
 
 function List({ ids, addressOf }) {
-  return html`<details><summary>Items as a list</summary><ul class="list">${ids
-    .slice(0, 200)
-    .map((id) => html`<li><a href=${addressOf(id)}><bdi>${id.slice(0, 80)}</bdi></a></li>`)}</ul>
+	return html`<details><summary>Items as a list</summary><ul class="list">${ids
+		.slice(0, 200)
+		.map((id) => html`<li><a href=${addressOf(id)}><bdi>${id.slice(0, 80)}</bdi></a></li>`)}</ul>
   </details>`;
 }
 
 export default function MapView({ collection, params }) {
-  const { name } = collection;
-  const placed = usePlaced(collection, params);
-  const moving = useMoving(placed);
-  const found = useLit(name, params.id, placed);
-  const [isLasso, lasso] = useState(false);
-  const [chosen, choose] = useState([]);
-  const { scene, palette, values } = useScene(placed, moving, found, chosen);
-  useEffect(() => choose([]), [moving.same]);
-  useTileKeys(collection);
-  const { map, color, problem } = placed;
-  const { hits } = found;
-  const addressOf = (part) => href(name, "map", { ...params, ...part });
-  const change = (part) => go(addressOf(part));
-  const ofFilter = params.filter && problem;
-  const trouble = problem || placed.unread || hits.problem || moving.problem;
-  const cut = (items) => {
-    choose(items);
-    lasso(false);
-  };
-  return html`<div class="head"><h1>Map of <bdi>${name}</bdi></h1>
+	const { name } = collection;
+	const placed = usePlaced(collection, params);
+	const moving = useMoving(placed);
+	const found = useLit(name, params.id, placed);
+	const [isLasso, lasso] = useState(false);
+	const [chosen, choose] = useState([]);
+	const { scene, palette, values } = useScene(placed, moving, found, chosen);
+	useEffect(() => choose([]), [moving.same]);
+	useTileKeys(collection);
+	const { map, color, problem } = placed;
+	const { hits } = found;
+	const addressOf = (part) => href(name, "map", { ...params, ...part });
+	const change = (part) => go(addressOf(part));
+	const ofFilter = params.filter && problem;
+	const trouble = problem || placed.unread || hits.problem || moving.problem;
+	const cut = (items) => {
+		choose(items);
+		lasso(false);
+	};
+	return html`<div class="head"><h1>Map of <bdi>${name}</bdi></h1>
       ${
-        map &&
-        html`<span class="small figure">${figures.count(map.ids.length)} of
+				map &&
+				html`<span class="small figure">${figures.count(map.ids.length)} of
         ${" "}${figures.plural(collection.items, "item")}</span>`
-      }
+			}
       <span class="space"></span>
       <${Options} ...${placed} change=${change} />
       <button type="button" aria-pressed=${isLasso} class=${isLasso ? "on" : ""}
         onClick=${() => lasso(!isLasso)}>Lasso</button>
       ${
-        moving.canMove &&
-        html`<button type="button" onClick=${moving.turn}>${moving.label}
+				moving.canMove &&
+				html`<button type="button" onClick=${moving.turn}>${moving.label}
         </button>`
-      }</div>
+			}</div>
     <${Filter} text=${params.filter} problem=${ofFilter ? problem : null}
       onChange=${(filter) => change({ filter })} />
     ${!ofFilter && html`<${Trouble} problem=${trouble} />`}
     ${
-      !scene
-        ? !trouble &&
-          html`<p role="status" class="small">Placing up to
+			!scene
+				? !trouble &&
+					html`<p role="status" class="small">Placing up to
         ${" "}${figures.count(placed.sample)} items by their similarity…</p>
         <div class="map"><${Skeleton} rows=${1} kind="block" /></div>`
-        : html`<${Stage} ...${{ collection, scene, isLasso }} ids=${map.ids} words=${moving.words}
+				: html`<${Stage} ...${{ collection, scene, isLasso }} ids=${map.ids} words=${moving.words}
         first=${params.id} onPick=${(id) => change({ id })} onLasso=${cut} />
       <${Legend} ...${{ palette, values }} onChoose=${choose} />
       ${GUIDE}
       ${
-        params.id !== undefined &&
-        hits.data &&
-        html`<${Lit} collection=${collection}
+				params.id !== undefined &&
+				hits.data &&
+				html`<${Lit} collection=${collection}
         id=${params.id} hits=${hits.data.hits} onClear=${() => change({ id: undefined })} />`
-      }
+			}
       ${
-        chosen.length > 0 &&
-        html`<${Chosen} ...${{ collection, color }}
+				chosen.length > 0 &&
+				html`<${Chosen} ...${{ collection, color }}
         ids=${chosen.map((item) => map.ids[item])} values=${chosen.map((item) => values[item])}
         filter=${params.filter} onClear=${() => choose([])} />`
-      }
+			}
       <${List} ids=${map.ids} addressOf=${(id) => addressOf({ id })} />`
-    }`;
+		}`;
 }

@@ -7,17 +7,17 @@ import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
 import { html, useRef, useState } from "./html.js";
 import { difference, parse } from "./metrics.js";
 import {
-  Bar,
-  Command,
-  Cut,
-  Drop,
-  Empty,
-  fieldsOf,
-  LoadBar,
-  Skeleton,
-  Table,
-  Tabs,
-  Trouble,
+	Bar,
+	Command,
+	Cut,
+	Drop,
+	Empty,
+	fieldsOf,
+	LoadBar,
+	Skeleton,
+	Table,
+	Tabs,
+	Trouble,
 } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { Spark } from "./spark.js";
@@ -27,116 +27,116 @@ const EVERY = 2000;
 const POINTS = 60;
 const known = (show) => (x) => (x === null ? "–" : show(x));
 const LIVE = [
-  { name: "queries/s", key: "queries", show: known(figures.value) },
-  { name: "p50", key: "p50", show: known(figures.duration) },
-  { name: "p99", key: "p99", show: known(figures.duration) },
-  { name: "commits/s", key: "commits", show: known(figures.value) },
-  { name: "queue", key: "queue", show: figures.value },
-  { name: "memory", key: "memory", show: figures.bytes },
+	{ name: "queries/s", key: "queries", show: known(figures.value) },
+	{ name: "p50", key: "p50", show: known(figures.duration) },
+	{ name: "p99", key: "p99", show: known(figures.duration) },
+	{ name: "commits/s", key: "commits", show: known(figures.value) },
+	{ name: "queue", key: "queue", show: figures.value },
+	{ name: "memory", key: "memory", show: figures.bytes },
 ].map((column) => ({ ...column, figure: true }));
 
 function Strip({ collection, items }) {
-  const { view } = collection;
-  const names = useNames(collection, items, 4);
-  const isText = view.text || collection.text;
-  const kind = view.image || view.smiles ? "pictures" : isText ? "texts" : "charts";
-  return html`<div class=${`strip ${kind}`}>${items.map(
-    (item) => html`<a class="tile"
+	const { view } = collection;
+	const names = useNames(collection, items, 4);
+	const isText = view.text || collection.text;
+	const kind = view.image || view.smiles ? "pictures" : isText ? "texts" : "charts";
+	return html`<div class=${`strip ${kind}`}>${items.map(
+		(item) => html`<a class="tile"
     href=${href(collection.name, "query", { id: item.id })}
     title=${title(view, item).slice(0, 120)}>
     <${Drawn} item=${item} view=${view} names=${names} limit=${4} />
     ${
-      kind === "charts" &&
-      html`<span class="small">
+			kind === "charts" &&
+			html`<span class="small">
       <bdi>${title(view, item).slice(0, 80)}</bdi></span>`
-    }</a>`,
-  )}</div>`;
+		}</a>`,
+	)}</div>`;
 }
 
 const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
 
 function graphState(backend, curve) {
-  if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
-  if (backend.kind !== "gcws") return backend.kind;
-  return backend.stats.graph ? "graph ready" : `no graph: ${curve.reason || "it is waited for"}`;
+	if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
+	if (backend.kind !== "gcws") return backend.kind;
+	return backend.stats.graph ? "graph ready" : `no graph: ${curve.reason || "it is waited for"}`;
 }
 
 async function detailed(name, signal) {
-  const [collection, page, loads, curve] = await Promise.all([
-    collectionOf(name, signal),
-    get(at(name, "/items?limit=8&with_vector=true"), signal),
-    get(at(name, "/loads"), signal),
-    get(at(name, "/curve?limit=10"), signal),
-  ]);
-  return { collection, items: page.items, loads: loads.loads, curve };
+	const [collection, page, loads, curve] = await Promise.all([
+		collectionOf(name, signal),
+		get(at(name, "/items?limit=8&with_vector=true"), signal),
+		get(at(name, "/loads"), signal),
+		get(at(name, "/curve?limit=10"), signal),
+	]);
+	return { collection, items: page.items, loads: loads.loads, curve };
 }
 
 function Card({ summary, epoch }) {
-  const { name } = summary;
-  const box = useRef();
-  const isSeen = useSeen(box);
-  const { data } = useAsk(
-    (signal) => isSeen && detailed(name, signal),
-    [name, summary.items, epoch, isSeen],
-  );
-  const collection = data?.collection;
-  const primary = collection?.backends.find((each) => each.primary);
-  const others = (collection?.backends.length ?? 1) - 1;
-  const running = (data?.loads || []).filter(({ state }) => state === "running");
-  return html`<article class="card" ref=${box}>
+	const { name } = summary;
+	const box = useRef();
+	const isSeen = useSeen(box);
+	const { data } = useAsk(
+		(signal) => isSeen && detailed(name, signal),
+		[name, summary.items, epoch, isSeen],
+	);
+	const collection = data?.collection;
+	const primary = collection?.backends.find((each) => each.primary);
+	const others = (collection?.backends.length ?? 1) - 1;
+	const running = (data?.loads || []).filter(({ state }) => state === "running");
+	return html`<article class="card" ref=${box}>
     <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
     ${
-      !data
-        ? html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`
-        : data.items.length
-          ? html`<${Strip} collection=${collection} items=${data.items} />`
-          : html`<p class="small">No items yet.</p>`
-    }
+			!data
+				? html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`
+				: data.items.length
+					? html`<${Strip} collection=${collection} items=${data.items} />`
+					: html`<p class="small">No items yet.</p>`
+		}
     <dl class="stats">${[
-      ["items", figures.count(summary.items)],
-      ["dimension", dimension(summary.dim)],
-      ["memory", collection ? figures.bytes(collection.bytes_in_memory) : "…"],
-      ["disk", figures.bytes(summary.bytes)],
-    ].map(([label, figure]) => html`<div><dt>${label}</dt><dd>${figure}</dd></div>`)}</dl>
+			["items", figures.count(summary.items)],
+			["dimension", dimension(summary.dim)],
+			["memory", collection ? figures.bytes(collection.bytes_in_memory) : "…"],
+			["disk", figures.bytes(summary.bytes)],
+		].map(([label, figure]) => html`<div><dt>${label}</dt><dd>${figure}</dd></div>`)}</dl>
     <p class="small">${primary ? graphState(primary, data.curve) : "…"}${
-      others > 0 && ` · ${figures.plural(others, "comparison backend")}`
-    }</p>
+			others > 0 && ` · ${figures.plural(others, "comparison backend")}`
+		}</p>
     ${running.map(
-      (load) => html`<div class="load"><p class="small">
+			(load) => html`<div class="load"><p class="small">
       Loading${load.key && html` <bdi>${load.key}</bdi>`}:
       ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p>
       <${LoadBar} load=${load} /></div>`,
-    )}
+		)}
     <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
       <a class="button primary" href=${href(name, "query")}>Query</a></p>
   </article>`;
 }
 
 function Live() {
-  const [series, set] = useState([]);
-  const before = useRef(null);
-  const [problem, fail] = useState(null);
-  useTimer(EVERY, async () => {
-    try {
-      const now = parse(await (await raw("GET", "metrics")).text());
-      const point = difference(before.current, now);
-      set((points) => [...points, point].slice(-POINTS));
-      before.current = now;
-      fail(null);
-    } catch (error) {
-      before.current = null;
-      if (error.code !== "unreachable") fail(error);
-    }
-  }, []);
-  const last = series[series.length - 1];
-  if (problem) return html`<${Trouble} problem=${problem} />`;
-  const shown = LIVE.filter(({ key }) => key === "memory" || series.some((point) => point[key]));
-  const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
+	const [series, set] = useState([]);
+	const before = useRef(null);
+	const [problem, fail] = useState(null);
+	useTimer(EVERY, async () => {
+		try {
+			const now = parse(await (await raw("GET", "metrics")).text());
+			const point = difference(before.current, now);
+			set((points) => [...points, point].slice(-POINTS));
+			before.current = now;
+			fail(null);
+		} catch (error) {
+			before.current = null;
+			if (error.code !== "unreachable") fail(error);
+		}
+	}, []);
+	const last = series[series.length - 1];
+	if (problem) return html`<${Trouble} problem=${problem} />`;
+	const shown = LIVE.filter(({ key }) => key === "memory" || series.some((point) => point[key]));
+	const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
     <strong class="figure">${last ? show(last[key]) : "…"}</strong>
     <${Spark} values=${series.map((point) => point[key])} length=${POINTS}
       label=${`${name}, last two minutes`} /></div>`;
-  const time = { key: "time", name: "time", show: (one) => one.toLocaleTimeString() };
-  return html`<div class="live" aria-label="Measured every two seconds" role="group">
+	const time = { key: "time", name: "time", show: (one) => one.toLocaleTimeString() };
+	return html`<div class="live" aria-label="Measured every two seconds" role="group">
       ${shown.map(tile)}</div>
     <details class="live-table"><summary>As a table</summary>
       <${Table} caption="The last two minutes, the last first" rows=${[...series].reverse()}
@@ -144,70 +144,70 @@ function Live() {
 }
 
 function Start({ phase }) {
-  const { data } = useAsk(async () => {
-    const response = await fetch(new URL("../../readyz", import.meta.url));
-    return response.json();
-  }, [phase, Math.floor(Date.now() / 1000)]);
-  const phases = { compiling: "compiling kernels, once on this machine", loading: "reading items" };
-  const what = phases[phase] || phase;
-  return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
+	const { data } = useAsk(async () => {
+		const response = await fetch(new URL("../../readyz", import.meta.url));
+		return response.json();
+	}, [phase, Math.floor(Date.now() / 1000)]);
+	const phases = { compiling: "compiling kernels, once on this machine", loading: "reading items" };
+	const what = phases[phase] || phase;
+	return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
     <${Bar} value=${data?.loaded || 0} max=${data?.total || 1} label="How far the start is" />
     <p class="small figure">${
-      data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"
-    }</p></section>`;
+			data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"
+		}</p></section>`;
 }
 
 // A new collection; what a file that is dropped holds is guessed, and shown before it is made.
 function Create() {
-  const [holds, hold] = useState("vectors");
-  const [name, call] = useState("");
-  const [dim, size] = useState("");
-  const [file, choose] = useState(null);
-  const [guess, say] = useState("");
-  const [isOpen, open] = useState(false);
-  const { act, problem } = useAct();
-  const take = async (chosen) => {
-    if (!chosen) return;
-    open(true);
-    choose(chosen);
-    const found = await guessOf(chosen);
-    call((before) => before || found.name);
-    if (found.holds) hold(found.holds);
-    size(found.dim ? String(found.dim) : "");
-    say(found.holds ? `Guessed: ${found.why}.` : `Say what it holds: ${found.why}.`);
-  };
-  const submit = (event) => {
-    const { normalize } = fieldsOf(event);
-    const vectors = { dim: dim.trim() ? Number(dim) : null, transform: { normalize } };
-    act(async () => {
-      await ask("PUT", at(name.trim()), holds === "texts" ? { text: {} } : vectors);
-      hand(file);
-      go(href(name.trim(), "load"));
-    });
-  };
-  const typed = (change) => (event) => change(event.target.value);
-  return html`<details class="new" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
+	const [holds, hold] = useState("vectors");
+	const [name, call] = useState("");
+	const [dim, size] = useState("");
+	const [file, choose] = useState(null);
+	const [guess, say] = useState("");
+	const [isOpen, open] = useState(false);
+	const { act, problem } = useAct();
+	const take = async (chosen) => {
+		if (!chosen) return;
+		open(true);
+		choose(chosen);
+		const found = await guessOf(chosen);
+		call((before) => before || found.name);
+		if (found.holds) hold(found.holds);
+		size(found.dim ? String(found.dim) : "");
+		say(found.holds ? `Guessed: ${found.why}.` : `Say what it holds: ${found.why}.`);
+	};
+	const submit = (event) => {
+		const { normalize } = fieldsOf(event);
+		const vectors = { dim: dim.trim() ? Number(dim) : null, transform: { normalize } };
+		act(async () => {
+			await ask("PUT", at(name.trim()), holds === "texts" ? { text: {} } : vectors);
+			hand(file);
+			go(href(name.trim(), "load"));
+		});
+	};
+	const typed = (change) => (event) => change(event.target.value);
+	return html`<details class="new" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary>New collection</summary><form class="panel" onSubmit=${submit}>
     <${Drop} label="File that the collection is for" onFile=${take}
       words="Drop a file here to begin with, or type." />
     ${
-      file &&
-      html`<p role="status"><strong><${Cut} value=${file.name} limit=${60} /></strong>
+			file &&
+			html`<p role="status"><strong><${Cut} value=${file.name} limit=${60} /></strong>
       <span class="small">${" "}${figures.bytes(file.size)}. ${guess}</span></p>`
-    }
+		}
     <label>Name <input name="name" required value=${name} onInput=${typed(call)} /></label>
     <label>Items are <select name="holds" value=${holds} onChange=${typed(hold)}>
       <option value="vectors" selected=${holds === "vectors"}>vectors</option>
       <option value="texts" selected=${holds === "texts"}>texts</option></select></label>
     ${
-      holds === "vectors" &&
-      html`<label>Dimension; empty for sparse vectors of any coordinates
+			holds === "vectors" &&
+			html`<label>Dimension; empty for sparse vectors of any coordinates
       <input name="dim" inputmode="numeric" pattern="[0-9]*" value=${dim} onInput=${typed(size)} />
     </label>
     <label>Divide vectors by <select name="normalize"><option value="none">nothing</option>
       <option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select>
     </label>`
-    }
+		}
     <${Trouble} problem=${problem} /><p class="actions"><button class="primary">
       ${file ? "Create, and look at the file" : "Create, and load a file"}</button></p>
     </form></details>`;
@@ -216,79 +216,79 @@ function Create() {
 const MANY = 12;
 
 function List({ collections, sort, onSort }) {
-  const link = (name) => html`<a href=${href(name, "browse")}><bdi>${name}</bdi></a>`;
-  return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
+	const link = (name) => html`<a href=${href(name, "browse")}><bdi>${name}</bdi></a>`;
+	return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
     rows=${sorted(collections, sort, (row, key) => row[key])} columns=${[
-      { key: "name", name: "name", show: link },
-      { key: "items", name: "items", figure: true, show: figures.count },
-      { key: "dim", name: "dimension", figure: true, show: dimension },
-      { key: "bytes", name: "disk", figure: true, show: figures.bytes },
-      {
-        key: "go",
-        name: "",
-        show: (_, { name }) => html`<a class="quiet"
+			{ key: "name", name: "name", show: link },
+			{ key: "items", name: "items", figure: true, show: figures.count },
+			{ key: "dim", name: "dimension", figure: true, show: dimension },
+			{ key: "bytes", name: "disk", figure: true, show: figures.bytes },
+			{
+				key: "go",
+				name: "",
+				show: (_, { name }) => html`<a class="quiet"
         href=${href(name, "query")} aria-label=${`Query ${name}`}>query</a>`,
-      },
-    ]} />`;
+			},
+		]} />`;
 }
 
 // Few collections are cards, many a list; both can be chosen, and searched by name.
 function Collections({ collections, params, epoch }) {
-  const [part, type] = useState("");
-  const isMany = collections.length >= MANY;
-  const as = ["cards", "list"].includes(params.as) ? params.as : isMany ? "list" : "cards";
-  const change = (more) => go(href("", "", { ...params, ...more }), { replace: true });
-  const wanted = part.trim().toLowerCase();
-  const found = collections.filter(({ name }) => name.toLowerCase().includes(wanted));
-  return html`${
-    (isMany || params.as) &&
-    html`<div class="head">
+	const [part, type] = useState("");
+	const isMany = collections.length >= MANY;
+	const as = ["cards", "list"].includes(params.as) ? params.as : isMany ? "list" : "cards";
+	const change = (more) => go(href("", "", { ...params, ...more }), { replace: true });
+	const wanted = part.trim().toLowerCase();
+	const found = collections.filter(({ name }) => name.toLowerCase().includes(wanted));
+	return html`${
+		(isMany || params.as) &&
+		html`<div class="head">
       <label class="inline">Search <input type="search" data-find value=${part}
         onInput=${(event) => type(event.target.value)} /></label>
       <span class="small" role="status">${figures.count(found.length)} of
         ${" "}${figures.plural(collections.length, "collection")}</span><span class="space"></span>
       <${Tabs} label="Shown as" chosen=${as} options=${[["cards", "Cards"], ["list", "List"]]}
         onChoose=${(chosen) => change({ as: chosen })} /></div>`
-  }
+	}
     ${
-      as === "list"
-        ? html`<${List} collections=${found} sort=${params.sort}
+			as === "list"
+				? html`<${List} collections=${found} sort=${params.sort}
       onSort=${(key) => key !== "go" && change({ sort: turned(params.sort, key) })} />`
-        : html`<div class="cards">${found.map(
-            (summary) => html`<${Card} key=${summary.name}
+				: html`<div class="cards">${found.map(
+						(summary) => html`<${Card} key=${summary.name}
         summary=${summary} epoch=${epoch} />`,
-          )}</div>`
-    }`;
+					)}</div>`
+		}`;
 }
 
 export function Overview({ server, params, writes }) {
-  const [turn, next] = useState(0);
-  const { data, problem } = useAnswer("v1/collections", undefined, turn);
-  const collections = data?.collections;
-  const isStarting = server.phase && server.phase !== "ready";
-  const isFilled = collections?.length && collections.every(({ items }) => items);
-  const every = isStarting || !isFilled ? EVERY / 4 : EVERY * 2;
-  useTimer(every, () => next((count) => count + 1), [every]);
-  return html`<div class="overview">
+	const [turn, next] = useState(0);
+	const { data, problem } = useAnswer("v1/collections", undefined, turn);
+	const collections = data?.collections;
+	const isStarting = server.phase && server.phase !== "ready";
+	const isFilled = collections?.length && collections.every(({ items }) => items);
+	const every = isStarting || !isFilled ? EVERY / 4 : EVERY * 2;
+	useTimer(every, () => next((count) => count + 1), [every]);
+	return html`<div class="overview">
     <h1>Collections</h1>
     ${isStarting && html`<${Start} phase=${server.phase} />`}
     ${!isStarting && html`<${Live} />`}
     ${
-      problem &&
-      !["loading", "unreachable"].includes(problem.code) &&
-      html`<${Trouble} problem=${problem} />`
-    }
+			problem &&
+			!["loading", "unreachable"].includes(problem.code) &&
+			html`<${Trouble} problem=${problem} />`
+		}
     ${
-      collections === undefined
-        ? !problem && html`<${Skeleton} rows=${3} kind="block" />`
-        : collections.length
-          ? html`<${Collections} ...${{ collections, params }}
+			collections === undefined
+				? !problem && html`<${Skeleton} rows=${3} kind="block" />`
+				: collections.length
+					? html`<${Collections} ...${{ collections, params }}
         epoch=${server.phase} />`
-          : html`<${Empty} title="There is no collection yet">
+					: html`<${Empty} title="There is no collection yet">
         <p>Load a file, from a terminal:</p>
         <${Command} text="gcws-search load items.csv --into things" />
         <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`
-    }
+		}
     ${writes && collections && html`<${Create} />`}
   </div>`;
 }

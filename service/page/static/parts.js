@@ -4,83 +4,93 @@ import { html, useEffect, useRef, useState } from "./html.js";
 const SHOWN = 240;
 const SORTED = [undefined, "descending", "ascending"];
 const PASSING = {
-  loading: "The service is still starting.",
-  unreachable: "The server does not answer.",
+	loading: "The service is still starting.",
+	unreachable: "The server does not answer.",
 };
 
 /** What is in the fields of a form that is submitted.
  * @returns {Record<string, any>} */
 export function fieldsOf(event) {
-  event.preventDefault();
-  return Object.fromEntries(new FormData(event.target));
+	event.preventDefault();
+	return Object.fromEntries(new FormData(event.target));
 }
 
 export function Text({ value, limit = SHOWN }) {
-  const [shown, set] = useState(limit);
-  const text = figures.text(value);
-  if (text.length <= shown) {
-    return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
-  }
-  return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
+	const [shown, set] = useState(limit);
+	const text = figures.text(value);
+	if (text.length <= shown) {
+		return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
+	}
+	return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
     onClick=${() => set(shown * 10)}>more (${figures.count(text.length)} characters)</button>`;
 }
 
+export const WORD = /([\p{L}\p{N}_]+)/u;
+
+// A text with some of its words marked, by what they are in small letters.
+export function Words({ text, limit, isMarked, kind }) {
+	const marked = (part, place) =>
+		place % 2 && isMarked(part.toLowerCase()) ? html`<mark class=${kind}>${part}</mark>` : part;
+	return html`<p class="text"><bdi>${text.slice(0, limit).split(WORD).map(marked)}</bdi>
+    ${text.length > limit ? "…" : ""}</p>`;
+}
+
 export function Cut({ value, limit }) {
-  const text = figures.text(value);
-  return html`<bdi>${text.length > limit ? `${text.slice(0, limit)}…` : text}</bdi>`;
+	const text = figures.text(value);
+	return html`<bdi>${text.length > limit ? `${text.slice(0, limit)}…` : text}</bdi>`;
 }
 
 export function Trouble({ problem }) {
-  if (!problem) return null;
-  const passing = PASSING[problem.code];
-  if (passing) return html`<p class="passing" role="status">${passing} This goes on by itself.</p>`;
-  return html`<div class="trouble" role="alert">
+	if (!problem) return null;
+	const passing = PASSING[problem.code];
+	if (passing) return html`<p class="passing" role="status">${passing} This goes on by itself.</p>`;
+	return html`<div class="trouble" role="alert">
     <p>${problem.message}</p>
     ${problem.code && html`<p class="small"><code>${problem.code}</code></p>`}
   </div>`;
 }
 
 export function Copy({ text, label = "Copy" }) {
-  const [isDone, set] = useState(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      const area = document.createElement("textarea");
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-    }
-    set(true);
-    setTimeout(() => set(false), 1500);
-  };
-  return html`<button type="button" class="quiet" onClick=${copy}>
+	const [isDone, set] = useState(false);
+	const copy = async () => {
+		try {
+			await navigator.clipboard.writeText(text);
+		} catch {
+			const area = document.createElement("textarea");
+			area.value = text;
+			document.body.append(area);
+			area.select();
+			document.execCommand("copy");
+			area.remove();
+		}
+		set(true);
+		setTimeout(() => set(false), 1500);
+	};
+	return html`<button type="button" class="quiet" onClick=${copy}>
     ${isDone ? "Copied" : label}</button>`;
 }
 
 export function Command({ text }) {
-  return html`<div class="command"><pre tabindex="0"><code>${text}</code></pre>
+	return html`<div class="command"><pre tabindex="0"><code>${text}</code></pre>
     <${Copy} text=${text} /></div>`;
 }
 
 export function Empty({ title, children }) {
-  return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+	return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
 }
 
 export function Skeleton({ rows = 3, kind = "line" }) {
-  return html`<div class=${`skeletons ${kind}`} aria-hidden="true">
+	return html`<div class=${`skeletons ${kind}`} aria-hidden="true">
     ${Array.from({ length: rows }, () => html`<div class="skeleton"></div>`)}</div>`;
 }
 
 export function Tabs({ label, options, chosen, onChoose }) {
-  return html`<div class="segments" role="radiogroup" aria-label=${label}>
+	return html`<div class="segments" role="radiogroup" aria-label=${label}>
     ${options.map(
-      ([value, name]) => html`<label class=${value === chosen ? "on" : ""}>
+			([value, name]) => html`<label class=${value === chosen ? "on" : ""}>
       <input type="radio" name=${label} checked=${value === chosen}
         onChange=${() => onChoose(value)} /><span>${name}</span></label>`,
-    )}
+		)}
   </div>`;
 }
 
@@ -90,75 +100,75 @@ export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
 
 export function Table({ caption, columns, rows, sort, onSort }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+	return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>
       <thead><tr>${columns.map(
-        ({ key, name, figure }) => html`<th scope="col"
+				({ key, name, figure }) => html`<th scope="col"
         class=${figure ? "figure" : ""}
         aria-sort=${SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0]}>
         ${
-          onSort && name
-            ? html`<button type="button" class="link" onClick=${() => onSort(key)}>
+					onSort && name
+						? html`<button type="button" class="link" onClick=${() => onSort(key)}>
           ${name}${sort === key ? " ↓" : sort === `-${key}` ? " ↑" : ""}</button>`
-            : name
-        }</th>`,
-      )}</tr></thead>
+						: name
+				}</th>`,
+			)}</tr></thead>
       <tbody>${rows.map(
-        (row) =>
-          html`<tr>${columns.map(
-            ({ key, figure, show }) => html`<td
+				(row) =>
+					html`<tr>${columns.map(
+						({ key, figure, show }) => html`<td
         class=${figure ? "figure" : ""}>${show ? show(row[key], row) : row[key]}</td>`,
-          )}</tr>`,
-      )}</tbody>
+					)}</tr>`,
+			)}</tbody>
     </table></div>`;
 }
 
 // Without `onClose` it cannot be closed.
 export function Dialog({ title, onClose, children }) {
-  const box = useRef();
-  const show = () => box.current?.showModal();
-  useEffect(show, []);
-  const clicked = ({ target }) => target === box.current && onClose && target.close();
-  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose || show} onClick=${clicked}>
+	const box = useRef();
+	const show = () => box.current?.showModal();
+	useEffect(show, []);
+	const clicked = ({ target }) => target === box.current && onClose && target.close();
+	return html`<dialog ref=${box} aria-label=${title} onClose=${onClose || show} onClick=${clicked}>
     <div class="inside"><h2>${title}</h2>${children}</div></dialog>`;
 }
 
 export function Bar({ value, max = 1, label }) {
-  return html`<div class="bar" role="img" aria-label=${label}>
+	return html`<div class="bar" role="img" aria-label=${label}>
     <div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
 
 // How far a load is, and what it waits for.
 export function LoadBar({ load: { bytes, total_bytes: total } }) {
-  const read = `${figures.bytes(bytes)} read`;
-  if (!total) return html`<p class="small figure">${read}</p>`;
-  const words =
-    bytes < total ? `${read}, of ${figures.bytes(total)}` : `all ${read}; committing the last rows`;
-  return html`<${Bar} value=${bytes} max=${total} label=${words} />
+	const read = `${figures.bytes(bytes)} read`;
+	if (!total) return html`<p class="small figure">${read}</p>`;
+	const words =
+		bytes < total ? `${read}, of ${figures.bytes(total)}` : `all ${read}; committing the last rows`;
+	return html`<${Bar} value=${bytes} max=${total} label=${words} />
     <p class="small figure">${words}</p>`;
 }
 
 // How far the graph of a collection is while it is built.
 export function GraphBar({ collection }) {
-  const primary = collection.backends.find((backend) => backend.primary);
-  if (primary?.status !== "building") return null;
-  const words = `Building the graph: ${figures.share(primary.progress)}`;
-  return html`<${Bar} value=${primary.progress} label=${words} />
+	const primary = collection.backends.find((backend) => backend.primary);
+	if (primary?.status !== "building") return null;
+	const words = `Building the graph: ${figures.share(primary.progress)}`;
+	return html`<${Bar} value=${primary.progress} label=${words} />
     <p class="small figure" role="status">${words}. Queries are answered meanwhile.</p>`;
 }
 
 export function Drop({ label, words, onFile }) {
-  const [isOver, over] = useState(false);
-  const dropped = (event) => {
-    event.preventDefault();
-    over(false);
-    onFile(event.dataTransfer.files[0]);
-  };
-  const hover = (event) => {
-    event.preventDefault();
-    over(true);
-  };
-  return html`<div class=${isOver ? "drop over" : "drop"} onDragOver=${hover}
+	const [isOver, over] = useState(false);
+	const dropped = (event) => {
+		event.preventDefault();
+		over(false);
+		onFile(event.dataTransfer.files[0]);
+	};
+	const hover = (event) => {
+		event.preventDefault();
+		over(true);
+	};
+	return html`<div class=${isOver ? "drop over" : "drop"} onDragOver=${hover}
       onDragLeave=${() => over(false)} onDrop=${dropped}><p>${words}</p>
     <input type="file" aria-label=${label} onChange=${(event) => onFile(event.target.files[0])} />
   </div>`;

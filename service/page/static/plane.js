@@ -9,358 +9,358 @@ const STEP = 1.3;
 const FONT = "600 12px system-ui, sans-serif";
 
 function bounds(places) {
-  const box = { left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity };
-  for (let place = 0; place < places.length; place += 2) {
-    box.left = Math.min(box.left, places[place]);
-    box.right = Math.max(box.right, places[place]);
-    box.top = Math.min(box.top, places[place + 1]);
-    box.bottom = Math.max(box.bottom, places[place + 1]);
-  }
-  return box;
+	const box = { left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity };
+	for (let place = 0; place < places.length; place += 2) {
+		box.left = Math.min(box.left, places[place]);
+		box.right = Math.max(box.right, places[place]);
+		box.top = Math.min(box.top, places[place + 1]);
+		box.bottom = Math.max(box.bottom, places[place + 1]);
+	}
+	return box;
 }
 
 function fitted(places, width, height) {
-  const { left, right, top, bottom } = bounds(places);
-  const across = (width - 2 * MARGIN) / (right - left || 1);
-  const scale = Math.min(across, (height - 2 * MARGIN) / (bottom - top || 1));
-  return {
-    scale,
-    x: width / 2 - (scale * (left + right)) / 2,
-    y: height / 2 - (scale * (top + bottom)) / 2,
-  };
+	const { left, right, top, bottom } = bounds(places);
+	const across = (width - 2 * MARGIN) / (right - left || 1);
+	const scale = Math.min(across, (height - 2 * MARGIN) / (bottom - top || 1));
+	return {
+		scale,
+		x: width / 2 - (scale * (left + right)) / 2,
+		y: height / 2 - (scale * (top + bottom)) / 2,
+	};
 }
 
-export function isInside(polygon, x, y) {
-  let isIn = false;
-  for (let here = 0, before = polygon.length - 1; here < polygon.length; before = here, here += 1) {
-    const [ax, ay] = polygon[here];
-    const [bx, by] = polygon[before];
-    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) isIn = !isIn;
-  }
-  return isIn;
+function isInside(polygon, x, y) {
+	let isIn = false;
+	for (let here = 0, before = polygon.length - 1; here < polygon.length; before = here, here += 1) {
+		const [ax, ay] = polygon[here];
+		const [bx, by] = polygon[before];
+		if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) isIn = !isIn;
+	}
+	return isIn;
 }
 
 // Round points are copies of one picture a colour: to draw each as a path takes five times as long.
 function dotsOf(colors, radius, ratio, inkOf) {
-  const size = Math.ceil(2 * radius * ratio) + 2;
-  const made = new Map();
-  return (place) => {
-    const color = colors[place];
-    let dot = made.get(color);
-    if (!dot) {
-      dot = document.createElement("canvas");
-      dot.width = size;
-      dot.height = size;
-      const context = dot.getContext("2d");
-      context.fillStyle = inkOf(color);
-      context.beginPath();
-      context.arc(size / 2, size / 2, radius * ratio, 0, 2 * Math.PI);
-      context.fill();
-      made.set(color, dot);
-    }
-    return dot;
-  };
+	const size = Math.ceil(2 * radius * ratio) + 2;
+	const made = new Map();
+	return (place) => {
+		const color = colors[place];
+		let dot = made.get(color);
+		if (!dot) {
+			dot = document.createElement("canvas");
+			dot.width = size;
+			dot.height = size;
+			const context = dot.getContext("2d");
+			context.fillStyle = inkOf(color);
+			context.beginPath();
+			context.arc(size / 2, size / 2, radius * ratio, 0, 2 * Math.PI);
+			context.fill();
+			made.set(color, dot);
+		}
+		return dot;
+	};
 }
 
 function paintPoints(context, { places, colors, marked }, frame, radius, ratio, inkOf) {
-  const dotOf = dotsOf(colors, radius, ratio, inkOf);
-  const size = Math.ceil(2 * radius * ratio) + 2;
-  const draw = (item, factor) => {
-    const side = (size / ratio) * factor;
-    context.drawImage(
-      dotOf(item),
-      frame.x + frame.scale * places[2 * item] - side / 2,
-      frame.y + frame.scale * places[2 * item + 1] - side / 2,
-      side,
-      side,
-    );
-  };
-  for (let item = 0; item < colors.length; item += 1) draw(item, 1);
-  context.globalAlpha = 1;
-  for (const item of marked) draw(item, 1 + 1.5 / radius);
+	const dotOf = dotsOf(colors, radius, ratio, inkOf);
+	const size = Math.ceil(2 * radius * ratio) + 2;
+	const draw = (item, factor) => {
+		const side = (size / ratio) * factor;
+		context.drawImage(
+			dotOf(item),
+			frame.x + frame.scale * places[2 * item] - side / 2,
+			frame.y + frame.scale * places[2 * item + 1] - side / 2,
+			side,
+			side,
+		);
+	};
+	for (let item = 0; item < colors.length; item += 1) draw(item, 1);
+	context.globalAlpha = 1;
+	for (const item of marked) draw(item, 1 + 1.5 / radius);
 }
 
 // Lit points keep their colours; a ring tells them, and a double one the first.
 function paintLit(context, lit, frame, inkOf) {
-  const placeOf = ({ x, y }) => [frame.x + frame.scale * x, frame.y + frame.scale * y];
-  const ring = (center, radius, width, stroke) => {
-    context.beginPath();
-    context.arc(...center, radius, 0, 2 * Math.PI);
-    context.lineWidth = width;
-    context.strokeStyle = stroke;
-    context.stroke();
-  };
-  const [query, ...hits] = lit;
-  const shown = hits.filter(Boolean);
-  const [text, surface] = [inkOf("var(--text)"), inkOf("var(--surface)")];
-  context.strokeStyle = text;
-  context.lineWidth = 1;
-  for (const hit of query ? shown : []) {
-    context.beginPath();
-    context.moveTo(...placeOf(query));
-    context.lineTo(...placeOf(hit));
-    context.stroke();
-  }
-  for (const point of query ? [...shown, query] : shown) {
-    const [center, radius] = [placeOf(point), point === query ? 7 : 5];
-    context.beginPath();
-    context.arc(...center, radius, 0, 2 * Math.PI);
-    context.fillStyle = inkOf(point.color);
-    context.fill();
-    ring(center, radius + 1, 2, text);
-    if (point !== query) continue;
-    ring(center, radius + 3, 2, surface);
-    ring(center, radius + 5, 2, text);
-  }
+	const placeOf = ({ x, y }) => [frame.x + frame.scale * x, frame.y + frame.scale * y];
+	const ring = (center, radius, width, stroke) => {
+		context.beginPath();
+		context.arc(...center, radius, 0, 2 * Math.PI);
+		context.lineWidth = width;
+		context.strokeStyle = stroke;
+		context.stroke();
+	};
+	const [query, ...hits] = lit;
+	const shown = hits.filter(Boolean);
+	const [text, surface] = [inkOf("var(--text)"), inkOf("var(--surface)")];
+	context.strokeStyle = text;
+	context.lineWidth = 1;
+	for (const hit of query ? shown : []) {
+		context.beginPath();
+		context.moveTo(...placeOf(query));
+		context.lineTo(...placeOf(hit));
+		context.stroke();
+	}
+	for (const point of query ? [...shown, query] : shown) {
+		const [center, radius] = [placeOf(point), point === query ? 7 : 5];
+		context.beginPath();
+		context.arc(...center, radius, 0, 2 * Math.PI);
+		context.fillStyle = inkOf(point.color);
+		context.fill();
+		ring(center, radius + 1, 2, text);
+		if (point !== query) continue;
+		ring(center, radius + 3, 2, surface);
+		ring(center, radius + 5, 2, text);
+	}
 }
 
 // Names of islands, those of the most points first; none over another.
 function paintLabels(context, labels, frame, inkOf) {
-  context.font = FONT;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  context.lineJoin = "round";
-  context.lineWidth = 4;
-  context.strokeStyle = inkOf("var(--surface)");
-  context.fillStyle = inkOf("var(--text)");
-  const taken = [];
-  for (const { x, y, text } of labels) {
-    const [left, top] = [frame.x + frame.scale * x, frame.y + frame.scale * y];
-    const wide = context.measureText(text).width;
-    const isOver = taken.some(
-      (one) =>
-        Math.abs(one.top - top) < 16 && Math.abs(one.left - left) < (one.wide + wide) / 2 + 6,
-    );
-    if (isOver) continue;
-    taken.push({ left, top, wide });
-    context.strokeText(text, left, top);
-    context.fillText(text, left, top);
-  }
+	context.font = FONT;
+	context.textAlign = "center";
+	context.textBaseline = "middle";
+	context.lineJoin = "round";
+	context.lineWidth = 4;
+	context.strokeStyle = inkOf("var(--surface)");
+	context.fillStyle = inkOf("var(--text)");
+	const taken = [];
+	for (const { x, y, text } of labels) {
+		const [left, top] = [frame.x + frame.scale * x, frame.y + frame.scale * y];
+		const wide = context.measureText(text).width;
+		const isOver = taken.some(
+			(one) =>
+				Math.abs(one.top - top) < 16 && Math.abs(one.left - left) < (one.wide + wide) / 2 + 6,
+		);
+		if (isOver) continue;
+		taken.push({ left, top, wide });
+		context.strokeText(text, left, top);
+		context.fillText(text, left, top);
+	}
 }
 
 function paintCross(context, x, y) {
-  context.beginPath();
-  context.moveTo(x - CROSS, y);
-  context.lineTo(x + CROSS, y);
-  context.moveTo(x, y - CROSS);
-  context.lineTo(x, y + CROSS);
-  context.stroke();
+	context.beginPath();
+	context.moveTo(x - CROSS, y);
+	context.lineTo(x + CROSS, y);
+	context.moveTo(x, y - CROSS);
+	context.lineTo(x, y + CROSS);
+	context.stroke();
 }
 
 function paint(canvas, scene, frame, { lasso, isKeyed }) {
-  const ratio = devicePixelRatio;
-  const context = canvas.getContext("2d");
-  const known = new Map();
-  const inkOf = (color) => {
-    if (!known.has(color)) known.set(color, ink(color));
-    return known.get(color);
-  };
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, canvas.width, canvas.height);
-  const radius = scene.radius * Math.min(3, Math.max(1, Math.sqrt(frame.zoom)));
-  context.globalAlpha = scene.lit.length > 0 || scene.marked.size > 0 ? 0.35 : 1;
-  paintPoints(context, scene, frame, radius, ratio, inkOf);
-  paintLit(context, scene.lit, frame, inkOf);
-  paintLabels(context, scene.labels, frame, inkOf);
-  context.strokeStyle = inkOf("var(--accent)");
-  context.lineWidth = 2;
-  context.beginPath();
-  for (const [x, y] of lasso) context.lineTo(x, y);
-  context.stroke();
-  context.strokeStyle = inkOf("var(--text)");
-  if (isKeyed) paintCross(context, canvas.clientWidth / 2, canvas.clientHeight / 2);
+	const ratio = devicePixelRatio;
+	const context = canvas.getContext("2d");
+	const known = new Map();
+	const inkOf = (color) => {
+		if (!known.has(color)) known.set(color, ink(color));
+		return known.get(color);
+	};
+	context.setTransform(ratio, 0, 0, ratio, 0, 0);
+	context.clearRect(0, 0, canvas.width, canvas.height);
+	const radius = scene.radius * Math.min(3, Math.max(1, Math.sqrt(frame.zoom)));
+	context.globalAlpha = scene.lit.length > 0 || scene.marked.size > 0 ? 0.35 : 1;
+	paintPoints(context, scene, frame, radius, ratio, inkOf);
+	paintLit(context, scene.lit, frame, inkOf);
+	paintLabels(context, scene.labels, frame, inkOf);
+	context.strokeStyle = inkOf("var(--accent)");
+	context.lineWidth = 2;
+	context.beginPath();
+	for (const [x, y] of lasso) context.lineTo(x, y);
+	context.stroke();
+	context.strokeStyle = inkOf("var(--text)");
+	if (isKeyed) paintCross(context, canvas.clientWidth / 2, canvas.clientHeight / 2);
 }
 
 // `commands` is given what its buttons do: zoom in, zoom out, and show all.
 export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLasso }) {
-  const canvas = useRef();
-  const state = useRef({
-    pan: [0, 0],
-    zoom: 1,
-    lasso: [],
-    drag: null,
-    wanted: false,
-    isKeyed: false,
-    touches: new Map(),
-  });
-  const current = useRef(scene);
-  current.current = scene;
-  const turn = useInk();
+	const canvas = useRef();
+	const state = useRef({
+		pan: [0, 0],
+		zoom: 1,
+		lasso: [],
+		drag: null,
+		wanted: false,
+		isKeyed: false,
+		touches: new Map(),
+	});
+	const current = useRef(scene);
+	current.current = scene;
+	const turn = useInk();
 
-  const frame = () => {
-    const { clientWidth: width, clientHeight: height } = canvas.current;
-    const base = fitted(current.current.places, width, height);
-    const { pan, zoom } = state.current;
-    return {
-      scale: base.scale * zoom,
-      zoom,
-      x: (base.x - width / 2) * zoom + width / 2 + pan[0],
-      y: (base.y - height / 2) * zoom + height / 2 + pan[1],
-    };
-  };
-  const draw = () => {
-    if (state.current.wanted) return;
-    state.current.wanted = true;
-    requestAnimationFrame(() => {
-      state.current.wanted = false;
-      if (canvas.current) paint(canvas.current, current.current, frame(), state.current);
-    });
-  };
-  const zoomBy = (factor, x, y) => {
-    const { clientWidth: width, clientHeight: height } = canvas.current;
-    const { pan, zoom } = state.current;
-    const next = Math.min(60, Math.max(0.5, zoom * factor));
-    const done = next / zoom;
-    pan[0] = x - width / 2 - (x - width / 2 - pan[0]) * done;
-    pan[1] = y - height / 2 - (y - height / 2 - pan[1]) * done;
-    state.current.zoom = next;
-    draw();
-  };
-  const at = (event) => {
-    const box = canvas.current.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  const middle = () => [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
-  const showAll = () => {
-    Object.assign(state.current, { pan: [0, 0], zoom: 1 });
-    draw();
-  };
-  commands.current = {
-    zoomIn: () => zoomBy(STEP, ...middle()),
-    zoomOut: () => zoomBy(1 / STEP, ...middle()),
-    showAll,
-  };
-  const nearest = (place, reach = REACH) => {
-    const [x, y] = place;
-    const { places } = current.current;
-    const { scale, x: left, y: top } = frame();
-    let best = reach ** 2;
-    let found = null;
-    for (let item = 0; 2 * item < places.length; item += 1) {
-      const across = left + scale * places[2 * item] - x;
-      const distance = across ** 2 + (top + scale * places[2 * item + 1] - y) ** 2;
-      if (distance < best) [best, found] = [distance, item];
-    }
-    return found;
-  };
-  const inside = (polygon) => {
-    const { scale, x, y } = frame();
-    const { places } = current.current;
-    const found = [];
-    for (let item = 0; 2 * item < places.length; item += 1) {
-      const place = [x + scale * places[2 * item], y + scale * places[2 * item + 1]];
-      if (isInside(polygon, ...place)) found.push(item);
-    }
-    return found;
-  };
+	const frame = () => {
+		const { clientWidth: width, clientHeight: height } = canvas.current;
+		const base = fitted(current.current.places, width, height);
+		const { pan, zoom } = state.current;
+		return {
+			scale: base.scale * zoom,
+			zoom,
+			x: (base.x - width / 2) * zoom + width / 2 + pan[0],
+			y: (base.y - height / 2) * zoom + height / 2 + pan[1],
+		};
+	};
+	const draw = () => {
+		if (state.current.wanted) return;
+		state.current.wanted = true;
+		requestAnimationFrame(() => {
+			state.current.wanted = false;
+			if (canvas.current) paint(canvas.current, current.current, frame(), state.current);
+		});
+	};
+	const zoomBy = (factor, x, y) => {
+		const { clientWidth: width, clientHeight: height } = canvas.current;
+		const { pan, zoom } = state.current;
+		const next = Math.min(60, Math.max(0.5, zoom * factor));
+		const done = next / zoom;
+		pan[0] = x - width / 2 - (x - width / 2 - pan[0]) * done;
+		pan[1] = y - height / 2 - (y - height / 2 - pan[1]) * done;
+		state.current.zoom = next;
+		draw();
+	};
+	const at = (event) => {
+		const box = canvas.current.getBoundingClientRect();
+		return [event.clientX - box.left, event.clientY - box.top];
+	};
+	const middle = () => [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
+	const showAll = () => {
+		Object.assign(state.current, { pan: [0, 0], zoom: 1 });
+		draw();
+	};
+	commands.current = {
+		zoomIn: () => zoomBy(STEP, ...middle()),
+		zoomOut: () => zoomBy(1 / STEP, ...middle()),
+		showAll,
+	};
+	const nearest = (place, reach = REACH) => {
+		const [x, y] = place;
+		const { places } = current.current;
+		const { scale, x: left, y: top } = frame();
+		let best = reach ** 2;
+		let found = null;
+		for (let item = 0; 2 * item < places.length; item += 1) {
+			const across = left + scale * places[2 * item] - x;
+			const distance = across ** 2 + (top + scale * places[2 * item + 1] - y) ** 2;
+			if (distance < best) [best, found] = [distance, item];
+		}
+		return found;
+	};
+	const inside = (polygon) => {
+		const { scale, x, y } = frame();
+		const { places } = current.current;
+		const found = [];
+		for (let item = 0; 2 * item < places.length; item += 1) {
+			const place = [x + scale * places[2 * item], y + scale * places[2 * item + 1]];
+			if (isInside(polygon, ...place)) found.push(item);
+		}
+		return found;
+	};
 
-  useEffect(() => {
-    const element = canvas.current;
-    const fit = new ResizeObserver(() => {
-      element.width = element.clientWidth * devicePixelRatio;
-      element.height = element.clientHeight * devicePixelRatio;
-      draw();
-    });
-    fit.observe(element);
-    const wheel = (event) => {
-      event.preventDefault();
-      zoomBy(Math.exp(-event.deltaY / 400), ...at(event));
-    };
-    element.addEventListener("wheel", wheel, { passive: false });
-    return () => {
-      fit.disconnect();
-      element.removeEventListener("wheel", wheel);
-    };
-  }, []);
-  useEffect(draw, [scene, turn]);
+	useEffect(() => {
+		const element = canvas.current;
+		const fit = new ResizeObserver(() => {
+			element.width = element.clientWidth * devicePixelRatio;
+			element.height = element.clientHeight * devicePixelRatio;
+			draw();
+		});
+		fit.observe(element);
+		const wheel = (event) => {
+			event.preventDefault();
+			zoomBy(Math.exp(-event.deltaY / 400), ...at(event));
+		};
+		element.addEventListener("wheel", wheel, { passive: false });
+		return () => {
+			fit.disconnect();
+			element.removeEventListener("wheel", wheel);
+		};
+	}, []);
+	useEffect(draw, [scene, turn]);
 
-  const keyed = (isKeyed) => {
-    state.current.isKeyed = isKeyed;
-    if (isKeyed) onHover(nearest(middle(), REACH_OF_CROSS), middle());
-    draw();
-  };
-  const panBy = (here, last) => {
-    state.current.pan[0] += here[0] - last[0];
-    state.current.pan[1] += here[1] - last[1];
-  };
-  // Two fingers zoom by how far apart they are, and pan by the middle between them.
-  const pinch = (event) => {
-    const { touches } = state.current;
-    const span = () => {
-      const [[ax, ay], [bx, by]] = [...touches.values()];
-      return { size: Math.hypot(ax - bx, ay - by) || 1, middle: [(ax + bx) / 2, (ay + by) / 2] };
-    };
-    const before = span();
-    touches.set(event.pointerId, at(event));
-    const after = span();
-    panBy(after.middle, before.middle);
-    zoomBy(after.size / before.size, ...after.middle);
-  };
-  const down = (event) => {
-    const here = at(event);
-    const { touches } = state.current;
-    state.current.isKeyed = false;
-    canvas.current.setPointerCapture(event.pointerId);
-    touches.set(event.pointerId, here);
-    state.current.drag = { from: here, last: here, moved: touches.size > 1 };
-    const isDrawn = (isLasso || event.shiftKey) && touches.size === 1;
-    state.current.lasso = isDrawn ? [here] : [];
-  };
-  const move = (event) => {
-    const here = at(event);
-    const { drag, lasso, touches } = state.current;
-    if (!drag) {
-      onHover(nearest(here), here);
-      return;
-    }
-    if (touches.size > 1) {
-      pinch(event);
-      return;
-    }
-    drag.moved = drag.moved || Math.hypot(here[0] - drag.from[0], here[1] - drag.from[1]) > 4;
-    touches.set(event.pointerId, here);
-    if (lasso.length) lasso.push(here);
-    else panBy(here, drag.last);
-    drag.last = here;
-    draw();
-  };
-  const up = (event) => {
-    const { drag, lasso, touches } = state.current;
-    touches.delete(event.pointerId);
-    if (touches.size) {
-      drag.last = [...touches.values()][0]; // the finger that stays pans on
-      return;
-    }
-    state.current.drag = null;
-    state.current.lasso = [];
-    if (lasso.length > 3) onLasso(inside(lasso));
-    else if (drag && !drag.moved && event.type === "pointerup") onPick(nearest(at(event)));
-    draw();
-  };
-  const MOVES = {
-    ArrowLeft: [40, 0],
-    ArrowRight: [-40, 0],
-    ArrowUp: [0, 40],
-    ArrowDown: [0, -40],
-  };
-  const pressed = (event) => {
-    const { zoomIn, zoomOut } = commands.current;
-    if (MOVES[event.key]) panBy(MOVES[event.key], [0, 0]);
-    else if (event.key === "+" || event.key === "=") zoomIn();
-    else if (event.key === "-") zoomOut();
-    else if (event.key === "0") showAll();
-    else if (event.key === "Enter") onPick(nearest(middle(), REACH_OF_CROSS));
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-    keyed(true);
-  };
-  return html`<canvas ref=${canvas} class=${isLasso ? "plane lasso" : "plane"} tabindex="0"
+	const keyed = (isKeyed) => {
+		state.current.isKeyed = isKeyed;
+		if (isKeyed) onHover(nearest(middle(), REACH_OF_CROSS), middle());
+		draw();
+	};
+	const panBy = (here, last) => {
+		state.current.pan[0] += here[0] - last[0];
+		state.current.pan[1] += here[1] - last[1];
+	};
+	// Two fingers zoom by how far apart they are, and pan by the middle between them.
+	const pinch = (event) => {
+		const { touches } = state.current;
+		const span = () => {
+			const [[ax, ay], [bx, by]] = [...touches.values()];
+			return { size: Math.hypot(ax - bx, ay - by) || 1, middle: [(ax + bx) / 2, (ay + by) / 2] };
+		};
+		const before = span();
+		touches.set(event.pointerId, at(event));
+		const after = span();
+		panBy(after.middle, before.middle);
+		zoomBy(after.size / before.size, ...after.middle);
+	};
+	const down = (event) => {
+		const here = at(event);
+		const { touches } = state.current;
+		state.current.isKeyed = false;
+		canvas.current.setPointerCapture(event.pointerId);
+		touches.set(event.pointerId, here);
+		state.current.drag = { from: here, last: here, moved: touches.size > 1 };
+		const isDrawn = (isLasso || event.shiftKey) && touches.size === 1;
+		state.current.lasso = isDrawn ? [here] : [];
+	};
+	const move = (event) => {
+		const here = at(event);
+		const { drag, lasso, touches } = state.current;
+		if (!drag) {
+			onHover(nearest(here), here);
+			return;
+		}
+		if (touches.size > 1) {
+			pinch(event);
+			return;
+		}
+		drag.moved = drag.moved || Math.hypot(here[0] - drag.from[0], here[1] - drag.from[1]) > 4;
+		touches.set(event.pointerId, here);
+		if (lasso.length) lasso.push(here);
+		else panBy(here, drag.last);
+		drag.last = here;
+		draw();
+	};
+	const up = (event) => {
+		const { drag, lasso, touches } = state.current;
+		touches.delete(event.pointerId);
+		if (touches.size) {
+			drag.last = [...touches.values()][0]; // the finger that stays pans on
+			return;
+		}
+		state.current.drag = null;
+		state.current.lasso = [];
+		if (lasso.length > 3) onLasso(inside(lasso));
+		else if (drag && !drag.moved && event.type === "pointerup") onPick(nearest(at(event)));
+		draw();
+	};
+	const MOVES = {
+		ArrowLeft: [40, 0],
+		ArrowRight: [-40, 0],
+		ArrowUp: [0, 40],
+		ArrowDown: [0, -40],
+	};
+	const pressed = (event) => {
+		const { zoomIn, zoomOut } = commands.current;
+		if (MOVES[event.key]) panBy(MOVES[event.key], [0, 0]);
+		else if (event.key === "+" || event.key === "=") zoomIn();
+		else if (event.key === "-") zoomOut();
+		else if (event.key === "0") showAll();
+		else if (event.key === "Enter") onPick(nearest(middle(), REACH_OF_CROSS));
+		else return;
+		event.preventDefault();
+		event.stopPropagation();
+		keyed(true);
+	};
+	return html`<canvas ref=${canvas} class=${isLasso ? "plane lasso" : "plane"} tabindex="0"
     role="img" aria-label=${label} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
     onPointerCancel=${up} onPointerLeave=${() => onHover(null)} onKeyDown=${pressed}
     onFocus=${() => canvas.current.matches(":focus-visible") && keyed(true)}
     onBlur=${() => {
-      keyed(false);
-      onHover(null);
-    }}></canvas>`;
+			keyed(false);
+			onHover(null);
+		}}></canvas>`;
 }

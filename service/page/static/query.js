@@ -13,138 +13,138 @@ import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
 
 const FORMS = [
-  ["id", "Item"],
-  ["row", "Row"],
-  ["names", "Names"],
+	["id", "Item"],
+	["row", "Row"],
+	["names", "Names"],
 ];
 const TEXT_FORMS = [
-  ["text", "Text"],
-  ["id", "Item"],
+	["text", "Text"],
+	["id", "Item"],
 ];
 const ALL_FORMS = ["id", "row", "names", "text"];
 const LABELS = {
-  id: "Item id",
-  row: "Row of numbers",
-  names: "Names, with weights",
-  text: "Text",
+	id: "Item id",
+	row: "Row of numbers",
+	names: "Names, with weights",
+	text: "Text",
 };
 const HINTS = {
-  id: "the id of an item",
-  row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
-  names: "copy file:2 permission",
-  text: "any words",
+	id: "the id of an item",
+	row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
+	names: "copy file:2 permission",
+	text: "any words",
 };
 
 function numberOr(text, missing) {
-  const number = numberIn(text, missing);
-  return typeof number === "number" ? number : missing;
+	const number = numberIn(text, missing);
+	return typeof number === "number" ? number : missing;
 }
 
 function bodyOf(params) {
-  const recall = numberIn(params.recall, 0.9);
-  const limit = numberIn(params.limit, 20);
-  let query;
-  try {
-    query = queryOf(params);
-  } catch (error) {
-    throw new Problem({ code: "row", detail: `row: ${error.message}` });
-  }
-  const filter = parseFilter(params.filter);
-  return { ...query, limit, recall, ...(filter && { filter }) };
+	const recall = numberIn(params.recall, 0.9);
+	const limit = numberIn(params.limit, 20);
+	let query;
+	try {
+		query = queryOf(params);
+	} catch (error) {
+		throw new Problem({ code: "row", detail: `row: ${error.message}` });
+	}
+	const filter = parseFilter(params.filter);
+	return { ...query, limit, recall, ...(filter && { filter }) };
 }
 
 // What a query did: items looked at, of how many, in what time, and how many are typical here.
-export function inWords(explain, collection, curve, recall) {
-  const all = figures.count(collection.items);
-  const met = figures.count(explain.candidates);
-  const time = figures.duration(explain.seconds);
-  const unknown = explain.unknown_names
-    ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.`
-    : "";
-  if (explain.method === "scan") {
-    const whole = `This query was scanned: it looked at ${met} of ${all} items in ${time}`;
-    return `${whole}, and no hit is missed.${unknown}`;
-  }
-  const ways = {
-    graph: "along the graph",
-    tables: `in ${figures.plural(explain.bands, "hash table")}`,
-  };
-  const way = ways[explain.method] || `by the backend ${explain.method}`;
-  const usual = typical(curve, recall);
-  const many = usual && figures.count(Math.round(usual.candidates));
-  const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${many}` : "";
-  const audited = explain.measured_recall
-    ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.`
-    : "";
-  const did = `This query looked at ${met} of ${all} items ${way} in ${time}${others}.`;
-  return `${did} Expected recall ${explain.expected_recall.toFixed(3)}.${audited}${unknown}`;
+function inWords(explain, collection, curve, recall) {
+	const all = figures.count(collection.items);
+	const met = figures.count(explain.candidates);
+	const time = figures.duration(explain.seconds);
+	const unknown = explain.unknown_names
+		? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.`
+		: "";
+	if (explain.method === "scan") {
+		const whole = `This query was scanned: it looked at ${met} of ${all} items in ${time}`;
+		return `${whole}, and no hit is missed.${unknown}`;
+	}
+	const ways = {
+		graph: "along the graph",
+		tables: `in ${figures.plural(explain.bands, "hash table")}`,
+	};
+	const way = ways[explain.method] || `by the backend ${explain.method}`;
+	const usual = typical(curve, recall);
+	const many = usual && figures.count(Math.round(usual.candidates));
+	const others = usual ? `; typical here for a recall of ${recall.toFixed(2)}: ${many}` : "";
+	const audited = explain.measured_recall
+		? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.`
+		: "";
+	const did = `This query looked at ${met} of ${all} items ${way} in ${time}${others}.`;
+	return `${did} Expected recall ${explain.expected_recall.toFixed(3)}.${audited}${unknown}`;
 }
 
-export function withMissed(hits, exact) {
-  const ranked = hits.map((hit, place) => ({ ...hit, rank: place + 1 }));
-  if (!exact) return { shown: ranked, found: null };
-  const known = new Set(hits.map(({ id }) => id));
-  const worst = exact.length ? exact[exact.length - 1].score : 0;
-  const good = hits.filter(({ score }) => score >= worst - 1e-12).length;
-  const unknown = exact.filter(({ id }) => !known.has(id));
-  const missed = unknown.slice(0, Math.max(0, exact.length - good));
-  const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))];
-  shown.sort((a, b) => b.score - a.score);
-  return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
+function withMissed(hits, exact) {
+	const ranked = hits.map((hit, place) => ({ ...hit, rank: place + 1 }));
+	if (!exact) return { shown: ranked, found: null };
+	const known = new Set(hits.map(({ id }) => id));
+	const worst = exact.length ? exact[exact.length - 1].score : 0;
+	const good = hits.filter(({ score }) => score >= worst - 1e-12).length;
+	const unknown = exact.filter(({ id }) => !known.has(id));
+	const missed = unknown.slice(0, Math.max(0, exact.length - good));
+	const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))];
+	shown.sort((a, b) => b.score - a.score);
+	return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
 }
 
 function nothing({ filter, id }) {
-  const other = id === undefined ? "" : "other ";
-  return filter ? `No ${other}item passes the filter.` : `This collection has no ${other}item.`;
+	const other = id === undefined ? "" : "other ";
+	return filter ? `No ${other}item passes the filter.` : `This collection has no ${other}item.`;
 }
 
 function Form({ collection, params, problem }) {
-  const forms = collection.text ? TEXT_FORMS : FORMS;
-  const given = forms.find(([form]) => params[form] !== undefined)?.[0];
-  const [form, choose] = useState(given || forms[0][0]);
-  const [text, set] = useState(given ? params[given] : "");
-  const asked = JSON.stringify(ALL_FORMS.map((one) => params[one]));
-  const shown = useRef(asked);
-  useEffect(() => {
-    if (shown.current === asked) return; // it runs after the first paint: what was typed stays
-    shown.current = asked;
-    if (given) choose(given);
-    set(given ? params[given] : "");
-  }, [asked]);
-  const change = (value) => {
-    set(value);
-    const isPasted = value.length > text.length + 3;
-    if (isPasted && form === "id" && !collection.text && kindOf(value) === "row") choose("row");
-  };
-  const submit = (event) => {
-    event.preventDefault();
-    const { id, row, names, text: before, ...rest } = params;
-    const limit = new FormData(event.target).get("limit");
-    const asks = { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit };
-    go(href(collection.name, "query", asks));
-  };
-  const isLong = form !== "id";
-  const field = {
-    "data-query": true,
-    value: text,
-    spellcheck: false,
-    placeholder: HINTS[form],
-    onInput: (event) => change(event.target.value),
-    "aria-invalid": problem ? "true" : undefined,
-  };
-  return html`<form onSubmit=${submit} class="query-form">
+	const forms = collection.text ? TEXT_FORMS : FORMS;
+	const given = forms.find(([form]) => params[form] !== undefined)?.[0];
+	const [form, choose] = useState(given || forms[0][0]);
+	const [text, set] = useState(given ? params[given] : "");
+	const asked = JSON.stringify(ALL_FORMS.map((one) => params[one]));
+	const shown = useRef(asked);
+	useEffect(() => {
+		if (shown.current === asked) return; // it runs after the first paint: what was typed stays
+		shown.current = asked;
+		if (given) choose(given);
+		set(given ? params[given] : "");
+	}, [asked]);
+	const change = (value) => {
+		set(value);
+		const isPasted = value.length > text.length + 3;
+		if (isPasted && form === "id" && !collection.text && kindOf(value) === "row") choose("row");
+	};
+	const submit = (event) => {
+		event.preventDefault();
+		const { id, row, names, text: before, ...rest } = params;
+		const limit = new FormData(event.target).get("limit");
+		const asks = { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit };
+		go(href(collection.name, "query", asks));
+	};
+	const isLong = form !== "id";
+	const field = {
+		"data-query": true,
+		value: text,
+		spellcheck: false,
+		placeholder: HINTS[form],
+		onInput: (event) => change(event.target.value),
+		"aria-invalid": problem ? "true" : undefined,
+	};
+	return html`<form onSubmit=${submit} class="query-form">
     <${Tabs} label="Search by" chosen=${form} options=${forms} onChoose=${choose} />
     <label>${LABELS[form]}
       ${
-        isLong
-          ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
-              if (event.key === "Enter" && !event.shiftKey) {
-                event.preventDefault();
-                event.target.form.requestSubmit();
-              }
-            }}></textarea>`
-          : html`<input ...${field} />`
-      }</label>
+				isLong
+					? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
+							if (event.key === "Enter" && !event.shiftKey) {
+								event.preventDefault();
+								event.target.form.requestSubmit();
+							}
+						}}></textarea>`
+					: html`<input ...${field} />`
+			}</label>
     <${Trouble} problem=${problem} />
     <div class="actions"><label class="inline">Hits <input key=${params.limit} name="limit"
         type="number" min="1" max="1000" defaultValue=${numberOr(params.limit, 20)} /></label>
@@ -152,27 +152,27 @@ function Form({ collection, params, problem }) {
 }
 
 function Asked({ collection, params, view, names, item }) {
-  if (item) {
-    return html`<div class="asked panel"><div class="asked-drawn">
+	if (item) {
+		return html`<div class="asked panel"><div class="asked-drawn">
         <${Drawn} ...${{ item, view, names }} limit=${5} /></div>
       <div><p class="small">Similar to</p><p><strong>
         <a href=${href(collection.name, "item", { id: item.id })}>
           <${Cut} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
-  }
-  const text = params.row ?? params.names ?? params.text;
-  return text === undefined
-    ? null
-    : html`<div class="asked panel"><p class="small">Similar to</p>
+	}
+	const text = params.row ?? params.names ?? params.text;
+	return text === undefined
+		? null
+		: html`<div class="asked panel"><p class="small">Similar to</p>
     <p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
 }
 
 function Start({ collection }) {
-  const { name, view } = collection;
-  const { data } = useAnswer(at(name, "/items?limit=12&with_vector=true"));
-  const items = data?.items || [];
-  const names = useNames(collection, items);
-  if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
-  return html`<h1>Query <bdi>${name}</bdi></h1>
+	const { name, view } = collection;
+	const { data } = useAnswer(at(name, "/items?limit=12&with_vector=true"));
+	const items = data?.items || [];
+	const names = useNames(collection, items);
+	if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
+	return html`<h1>Query <bdi>${name}</bdi></h1>
     <p>${collection.text ? "Type a text" : "Type an id, paste a row"}, or begin with one of
       these:</p>
     <${Tiles} ...${{ collection, items, view, names }} label="Items to begin with" />`;
@@ -180,86 +180,86 @@ function Start({ collection }) {
 
 // What of the true hits this query found.
 function Found({ isExact, data, compared: { found, good, wanted } }) {
-  const words = isExact
-    ? "Found: all, by an exact scan."
-    : wanted === 0
-      ? "There is nothing to find."
-      : found === null || !data
-        ? "Comparing with an exact scan…"
-        : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
+	const words = isExact
+		? "Found: all, by an exact scan."
+		: wanted === 0
+			? "There is nothing to find."
+			: found === null || !data
+				? "Comparing with an exact scan…"
+				: html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
           ${" "}(${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`;
-  return html`<p class="found" role="status">${words}</p>`;
+	return html`<p class="found" role="status">${words}</p>`;
 }
 
 export default function Query({ collection, params }) {
-  const { name } = collection;
-  const isAsked = ALL_FORMS.some((form) => params[form] !== undefined);
-  const { body, wrong } = useMemo(() => {
-    if (!isAsked) return {};
-    try {
-      return { body: bodyOf(params) };
-    } catch (problem) {
-      return { wrong: problem };
-    }
-  }, [JSON.stringify(params)]);
-  const key = body && JSON.stringify(body);
-  const query = (more, signal) =>
-    post(at(name, "/query"), { ...body, with_vector: true, ...more }, signal);
-  const { data, problem, waiting } = useAsk(
-    (signal) => body && query({ explain: true }, signal),
-    [name, key],
-  );
-  const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
-  const curve = useAnswer(at(name, `/curve?limit=${limit}`), undefined, collection.items);
-  const isExact = body?.recall >= 1;
-  const current = !waiting && data;
-  const exact = useAsk(
-    (signal) => current && !isExact && query({ recall: 1 }, signal),
-    [name, key, current],
-  );
-  const origin = useItem(name, params.id);
-  const { shown, ...compared } = useMemo(
-    () => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits),
-    [data, exact.data, exact.waiting],
-  );
-  const item = origin.data?.id === params.id ? origin.data : null;
-  const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
-  const { view } = collection;
-  const names = useNames(collection, drawn);
-  const timer = useRef();
-  useTileKeys(collection);
-  const change = (part, more) => go(href(name, "query", { ...params, ...part }), more);
-  const slide = (recall) => {
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
-  };
-  const ofFilter = (one) =>
-    Boolean(one) &&
-    (one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
-  const trouble = wrong || problem;
-  const asTable = params.as === "table";
-  const { id, row, text } = params;
-  const left =
-    id !== undefined
-      ? { a: id }
-      : row !== undefined
-        ? { row }
-        : text !== undefined
-          ? { text }
-          : { names: params.names };
-  const why = (hit) => href(name, "why", { ...left, b: hit.id });
-  const narrow = (filter) => change({ filter });
-  return html`<div class="two wide">
+	const { name } = collection;
+	const isAsked = ALL_FORMS.some((form) => params[form] !== undefined);
+	const { body, wrong } = useMemo(() => {
+		if (!isAsked) return {};
+		try {
+			return { body: bodyOf(params) };
+		} catch (problem) {
+			return { wrong: problem };
+		}
+	}, [JSON.stringify(params)]);
+	const key = body && JSON.stringify(body);
+	const query = (more, signal) =>
+		post(at(name, "/query"), { ...body, with_vector: true, ...more }, signal);
+	const { data, problem, waiting } = useAsk(
+		(signal) => body && query({ explain: true }, signal),
+		[name, key],
+	);
+	const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
+	const curve = useAnswer(at(name, `/curve?limit=${limit}`), undefined, collection.items);
+	const isExact = body?.recall >= 1;
+	const current = !waiting && data;
+	const exact = useAsk(
+		(signal) => current && !isExact && query({ recall: 1 }, signal),
+		[name, key, current],
+	);
+	const origin = useItem(name, params.id);
+	const { shown, ...compared } = useMemo(
+		() => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits),
+		[data, exact.data, exact.waiting],
+	);
+	const item = origin.data?.id === params.id ? origin.data : null;
+	const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
+	const { view } = collection;
+	const names = useNames(collection, drawn);
+	const timer = useRef();
+	useTileKeys(collection);
+	const change = (part, more) => go(href(name, "query", { ...params, ...part }), more);
+	const slide = (recall) => {
+		clearTimeout(timer.current);
+		timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
+	};
+	const ofFilter = (one) =>
+		Boolean(one) &&
+		(one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
+	const trouble = wrong || problem;
+	const asTable = params.as === "table";
+	const { id, row, text } = params;
+	const left =
+		id !== undefined
+			? { a: id }
+			: row !== undefined
+				? { row }
+				: text !== undefined
+					? { text }
+					: { names: params.names };
+	const why = (hit) => href(name, "why", { ...left, b: hit.id });
+	const narrow = (filter) => change({ filter });
+	return html`<div class="two wide">
     <aside class="panel">
       <${Form} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
       <${Chips} text=${params.filter} onChange=${narrow} />
       ${
-        data &&
-        !trouble &&
-        html`<details class="narrow"><summary>Values of these hits</summary>
+				data &&
+				!trouble &&
+				html`<details class="narrow"><summary>Values of these hits</summary>
         <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection}
           items=${data.hits} filter=${params.filter} onChange=${narrow} /></details>`
-      }
+			}
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
         onChange=${narrow} />
       <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
@@ -268,39 +268,39 @@ export default function Query({ collection, params }) {
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
     <section>${
-      !isAsked
-        ? html`<${Start} collection=${collection} />`
-        : html`
+			!isAsked
+				? html`<${Start} collection=${collection} />`
+				: html`
       <div class="head"><h1>${trouble ? "No hits" : html`Hits in <bdi>${name}</bdi>`}</h1>
         <span class="space"></span>
         ${
-          data?.hits.length > 0 &&
-          !trouble &&
-          html`<${HitExport} name=${name} hits=${data.hits} />
+					data?.hits.length > 0 &&
+					!trouble &&
+					html`<${HitExport} name=${name} hits=${data.hits} />
           <${Layouts} isTable=${asTable} onChoose=${(as) => change({ as })} />`
-        }</div>
+				}</div>
       <${Asked} ...${{ collection, params, view, names, item }} />
       ${
-        data?.explain &&
-        !trouble &&
-        html`<p class="words">
+				data?.explain &&
+				!trouble &&
+				html`<p class="words">
         ${inWords(data.explain, collection, curve.data, recall)}</p>`
-      }
+			}
       ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${data && !data.hits.length && html`<p>${nothing(params)}</p>`}
       ${
-        !trouble &&
-        (asTable && shown.length
-          ? html`<${HitTable} hits=${shown} sort=${params.sort}
+				!trouble &&
+				(asTable && shown.length
+					? html`<${HitTable} hits=${shown} sort=${params.sort}
         ...${{ collection, why }} onSort=${(sort) => change({ sort }, { replace: true })} />`
-          : html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)
-      }
+					: html`<${Tiles} items=${shown} label="Hits" ...${{ collection, view, names, why }} />`)
+			}
       ${
-        body &&
-        !trouble &&
-        html`<details class="request"><summary>This request, to copy</summary>
+				body &&
+				!trouble &&
+				html`<details class="request"><summary>This request, to copy</summary>
         <${Requests} name=${name} body=${body} /></details>`
-      }`
-    }
+			}`
+		}
     </section></div>`;
 }

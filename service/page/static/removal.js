@@ -5,23 +5,23 @@ const CHUNK = 100;
 
 // An item as it is written: never over one that has come in its place.
 function written({ id, vector, text, payload, expires }) {
-  const what = text === undefined ? { vector } : { text };
-  return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
+	const what = text === undefined ? { vector } : { text };
+	return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
 }
 
 // Deletes chunk by chunk; `onDeleted` gets the items of each chunk once they are gone.
 export async function remove(name, ids, onDeleted) {
-  for (const chunk of chunksOf(ids, CHUNK)) {
-    const items = await itemsOf(name, chunk);
-    await post(at(name, "/items/delete"), { ids: chunk });
-    onDeleted(items);
-  }
+	for (const chunk of chunksOf(ids, CHUNK)) {
+		const items = await itemsOf(name, chunk);
+		await post(at(name, "/items/delete"), { ids: chunk });
+		onDeleted(items);
+	}
 }
 
 // Stores items again; `onStored` gets the items of each chunk once they are there.
 export async function restore(name, items, onStored) {
-  for (const chunk of chunksOf(items, CHUNK)) {
-    await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
-    onStored(chunk);
-  }
+	for (const chunk of chunksOf(items, CHUNK)) {
+		await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
+		onStored(chunk);
+	}
 }

@@ -3,73 +3,73 @@ import { html, useState } from "./html.js";
 import { Command, Tabs } from "./parts.js";
 
 const FORMS = [
-  ["curl", "curl"],
-  ["python", "Python"],
-  ["cli", "CLI"],
+	["curl", "curl"],
+	["python", "Python"],
+	["cli", "CLI"],
 ];
 const WORDS = new Map([
-  [null, "None"],
-  [true, "True"],
-  [false, "False"],
+	[null, "None"],
+	[true, "True"],
+	[false, "False"],
 ]);
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function python(value) {
-  if (WORDS.has(value)) return WORDS.get(value);
-  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (typeof value === "object") {
-    const entries = Object.entries(value).map(([key, one]) => `${python(key)}: ${python(one)}`);
-    return `{${entries.join(", ")}}`;
-  }
-  return JSON.stringify(value);
+	if (WORDS.has(value)) return WORDS.get(value);
+	if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+	if (typeof value === "object") {
+		const entries = Object.entries(value).map(([key, one]) => `${python(key)}: ${python(one)}`);
+		return `{${entries.join(", ")}}`;
+	}
+	return JSON.stringify(value);
 }
 
 function curl(name, body) {
-  const key = hasKey() ? ' -H "X-API-Key: $GCWS_API_KEY"' : "";
-  const address = new URL(`v1/collections/${name}/query`, root).href;
-  return `curl -s ${quoted(address)}${key} --json ${quoted(JSON.stringify(body))}`;
+	const key = hasKey() ? ' -H "X-API-Key: $GCWS_API_KEY"' : "";
+	const address = new URL(`v1/collections/${name}/query`, root).href;
+	return `curl -s ${quoted(address)}${key} --json ${quoted(JSON.stringify(body))}`;
 }
 
 function vectorInPython({ names, indices, values, ...rest }) {
-  const keys = names || indices;
-  if (!keys) return python(rest);
-  const pairs = keys.map((key, place) => `${python(key)}: ${values ? values[place] : 1}`);
-  return `{${pairs.join(", ")}}`;
+	const keys = names || indices;
+	if (!keys) return python(rest);
+	const pairs = keys.map((key, place) => `${python(key)}: ${values ? values[place] : 1}`);
+	return `{${pairs.join(", ")}}`;
 }
 
 function program(name, { vector, id, text, limit, recall, filter }) {
-  let what = Array.isArray(vector) ? python(vector) : vector && vectorInPython(vector);
-  if (id !== undefined) what = `id=${python(id)}`;
-  if (text !== undefined) what = `text=${python(text)}`;
-  const words = [what, `limit=${limit}`, `recall=${recall}`];
-  if (filter) words.push(`where=${python(filter)}`);
-  const key = hasKey() ? ', api_key=os.environ["GCWS_API_KEY"]' : "";
-  return `${key ? "import os, " : "import "}gcws_search
+	let what = Array.isArray(vector) ? python(vector) : vector && vectorInPython(vector);
+	if (id !== undefined) what = `id=${python(id)}`;
+	if (text !== undefined) what = `text=${python(text)}`;
+	const words = [what, `limit=${limit}`, `recall=${recall}`];
+	if (filter) words.push(`where=${python(filter)}`);
+	const key = hasKey() ? ', api_key=os.environ["GCWS_API_KEY"]' : "";
+	return `${key ? "import os, " : "import "}gcws_search
 items = gcws_search.connect(${python(root.href)}${key}).collection(${python(name)})
 for hit in items.query(${words.join(", ")}):
     print(hit.id, hit.score)`;
 }
 
 function wordsOf({ vector, id, text }) {
-  if (id !== undefined) return `--id ${quoted(id)}`;
-  if (text !== undefined) return `--text ${quoted(text)}`;
-  if (Array.isArray(vector)) return `--row ${quoted(vector.join(","))}`;
-  if (!vector.names) return `--row ${quoted(JSON.stringify(vector))}`;
-  const names = vector.names.map((word, place) => `${word}:${vector.values[place]}`);
-  return `--names ${quoted(names.join(" "))}`;
+	if (id !== undefined) return `--id ${quoted(id)}`;
+	if (text !== undefined) return `--text ${quoted(text)}`;
+	if (Array.isArray(vector)) return `--row ${quoted(vector.join(","))}`;
+	if (!vector.names) return `--row ${quoted(JSON.stringify(vector))}`;
+	const names = vector.names.map((word, place) => `${word}:${vector.values[place]}`);
+	return `--names ${quoted(names.join(" "))}`;
 }
 
 function command(name, body) {
-  const { limit, recall, filter } = body;
-  const asked = `gcws-search query ${name} ${wordsOf(body)} --limit ${limit} --recall ${recall}`;
-  const where = filter ? ` --where ${quoted(JSON.stringify(filter))}` : "";
-  return `${asked}${where} --url ${root.href}`;
+	const { limit, recall, filter } = body;
+	const asked = `gcws-search query ${name} ${wordsOf(body)} --limit ${limit} --recall ${recall}`;
+	const where = filter ? ` --where ${quoted(JSON.stringify(filter))}` : "";
+	return `${asked}${where} --url ${root.href}`;
 }
 
 export function Requests({ name, body }) {
-  const [form, set] = useState("curl");
-  const texts = { curl, python: program, cli: command };
-  return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${FORMS} />
+	const [form, set] = useState("curl");
+	const texts = { curl, python: program, cli: command };
+	return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${FORMS} />
     <${Command} text=${texts[form](name, body)} /></div>`;
 }

@@ -5,18 +5,18 @@ const isNothing = (value) => value === undefined || value === null;
 // Rows by a column: numbers from the greatest, others from a to z, what has none last; the other
 // way round with a minus before the key.
 export function sorted(rows, sort, cellOf) {
-  if (!sort) return rows;
-  const isBack = sort.startsWith("-");
-  const key = isBack ? sort.slice(1) : sort;
-  const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-  const areNumbers = (x, y) => typeof x === "number" && typeof y === "number";
-  const order = (x, y) => (areNumbers(x, y) ? y - x : compare(text(x), text(y)));
-  const values = new Map(rows.map((row) => [row, cellOf(row, key)]));
-  return [...rows].sort((one, other) => {
-    const [x, y] = [values.get(one), values.get(other)];
-    if (isNothing(x) || isNothing(y)) return Number(isNothing(x)) - Number(isNothing(y));
-    return isBack ? order(y, x) : order(x, y);
-  });
+	if (!sort) return rows;
+	const isBack = sort.startsWith("-");
+	const key = isBack ? sort.slice(1) : sort;
+	const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+	const areNumbers = (x, y) => typeof x === "number" && typeof y === "number";
+	const order = (x, y) => (areNumbers(x, y) ? y - x : compare(text(x), text(y)));
+	const values = new Map(rows.map((row) => [row, cellOf(row, key)]));
+	return [...rows].sort((one, other) => {
+		const [x, y] = [values.get(one), values.get(other)];
+		if (isNothing(x) || isNothing(y)) return Number(isNothing(x)) - Number(isNothing(y));
+		return isBack ? order(y, x) : order(x, y);
+	});
 }
 
 // What the next press on a column's head sorts by.

@@ -4,26 +4,26 @@ const WIDTH = 120;
 const HEIGHT = 28;
 
 export function Spark({ values, length, label }) {
-  const known = values.filter((value) => value !== null);
-  const max = Math.max(...known, 1e-12);
-  const place = (value, index) => {
-    const across = ((index + length - values.length) / (length - 1)) * WIDTH;
-    return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
-  };
-  const lines = [];
-  let line = [];
-  values.forEach((value, index) => {
-    if (value === null) {
-      lines.push(line);
-      line = [];
-    } else line.push(place(value, index));
-  });
-  lines.push(line);
-  return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
+	const known = values.filter((value) => value !== null);
+	const max = Math.max(...known, 1e-12);
+	const place = (value, index) => {
+		const across = ((index + length - values.length) / (length - 1)) * WIDTH;
+		return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
+	};
+	const lines = [];
+	let line = [];
+	values.forEach((value, index) => {
+		if (value === null) {
+			lines.push(line);
+			line = [];
+		} else line.push(place(value, index));
+	});
+	lines.push(line);
+	return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
       aria-label=${label}>
     ${lines.map(([first, ...more]) =>
-      more.length || !first
-        ? html`<polyline points=${[first, ...more].join(" ")} />`
-        : html`<circle cx=${first[0]} cy=${first[1]} r="1.5" />`,
-    )}</svg>`;
+			more.length || !first
+				? html`<polyline points=${[first, ...more].join(" ")} />`
+				: html`<circle cx=${first[0]} cy=${first[1]} r="1.5" />`,
+		)}</svg>`;
 }

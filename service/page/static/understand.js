@@ -10,9 +10,9 @@ import { Cut, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 const RECALLS = [0.7, 0.8, 0.9, 0.95, 0.99];
 const QUERIES = 100;
 const SERIES = [
-  ["pairs", "random pairs", "muted"],
-  ["tenth", "10th neighbour", "right"],
-  ["first", "1st neighbour", "left"],
+	["pairs", "random pairs", "muted"],
+	["tenth", "10th neighbour", "right"],
+	["first", "1st neighbour", "left"],
 ];
 const RARE = 0.9;
 const CLEAR = 0.9;
@@ -22,166 +22,165 @@ const total = ({ counts }) => counts.reduce((sum, count) => sum + count, 0);
 
 // Where a share of a histogram ends: its bin.
 function binAt(histogram, share) {
-  let left = share * total(histogram);
-  return histogram.counts.findIndex((count) => {
-    left -= count;
-    return left <= 0;
-  });
+	let left = share * total(histogram);
+	return histogram.counts.findIndex((count) => {
+		left -= count;
+		return left <= 0;
+	});
 }
 
 function middle(histogram) {
-  if (!total(histogram)) return "–";
-  const place = binAt(histogram, 0.5);
-  const [low, high] = [histogram.edges[place], histogram.edges[place + 1]];
-  return figures.value(high - low === 1 ? low : (low + high) / 2);
+	if (!total(histogram)) return "–";
+	const place = binAt(histogram, 0.5);
+	const [low, high] = [histogram.edges[place], histogram.edges[place + 1]];
+	return figures.value(high - low === 1 ? low : (low + high) / 2);
 }
 
 // How easy the data are: how many tenth neighbours are nearer than all but a few random pairs.
 export function verdictOf({ pairs, first, tenth }) {
-  const near = total(tenth) ? tenth : first;
-  if (!total(pairs) || !total(near)) return "There are too few items to tell.";
-  const chance = binAt(pairs, RARE);
-  const beyond = near.counts.reduce(
-    (sum, count, bin) => sum + (near.edges[bin] > pairs.edges[chance] ? count : 0),
-    0,
-  );
-  const share = beyond / total(near);
-  if (share > CLEAR) return "Neighbours stand clear of random pairs: easy data.";
-  if (share > 0.5)
-    return `Most neighbours stand clear of random pairs; ${figures.share(
-      1 - share,
-    )} are hardly nearer than chance.`;
-  return "Neighbours are hardly nearer than random pairs: hard data. Another transform may help.";
+	const near = total(tenth) ? tenth : first;
+	if (!total(pairs) || !total(near)) return "There are too few items to tell.";
+	const chance = binAt(pairs, RARE);
+	const beyond = near.counts.reduce(
+		(sum, count, bin) => sum + (near.edges[bin] > pairs.edges[chance] ? count : 0),
+		0,
+	);
+	const share = beyond / total(near);
+	if (share > CLEAR) return "Neighbours stand clear of random pairs: easy data.";
+	if (share > 0.5)
+		return `Most neighbours stand clear of random pairs; ${figures.share(
+			1 - share,
+		)} are hardly nearer than chance.`;
+	return "Neighbours are hardly nearer than random pairs: hard data. Another transform may help.";
 }
 
 function Key({ items }) {
-  return html`<ul class="legend" aria-label="Lines">${items.map(
-    ([name, color, isDashed]) => html`
+	return html`<ul class="legend" aria-label="Lines">${items.map(
+		([name, color, isDashed]) => html`
     <li class="class"><i class=${isDashed ? "dashed" : ""}
       style=${{ background: `var(--${color})` }}></i>${name}</li>`,
-  )}</ul>`;
+	)}</ul>`;
 }
 
 function shareRows(profile, depth) {
-  return profile.similarities.map((similarity, place) => {
-    const shares = SERIES.map(([key]) => {
-      const all = total(profile[key]);
-      return [
-        key,
-        all && place < profile[key].counts.length ? profile[key].counts[place] / all : null,
-      ];
-    });
-    return { similarity, ...Object.fromEntries(shares), chance: depth?.probabilities[place] };
-  });
+	return profile.similarities.map((similarity, place) => {
+		const shares = SERIES.map(([key]) => {
+			const all = total(profile[key]);
+			return [
+				key,
+				all && place < profile[key].counts.length ? profile[key].counts[place] / all : null,
+			];
+		});
+		return { similarity, ...Object.fromEntries(shares), chance: depth?.probabilities[place] };
+	});
 }
 
 const AXES = [
-  { label: "similarity" },
-  {
-    label: "share",
-    size: 52,
-    values: (_, ticks) => ticks.map((x) => `${figures.value(100 * x)} %`),
-  },
+	{ label: "similarity" },
+	{
+		label: "share",
+		size: 52,
+		values: (_, ticks) => ticks.map((x) => `${figures.value(100 * x)} %`),
+	},
 ];
 const CHANCE = {
-  label: "chance of a shared bucket",
-  side: 1,
-  scale: "chance",
-  size: 48,
-  grid: { show: false },
+	label: "chance of a shared bucket",
+	side: 1,
+	scale: "chance",
+	size: 48,
+	grid: { show: false },
 };
 
-// Similarities of pairs and neighbours; with a depth, the S-curve of the hash tables too.
+// With a depth, the S-curve of the hash tables too.
 function Similarities({ profile, depth }) {
-  const rows = useMemo(() => shareRows(profile, depth), [profile, depth]);
-  const data = useMemo(
-    () => [
-      rows.map((row) => row.similarity),
-      ...SERIES.map(([key]) => rows.map((row) => row[key])),
-      ...(depth ? [rows.map((row) => row.chance)] : []),
-    ],
-    [rows],
-  );
-  const options = useMemo(
-    () => (ink, Plot) => ({
-      scales: {
-        x: { time: false, range: [0, 1] },
-        y: { range: (_, __, max) => [0, (max || 1) * 1.05] },
-        ...(depth && { chance: { range: [0, 1.02] } }),
-      },
-      axes: depth ? [...AXES, CHANCE] : AXES,
-      series: [
-        {},
-        ...SERIES.map(([, label, color]) => ({
-          label,
-          stroke: ink(color),
-          width: 1.5,
-          points: { show: false },
-          fill: `color-mix(in srgb, ${ink(color)} 22%, transparent)`,
-          paths: Plot.paths.stepped({ align: 1 }),
-        })),
-        ...(depth
-          ? [
-              {
-                label: "S-curve",
-                scale: "chance",
-                stroke: ink("shared"),
-                width: 2.5,
-                dash: [6, 4],
-                points: { show: false },
-              },
-            ]
-          : []),
-      ],
-    }),
-    [Boolean(depth)],
-  );
-  const figure = { figure: true, show: (x) => (x === null || x === undefined ? "" : x.toFixed(4)) };
-  const columns = [
-    { key: "similarity", name: "from", figure: true, show: (x) => x.toFixed(2) },
-    ...SERIES.map(([key, name]) => ({ key, name, ...figure })),
-    ...(depth ? [{ key: "chance", name: "shared bucket", ...figure }] : []),
-  ];
-  const label = `Similarities of pairs and of neighbours${
-    depth ? ", over the S-curve of the hash tables" : ""
-  }`;
-  return html`<${Chart} ...${{ label, options, data, columns, rows }} height=${260} />
+	const rows = useMemo(() => shareRows(profile, depth), [profile, depth]);
+	const data = useMemo(
+		() => [
+			rows.map((row) => row.similarity),
+			...SERIES.map(([key]) => rows.map((row) => row[key])),
+			...(depth ? [rows.map((row) => row.chance)] : []),
+		],
+		[rows],
+	);
+	const options = useMemo(
+		() => (ink, Plot) => ({
+			scales: {
+				x: { time: false, range: [0, 1] },
+				y: { range: (_, __, max) => [0, (max || 1) * 1.05] },
+				...(depth && { chance: { range: [0, 1.02] } }),
+			},
+			axes: depth ? [...AXES, CHANCE] : AXES,
+			series: [
+				{},
+				...SERIES.map(([, label, color]) => ({
+					label,
+					stroke: ink(color),
+					width: 1.5,
+					points: { show: false },
+					fill: `color-mix(in srgb, ${ink(color)} 22%, transparent)`,
+					paths: Plot.paths.stepped({ align: 1 }),
+				})),
+				...(depth
+					? [
+							{
+								label: "S-curve",
+								scale: "chance",
+								stroke: ink("shared"),
+								width: 2.5,
+								dash: [6, 4],
+								points: { show: false },
+							},
+						]
+					: []),
+			],
+		}),
+		[Boolean(depth)],
+	);
+	const figure = { figure: true, show: (x) => (x === null || x === undefined ? "" : x.toFixed(4)) };
+	const columns = [
+		{ key: "similarity", name: "from", figure: true, show: (x) => x.toFixed(2) },
+		...SERIES.map(([key, name]) => ({ key, name, ...figure })),
+		...(depth ? [{ key: "chance", name: "shared bucket", ...figure }] : []),
+	];
+	const label = `Similarities of pairs and of neighbours${
+		depth ? ", over the S-curve of the hash tables" : ""
+	}`;
+	return html`<${Chart} ...${{ label, options, data, columns, rows }} height=${260} />
     <${Key} items=${[
-      ...SERIES.map(([, name, color]) => [name, color]),
-      ...(depth ? [["S-curve", "shared", true]] : []),
-    ]} />`;
+			...SERIES.map(([, name, color]) => [name, color]),
+			...(depth ? [["S-curve", "shared", true]] : []),
+		]} />`;
 }
 
-// What hash tables see: folded, for few need it.
 function Buckets({ name, profile, depth, depths }) {
-  const largest = [
-    { key: "size", name: "items", figure: true, show: figures.count },
-    {
-      key: "share",
-      name: "of all",
-      figure: true,
-      show: (_, row) => figures.share(row.size / profile.items),
-    },
-    {
-      key: "id",
-      name: "one of them",
-      show: (id) => html`<a href=${href(name, "query", { id })}>
+	const largest = [
+		{ key: "size", name: "items", figure: true, show: figures.count },
+		{
+			key: "share",
+			name: "of all",
+			figure: true,
+			show: (_, row) => figures.share(row.size / profile.items),
+		},
+		{
+			key: "id",
+			name: "one of them",
+			show: (id) => html`<a href=${href(name, "query", { id })}>
       <${Cut} value=${id} limit=${80} /></a>`,
-    },
-  ];
-  const choose = (samples) => go(href(name, "understand", { depth: samples }), { replace: true });
-  const samples = figures.plural(depth.samples, "sample");
-  return html`<details class="panel"><summary>What hash tables see: the S-curve, and the largest
+		},
+	];
+	const choose = (samples) => go(href(name, "understand", { depth: samples }), { replace: true });
+	const samples = figures.plural(depth.samples, "sample");
+	return html`<details class="panel"><summary>What hash tables see: the S-curve, and the largest
       buckets</summary>
     <p class="verdict">Items of a bucket share ${samples}. The first table has
       ${" "}${figures.plural(depth.buckets, "bucket")}; an item lies in one of
       ${" "}${figures.value(depth.mean_size)} items on average.</p>
     ${
-      depths.length > 1 &&
-      html`<div class="actions"><span class="small">Samples of a bucket</span>
+			depths.length > 1 &&
+			html`<div class="actions"><span class="small">Samples of a bucket</span>
       <${Tabs} label="Samples of a bucket" chosen=${depth.samples} onChoose=${choose}
         options=${depths.map((one) => [one.samples, one.samples])} /></div>`
-    }
+		}
     <${Similarities} ...${{ profile, depth }} />
     <${Table} caption=${`Largest buckets of the first table, at ${samples}`} columns=${largest}
       rows=${depth.largest} /></details>`;
@@ -190,110 +189,110 @@ function Buckets({ name, profile, depth, depths }) {
 const recallShown = (digits) => ({ figure: true, show: (x) => x.toFixed(digits) });
 
 function Audits({ audited }) {
-  const columns = [
-    { key: "week", name: "week" },
-    { key: "limit", name: "hits", figure: true },
-    { key: "recall", name: "asked", ...recallShown(2) },
-    { key: "found", name: "found", ...recallShown(4) },
-    { key: "queries", name: "queries", figure: true },
-  ];
-  const short = audited.filter(({ recall, found }) => found < recall - SLACK).length;
-  const less = `${short} of ${audited.length} kinds of live queries found less than was asked.`;
-  return html`<p class="verdict">${short ? less : "Live queries found what they asked for."}</p>
+	const columns = [
+		{ key: "week", name: "week" },
+		{ key: "limit", name: "hits", figure: true },
+		{ key: "recall", name: "asked", ...recallShown(2) },
+		{ key: "found", name: "found", ...recallShown(4) },
+		{ key: "queries", name: "queries", figure: true },
+	];
+	const short = audited.filter(({ recall, found }) => found < recall - SLACK).length;
+	const less = `${short} of ${audited.length} kinds of live queries found less than was asked.`;
+	return html`<p class="verdict">${short ? less : "Live queries found what they asked for."}</p>
     <details><summary>Audited live queries</summary>
       <${Table} caption="Audited live queries" columns=${columns} rows=${audited} /></details>`;
 }
 
 function foundWords(rows) {
-  const short = rows.filter(({ asked, found }) => found < asked - SLACK);
-  if (!short.length) return "Searches find at least what is asked for.";
-  const shown = short.map(({ asked, found }) => `${asked.toFixed(2)} (${found.toFixed(3)} found)`);
-  return `Searches find less than is asked for at ${shown.join(", ")}.`;
+	const short = rows.filter(({ asked, found }) => found < asked - SLACK);
+	if (!short.length) return "Searches find at least what is asked for.";
+	const shown = short.map(({ asked, found }) => `${asked.toFixed(2)} (${found.toFixed(3)} found)`);
+	return `Searches find less than is asked for at ${shown.join(", ")}.`;
 }
 
 async function measured(collection, signal) {
-  const primary = collection.backends.find((backend) => backend.primary);
-  const sample = Math.min(QUERIES, collection.items);
-  const found = [];
-  for (const recall of RECALLS) {
-    const body = { sample, recall, backends: [primary.name] };
-    const { backends } = await post(at(collection.name, "/compare"), body, signal);
-    const [{ recall: got, candidates, latency_p50_seconds: seconds }] = backends;
-    found.push({ asked: recall, found: got, candidates, seconds });
-  }
-  return found;
+	const primary = collection.backends.find((backend) => backend.primary);
+	const sample = Math.min(QUERIES, collection.items);
+	const found = [];
+	for (const recall of RECALLS) {
+		const body = { sample, recall, backends: [primary.name] };
+		const { backends } = await post(at(collection.name, "/compare"), body, signal);
+		const [{ recall: got, candidates, latency_p50_seconds: seconds }] = backends;
+		found.push({ asked: recall, found: got, candidates, seconds });
+	}
+	return found;
 }
 
 function Recall({ collection }) {
-  const { data, problem } = useAsk(
-    (signal) => measured(collection, signal),
-    [collection.name, collection.items],
-  );
-  const audits = useAnswer(at(collection.name, "/recall"));
-  const plotted = useMemo(
-    () =>
-      data && [
-        data.map((row) => row.asked),
-        data.map((row) => row.found),
-        data.map((row) => row.asked),
-      ],
-    [data],
-  );
-  const options = useMemo(
-    () => (ink) => ({
-      scales: {
-        x: { time: false, range: [0.68, 1.01] },
-        y: { range: (_, min) => [Math.min(0.68, min), 1.01] },
-      },
-      axes: [{ label: "recall asked for" }, { label: "recall found", size: 52 }],
-      series: [
-        {},
-        { stroke: ink("accent"), width: 2, points: { show: true, size: 8, fill: ink("accent") } },
-        { stroke: ink("muted"), width: 1, dash: [4, 4], points: { show: false } },
-      ],
-    }),
-    [],
-  );
-  const columns = [
-    { key: "asked", name: "asked", ...recallShown(2) },
-    { key: "found", name: "found", ...recallShown(4) },
-    {
-      key: "candidates",
-      name: "items looked at",
-      figure: true,
-      show: (x) => figures.count(Math.round(x)),
-    },
-    { key: "seconds", name: "p50", figure: true, show: figures.duration },
-  ];
-  const audited = audits.data?.audited || [];
-  return html`<section class="panel"><h2>Recall asked against recall found</h2>
+	const { data, problem } = useAsk(
+		(signal) => measured(collection, signal),
+		[collection.name, collection.items],
+	);
+	const audits = useAnswer(at(collection.name, "/recall"));
+	const plotted = useMemo(
+		() =>
+			data && [
+				data.map((row) => row.asked),
+				data.map((row) => row.found),
+				data.map((row) => row.asked),
+			],
+		[data],
+	);
+	const options = useMemo(
+		() => (ink) => ({
+			scales: {
+				x: { time: false, range: [0.68, 1.01] },
+				y: { range: (_, min) => [Math.min(0.68, min), 1.01] },
+			},
+			axes: [{ label: "recall asked for" }, { label: "recall found", size: 52 }],
+			series: [
+				{},
+				{ stroke: ink("accent"), width: 2, points: { show: true, size: 8, fill: ink("accent") } },
+				{ stroke: ink("muted"), width: 1, dash: [4, 4], points: { show: false } },
+			],
+		}),
+		[],
+	);
+	const columns = [
+		{ key: "asked", name: "asked", ...recallShown(2) },
+		{ key: "found", name: "found", ...recallShown(4) },
+		{
+			key: "candidates",
+			name: "items looked at",
+			figure: true,
+			show: (x) => figures.count(Math.round(x)),
+		},
+		{ key: "seconds", name: "p50", figure: true, show: figures.duration },
+	];
+	const audited = audits.data?.audited || [];
+	return html`<section class="panel"><h2>Recall asked against recall found</h2>
     <${Trouble} problem=${problem} />
     ${
-      data
-        ? html`<p class="verdict">${foundWords(data)}</p>
+			data
+				? html`<p class="verdict">${foundWords(data)}</p>
       <${Chart} label="Recall found by recall asked for; the dashed line is what was asked"
         options=${options} data=${plotted} height=${240} columns=${columns} rows=${data} />
       <p class="small">${figures.plural(Math.min(QUERIES, collection.items), "item")} as queries,
         ten hits each, against exact scans. Below the dashed line is less than was asked.</p>`
-        : !problem && html`<${Skeleton} rows=${1} kind="block" />`
-    }
+				: !problem && html`<${Skeleton} rows=${1} kind="block" />`
+		}
     ${audited.length > 0 && html`<${Audits} audited=${audited} />`}</section>`;
 }
 
 const lookedAt = (depth, items) => depth.mean_size < Math.max(50, items / 50);
 
 export default function Understand({ collection, params }) {
-  const { name } = collection;
-  const { data: profile, problem } = useAnswer(at(name, "/profile"), {}, collection.items);
-  const heading = html`<h1>Understand <bdi>${name}</bdi></h1>`;
-  if (problem) return html`${heading}<${Trouble} problem=${problem} />`;
-  if (!profile) return html`${heading}<${Skeleton} rows=${3} kind="block" />`;
-  const { depths } = profile;
-  const depth =
-    depths.find(({ samples }) => String(samples) === params.depth) ||
-    depths.find((one) => lookedAt(one, profile.items)) ||
-    depths[depths.length - 1];
-  return html`<div class="head">${heading}<span class="small figure">
+	const { name } = collection;
+	const { data: profile, problem } = useAnswer(at(name, "/profile"), {}, collection.items);
+	const heading = html`<h1>Understand <bdi>${name}</bdi></h1>`;
+	if (problem) return html`${heading}<${Trouble} problem=${problem} />`;
+	if (!profile) return html`${heading}<${Skeleton} rows=${3} kind="block" />`;
+	const { depths } = profile;
+	const depth =
+		depths.find(({ samples }) => String(samples) === params.depth) ||
+		depths.find((one) => lookedAt(one, profile.items)) ||
+		depths[depths.length - 1];
+	return html`<div class="head">${heading}<span class="small figure">
       ${figures.count(profile.sample)} of ${figures.plural(profile.items, "item")} looked at</span>
     </div>
     <section class="panel"><h2>How similar items are</h2>
@@ -306,9 +305,9 @@ export default function Understand({ collection, params }) {
         0.</p>
       <${Similarities} profile=${profile} /></section>
     ${
-      collection.items > 1 &&
-      html`<div class="halves gap"><${Recall} collection=${collection} />
+			collection.items > 1 &&
+			html`<div class="halves gap"><${Recall} collection=${collection} />
       ${depths.length > 0 && html`<${Estimates} collection=${collection} />`}</div>`
-    }
+		}
     ${depth && html`<${Buckets} ...${{ name, profile, depth, depths }} />`}`;
 }

@@ -4,7 +4,7 @@ import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk, useItem } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Skeleton, Table, Text, Trouble } from "./parts.js";
+import { Skeleton, Table, Text, Trouble, Words } from "./parts.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
 
@@ -16,66 +16,66 @@ const WHOLE = 4096;
 
 const isUnlike = ({ a, b }) => a * b < 0;
 const beyond = (row, value) =>
-  isUnlike(row) ? Math.abs(value) : Math.max(0, Math.abs(value) - row.min);
+	isUnlike(row) ? Math.abs(value) : Math.max(0, Math.abs(value) - row.min);
 const leftOver = (row) => beyond(row, row.a);
 const rightOver = (row) => beyond(row, row.b);
 const either = (row) => row.min + leftOver(row) + rightOver(row);
 
 const sumOf = (rows, of) => rows.reduce((sum, row) => sum + of(row), 0);
 const longestOf = (rows) =>
-  rows.reduce((most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
+	rows.reduce((most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
 
 function Cut({ parts, total, label }) {
-  return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(
-    ({ size, kind, name }) => html`<span class=${kind} title=${`${name}: ${figures.value(size)}`}
+	return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(
+		({ size, kind, name }) => html`<span class=${kind} title=${`${name}: ${figures.value(size)}`}
       style=${{ width: `${(100 * size) / total}%` }}>
       ${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`,
-  )}</div>`;
+	)}</div>`;
 }
 
 function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
-  const some = coordinates.filter((row) => of(row) > 0);
-  const cuts = some.sort((x, y) => of(y) - of(x)).slice(0, CUTS);
-  const parts = cuts.map((row) => ({ size: of(row), kind, name: nameOf(row) }));
-  const others = whole - sumOf(cuts, of);
-  if (others > 1e-9 * total) parts.push({ size: others, kind: `${kind} other`, name: "others" });
-  return parts;
+	const some = coordinates.filter((row) => of(row) > 0);
+	const cuts = some.sort((x, y) => of(y) - of(x)).slice(0, CUTS);
+	const parts = cuts.map((row) => ({ size: of(row), kind, name: nameOf(row) }));
+	const others = whole - sumOf(cuts, of);
+	if (others > 1e-9 * total) parts.push({ size: others, kind: `${kind} other`, name: "others" });
+	return parts;
 }
 
 // The largest slices of a part by name, since a narrow slice has no room for it.
 function Largest({ kind, label, size, parts }) {
-  const named = parts.filter((part) => part.kind === kind).slice(0, NAMED);
-  return html`<li><span class="class"><i class=${kind}></i>${label}
+	const named = parts.filter((part) => part.kind === kind).slice(0, NAMED);
+	return html`<li><span class="class"><i class=${kind}></i>${label}
       ${" "}<strong class="figure">${figures.value(size)}</strong></span>
     ${
-      named.length > 0 &&
-      html`<span class="small">${named.map(
-        ({ name, size: one }, place) => html`
+			named.length > 0 &&
+			html`<span class="small">${named.map(
+				({ name, size: one }, place) => html`
       ${place ? " · " : " "}<bdi>${name.slice(0, 40)}</bdi>:
       ${" "}<span class="figure">${figures.value(one)}</span>`,
-      )}
+			)}
       ${parts.length > named.length && " · …"}</span>`
-    }</li>`;
+		}</li>`;
 }
 
 function Fraction({ answer, nameOf }) {
-  const { shared, total, rest, coordinates } = answer;
-  const [left, right] = [sumOf(coordinates, leftOver), sumOf(coordinates, rightOver)];
-  const other = rest.max - rest.min;
-  const top = cutBy((row) => row.min, "shared", shared, answer, nameOf);
-  const lefts = cutBy(leftOver, "left", left, answer, nameOf);
-  const rights = cutBy(rightOver, "right", right, answer, nameOf);
-  const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
-  const hasOther = other > 1e-9 * total;
-  if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
-  const all = [
-    ["shared", shared],
-    ["only left", left],
-    ["only right", right],
-  ]
-    .map(([name, size]) => `${name} ${figures.value(size)}`)
-    .join(", ");
-  return html`<div class="fraction panel">
+	const { shared, total, rest, coordinates } = answer;
+	const [left, right] = [sumOf(coordinates, leftOver), sumOf(coordinates, rightOver)];
+	const other = rest.max - rest.min;
+	const top = cutBy((row) => row.min, "shared", shared, answer, nameOf);
+	const lefts = cutBy(leftOver, "left", left, answer, nameOf);
+	const rights = cutBy(rightOver, "right", right, answer, nameOf);
+	const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
+	const hasOther = other > 1e-9 * total;
+	if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
+	const all = [
+		["shared", shared],
+		["only left", left],
+		["only right", right],
+	]
+		.map(([name, size]) => `${name} ${figures.value(size)}`)
+		.join(", ");
+	return html`<div class="fraction panel">
     <div class="number"><span class="small">Similarity</span>
       <strong class="figure">${figures.score(answer.score)}</strong></div>
     <div class="sides">
@@ -87,207 +87,199 @@ function Fraction({ answer, nameOf }) {
       <${Cut} parts=${bottom} total=${total || 1} label=${`Total: ${all}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
         </strong>${
-          rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
-        }</p>
+					rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
+				}</p>
       <ul class="amounts">
         <${Largest} kind="shared" label="shared" size=${shared} parts=${top} />
         <${Largest} kind="left" label="only left" size=${left} parts=${lefts} />
         <${Largest} kind="right" label="only right" size=${right} parts=${rights} />
         ${
-          hasOther &&
-          html`<${Largest} kind="unlisted" label="not listed" size=${other}
+					hasOther &&
+					html`<${Largest} kind="unlisted" label="not listed" size=${other}
           parts=${[]} />`
-        }</ul>
+				}</ul>
     </div></div>`;
 }
 
 function Pictures({ answer, view, sides }) {
-  const { vectors, range } = useMemo(() => {
-    const indices = answer.coordinates.map(({ coordinate }) => coordinate);
-    const of = (value) => ({ indices, values: answer.coordinates.map(value) });
-    const max = longestOf(answer.coordinates);
-    const hasNegative = answer.coordinates.some(({ a, b }) => a < 0 || b < 0);
-    return {
-      range: [hasNegative ? -max : 0, max],
-      vectors: [
-        [sides[0], of((row) => row.a)],
-        [sides[1], of((row) => row.b)],
-        ["Shared", of((row) => row.min * Math.sign(row.a || row.b)), "shared"],
-        ["Only left", of((row) => leftOver(row) * Math.sign(row.a)), "left"],
-        ["Only right", of((row) => rightOver(row) * Math.sign(row.b)), "right"],
-      ],
-    };
-  }, [answer]);
-  return html`<section class="panel five">${vectors.map(
-    ([name, vector, kind]) => html`<figure>
+	const { vectors, range } = useMemo(() => {
+		const indices = answer.coordinates.map(({ coordinate }) => coordinate);
+		const of = (value) => ({ indices, values: answer.coordinates.map(value) });
+		const max = longestOf(answer.coordinates);
+		const hasNegative = answer.coordinates.some(({ a, b }) => a < 0 || b < 0);
+		return {
+			range: [hasNegative ? -max : 0, max],
+			vectors: [
+				[sides[0], of((row) => row.a)],
+				[sides[1], of((row) => row.b)],
+				["Shared", of((row) => row.min * Math.sign(row.a || row.b)), "shared"],
+				["Only left", of((row) => leftOver(row) * Math.sign(row.a)), "left"],
+				["Only right", of((row) => rightOver(row) * Math.sign(row.b)), "right"],
+			],
+		};
+	}, [answer]);
+	return html`<section class="panel five">${vectors.map(
+		([name, vector, kind]) => html`<figure>
     <${Picture} image=${view.image} label=${typeof name === "string" ? name : name.label}
       ...${{ vector, range }} />
     <figcaption class="class">${kind && html`<i class=${kind}></i>`}${
-      typeof name === "string"
-        ? name
-        : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`
-    }
+			typeof name === "string"
+				? name
+				: html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`
+		}
     </figcaption></figure>`,
-  )}</section>`;
-}
-
-function Marked({ text, words }) {
-  const parts = String(text)
-    .slice(0, 20_000)
-    .split(/([\p{L}\p{N}_]+)/u);
-  const marked = (part, place) =>
-    place % 2 && words.has(part.toLowerCase()) ? html`<mark>${part}</mark>` : part;
-  return html`<p class="text"><bdi>${parts.map(marked)}</bdi></p>`;
+	)}</section>`;
 }
 
 // Words or a molecule; numbers are drawn once, for both sides, in the table below.
 function Side({ label, item, asked, view, words, collection }) {
-  const text = item && textOf(view, item);
-  const target = item && href(collection.name, "item", { id: item.id });
-  return html`<section class="panel side"><p class="small class">
+	const text = item && textOf(view, item);
+	const isMarked = (word) => words.has(word);
+	const target = item && href(collection.name, "item", { id: item.id });
+	return html`<section class="panel side"><p class="small class">
       <i class=${label.toLowerCase()}></i>${label}</p>
     ${
-      !item
-        ? html`<p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p>`
-        : html`<h2><a href=${target}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
+			!item
+				? html`<p><code><${Text} value=${asked ?? ""} limit=${200} /></code></p>`
+				: html`<h2><a href=${target}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
       ${
-        typeof text === "string"
-          ? html`<${Marked} ...${{ text, words }} />`
-          : !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`
-      }`
-    }
+				typeof text === "string"
+					? html`<${Words} ...${{ text, isMarked }} limit=${20_000} />`
+					: !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`
+			}`
+		}
   </section>`;
 }
 
 // One coordinate of both: left and right from the middle, on one scale for all rows. Away from the
 // middle is above zero, towards it below. The green foot is what they share.
 function Mirror({ row, longest, isSigned }) {
-  const half = (kind, value) => {
-    const size = (Math.abs(value) / longest) * (isSigned ? 50 : 100);
-    const shared = isUnlike(row) ? 0 : (row.min / longest) * (isSigned ? 50 : 100);
-    const side = kind === "left" ? "right" : "left";
-    const from = { [value < 0 ? kind : side]: isSigned ? "50%" : "0" };
-    return html`<span class=${isSigned ? "half signed" : "half"}>
+	const half = (kind, value) => {
+		const size = (Math.abs(value) / longest) * (isSigned ? 50 : 100);
+		const shared = isUnlike(row) ? 0 : (row.min / longest) * (isSigned ? 50 : 100);
+		const side = kind === "left" ? "right" : "left";
+		const from = { [value < 0 ? kind : side]: isSigned ? "50%" : "0" };
+		return html`<span class=${isSigned ? "half signed" : "half"}>
       ${value !== 0 && html`<i class=${kind} style=${{ ...from, width: `${size}%` }}></i>`}
       ${shared > 0 && html`<i class="shared" style=${{ ...from, width: `${shared}%` }}></i>`}
     </span>`;
-  };
-  return html`<span class="mirror" aria-hidden="true">${half("left", row.a)}
+	};
+	return html`<span class="mirror" aria-hidden="true">${half("left", row.a)}
     ${half("right", row.b)}</span>`;
 }
 
 const SORTS = {
-  a: (x, y) => Math.abs(y.a) - Math.abs(x.a),
-  b: (x, y) => Math.abs(y.b) - Math.abs(x.b),
-  min: (x, y) => y.min - x.min,
-  either: (x, y) => either(y) - either(x),
-  left: (x, y) => leftOver(y) - leftOver(x),
-  right: (x, y) => rightOver(y) - rightOver(x),
+	a: (x, y) => Math.abs(y.a) - Math.abs(x.a),
+	b: (x, y) => Math.abs(y.b) - Math.abs(x.b),
+	min: (x, y) => y.min - x.min,
+	either: (x, y) => either(y) - either(x),
+	left: (x, y) => leftOver(y) - leftOver(x),
+	right: (x, y) => rightOver(y) - rightOver(x),
 };
 
 function Coordinates({ answer: { coordinates, rest }, nameOf }) {
-  const [sort, order] = useState("min");
-  const [isWhole, show] = useState(false);
-  const rows = useMemo(() => {
-    const byName = (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true });
-    const all = [...coordinates].sort(sort === "name" ? byName : SORTS[sort]);
-    return all.slice(0, isWhole ? LISTED : SHOWN);
-  }, [coordinates, sort, isWhole]);
-  const longest = useMemo(() => longestOf(coordinates), [coordinates]);
-  const isSigned = coordinates.some(({ a, b }) => a < 0 || b < 0);
-  const listed = Math.min(LISTED, coordinates.length);
-  const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
-  const side = (of) => (_, row) => html`<span>${figures.apart(of(row), row.a, row.b)}</span>`;
-  const columns = [
-    {
-      key: "name",
-      name: "coordinate",
-      show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />`,
-    },
-    { key: "a", name: "left", figure: true, show: side((row) => row.a) },
-    {
-      key: "either",
-      name: "left | right",
-      show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />`,
-    },
-    { key: "b", name: "right", figure: true, show: side((row) => row.b) },
-    { key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
-    { key: "left", name: "only left", figure: true, show: figure(leftOver) },
-    { key: "right", name: "only right", figure: true, show: figure(rightOver) },
-  ];
-  return html`<section class="panel"><h2>By coordinate</h2>
+	const [sort, order] = useState("min");
+	const [isWhole, show] = useState(false);
+	const rows = useMemo(() => {
+		const byName = (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true });
+		const all = [...coordinates].sort(sort === "name" ? byName : SORTS[sort]);
+		return all.slice(0, isWhole ? LISTED : SHOWN);
+	}, [coordinates, sort, isWhole]);
+	const longest = useMemo(() => longestOf(coordinates), [coordinates]);
+	const isSigned = coordinates.some(({ a, b }) => a < 0 || b < 0);
+	const listed = Math.min(LISTED, coordinates.length);
+	const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
+	const side = (of) => (_, row) => html`<span>${figures.apart(of(row), row.a, row.b)}</span>`;
+	const columns = [
+		{
+			key: "name",
+			name: "coordinate",
+			show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />`,
+		},
+		{ key: "a", name: "left", figure: true, show: side((row) => row.a) },
+		{
+			key: "either",
+			name: "left | right",
+			show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />`,
+		},
+		{ key: "b", name: "right", figure: true, show: side((row) => row.b) },
+		{ key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
+		{ key: "left", name: "only left", figure: true, show: figure(leftOver) },
+		{ key: "right", name: "only right", figure: true, show: figure(rightOver) },
+	];
+	return html`<section class="panel"><h2>By coordinate</h2>
     <p class="small">All bars have one scale.
       ${isSigned && " Away from the middle is above zero, towards it below."}
       ${" "}The green foot is what both have.</p>
     <${Table} caption=${`The ${rows.length} of ${
-      coordinates.length + rest.coordinates
-    } coordinates that count most, under the collection's transform`}
+			coordinates.length + rest.coordinates
+		} coordinates that count most, under the collection's transform`}
       columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
     ${
-      !isWhole &&
-      listed > rows.length &&
-      html`<p class="actions"><button type="button"
+			!isWhole &&
+			listed > rows.length &&
+			html`<p class="actions"><button type="button"
       onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`
-    }</section>`;
+		}</section>`;
 }
 
 export default function Why({ collection, params }) {
-  const { name } = collection;
-  const { a: id, row, names, text } = params;
-  const a = useItem(name, id);
-  const b = useItem(name, params.b);
-  const { view } = collection;
-  const limit = view.image ? WHOLE : LISTED;
-  const explained = useAsk(
-    (signal) => {
-      let left;
-      try {
-        left = queryOf({ id, row, names, text });
-      } catch (error) {
-        return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }));
-      }
-      return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
-    },
-    [name, id, row, names, text, params.b, limit],
-  );
-  const answer = explained.data;
-  const nameOf = (one) => nameOfCoordinate(view, one);
-  const words = useMemo(
-    () =>
-      new Set(
-        (answer?.coordinates || [])
-          .filter(({ min }) => min > 0)
-          .map((one) => nameOf(one).toLowerCase()),
-      ),
-    [answer],
-  );
-  const problem = explained.problem || a.problem || b.problem;
-  if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
-  if (!answer || (id !== undefined && !a.data) || !b.data) {
-    return html`<${Skeleton} rows=${4} kind="block" />`;
-  }
-  const linked = (label, item) => ({
-    label,
-    text: title(view, item).slice(0, 60),
-    href: href(name, "item", { id: item.id }),
-  });
-  const pictures = [a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)];
-  const shown = { view, words, collection };
-  return html`<div class="head">
+	const { name } = collection;
+	const { a: id, row, names, text } = params;
+	const a = useItem(name, id);
+	const b = useItem(name, params.b);
+	const { view } = collection;
+	const limit = view.image ? WHOLE : LISTED;
+	const explained = useAsk(
+		(signal) => {
+			let left;
+			try {
+				left = queryOf({ id, row, names, text });
+			} catch (error) {
+				return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }));
+			}
+			return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
+		},
+		[name, id, row, names, text, params.b, limit],
+	);
+	const answer = explained.data;
+	const nameOf = (one) => nameOfCoordinate(view, one);
+	const words = useMemo(
+		() =>
+			new Set(
+				(answer?.coordinates || [])
+					.filter(({ min }) => min > 0)
+					.map((one) => nameOf(one).toLowerCase()),
+			),
+		[answer],
+	);
+	const problem = explained.problem || a.problem || b.problem;
+	if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
+	if (!answer || (id !== undefined && !a.data) || !b.data) {
+		return html`<${Skeleton} rows=${4} kind="block" />`;
+	}
+	const linked = (label, item) => ({
+		label,
+		text: title(view, item).slice(0, 60),
+		href: href(name, "item", { id: item.id }),
+	});
+	const pictures = [a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)];
+	const shown = { view, words, collection };
+	return html`<div class="head">
       <h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1>
       <span class="space"></span>
       <a class="button" href=${href(name, "query", { id, row, names, text })}>Back to the hits${
-        id !== undefined && html` of <bdi>${id.slice(0, 40)}</bdi>`
-      }</a>
+				id !== undefined && html` of <bdi>${id.slice(0, 40)}</bdi>`
+			}</a>
       <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to
         ${" "}<bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} ...${{ answer, nameOf }} />
     ${
-      view.image
-        ? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
-        : html`<div class="halves sides-by">
+			view.image
+				? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
+				: html`<div class="halves sides-by">
       <${Side} label="Left" item=${a.data} asked=${row ?? names ?? text} ...${shown} />
       <${Side} label="Right" item=${b.data} ...${shown} /></div>`
-    }
+		}
     <${Coordinates} ...${{ answer, nameOf }} />`;
 }

@@ -37,7 +37,8 @@ def body_of(operation: Json, kind: str = "application/json") -> Json:
 def test_everything_on_the_page_says_what_it_is_and_has_examples() -> None:
     for method, path, operation in operations():
         assert operation["description"], (method, path)
-        assert operation["summary"], (method, path)
+        assert operation["description"].startswith(operation["summary"]), (method, path)
+        assert " " in operation["summary"], "a sentence, not the name of a function"
         for parameter in operation.get("parameters", []):
             assert parameter.get("description"), (method, path, parameter["name"])
         for kind, content in operation.get("requestBody", {}).get("content", {}).items():

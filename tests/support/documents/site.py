@@ -22,6 +22,8 @@ OUTSIDE: Final = {
     "LICENSE": "LICENSE",
 }
 """Files of the repository, and what they become in the site."""
+MARK: Final = "service/page/static/icon.svg"
+"""The mark of the page, and of the site."""
 DOCUMENTED: Final = (
     "gcws_search.client.collection.Collection",
     "gcws_search.client.connection.Server",
@@ -39,6 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in OUTSIDE.items():
         text = (REPOSITORY / source).read_text()
         files.append(File.generated(config, page, content=text))
+    mark = (REPOSITORY / MARK).read_text()
+    files.append(File.generated(config, "icon.svg", content=mark))
     files.append(File.generated(config, "reference.md", content=reference()))
     return files
 
