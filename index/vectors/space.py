@@ -180,6 +180,10 @@ class VectorSpace:
         lists of unequal length, borders that are none, a duplicate, negative or too large index, a
         number that is not finite in float32, or an all-zero vector.
         """
+        if len(indptr) - 1 == 1 and indptr[0] == 0 and indptr[1] == len(indices):
+            usual = self._usual(SparseVector(indices, values))
+            if usual is not None:
+                return usual
         indptr = np.require(indptr, np.int64, ["C", "W"])
         n = len(indptr) - 1
         if len(indices) != len(values):
@@ -269,7 +273,7 @@ class VectorSpace:
             return None
         if not columns.ndim == weights.ndim == 1 or not (count := len(columns)) == len(weights) > 0:
             return None
-        if columns.dtype != np.int64 or weights.dtype.kind != "f":
+        if columns.dtype not in (np.int64, np.int32) or weights.dtype.kind != "f":
             return None
         bound = self.dim if self.dim is not None else MAX_DIM + 1
         if columns[0] < 0 or columns[-1] >= bound or (columns[1:] <= columns[:-1]).any():
