@@ -65,6 +65,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.service.client", needs_data=True),
     Benchmark("benchmarks.service.explanation", needs_data=True),
     Benchmark("benchmarks.service.analysis", needs_data=True),
+    Benchmark("benchmarks.service.joins", needs_data=True),
     Benchmark("benchmarks.service.texts"),
     Benchmark("benchmarks.service.page"),
 )
