@@ -1008,6 +1008,9 @@ def test_the_api_page_is_for_everybody_and_leads_back(url: str, tab: OpenTab) ->
     page.locator(".opblock-summary-control").first.click()
     page.locator(".opblock-body .example").first.wait_for()
     here.look("docs")
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("html.dark-mode")).to_have_count(int(scheme == "dark"))
     page.get_by_role("link", name="gcws-search").click()
     page.get_by_role("heading", name="Collections").wait_for()
 
