@@ -12,6 +12,7 @@ import pytest
 import gcws_search
 from gcws_search.client.remote import run
 from gcws_search.client.wire import Answer, AsyncWire, Unreachable, Wire, is_plain
+from tests.support.service.client import Json
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Some: a\r\n\r\nok"
 Ask = Callable[..., Answer]
@@ -52,8 +53,13 @@ def blocking(url: str, seconds: float | None) -> Iterator[Ask]:
 @contextmanager
 def awaited(url: str, seconds: float | None) -> Iterator[Ask]:
     wire = AsyncWire(url, {"X-Key": "k"}, seconds)
+
+    async def ask(*words: Json, **more: Json) -> Answer:
+        await asyncio.sleep(0)  # the loop hears what came meanwhile, as one that never stands does
+        return await wire.request(*words, **more)
+
     with asyncio.Runner() as runner:
-        yield lambda *words, **more: runner.run(wire.request(*words, **more))
+        yield lambda *words, **more: runner.run(ask(*words, **more))
         runner.run(wire.aclose())
 
 
