@@ -14,7 +14,7 @@ from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, read_entries
 from gcws_search.formats.sources import Source
 
-_BLANK: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+_BLANK: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
 _HEAD_ROWS: Final = 20
 
 

@@ -48,7 +48,7 @@ _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
 _ENCODING: Final = ", --encoding names another"
 
-_MISSING: Final = ("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL")
+_MISSING: Final = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
 """What stands among numbers for a missing one."""
 _TRUE: Final = ("true", "True", "TRUE")
 _FALSE: Final = ("false", "False", "FALSE")

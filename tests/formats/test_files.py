@@ -428,7 +428,8 @@ def test_a_cell_that_is_no_text_is_refused_by_its_row_and_column(tmp_path: Path,
 
 
 def gap_csv(path: Path, rows: list[Json]) -> Path:
-    text = "".join(f"{n},{'' if x is None else x},{y}\n" for n, (x, y) in enumerate(rows))
+    words = ("", "n/a")
+    text = "".join(f"{n},{words[n % 2] if x is None else x},{y}\n" for n, (x, y) in enumerate(rows))
     (path / "a.csv").write_text("id,x,y\n" + text)
     return path / "a.csv"
 
