@@ -749,4 +749,4 @@ def _naming_argument(name: str) -> Iterator[None]:
     try:
         yield
     except ix.InvalidVector as error:
-        raise error.at(name, skip=int(name != "queries")) from None
+        raise error.at(name, skip=int(name not in ("queries", "data"))) from None

@@ -420,6 +420,8 @@ def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
         items.join(vectors)
     with pytest.raises(InvalidVector):
         items.join([[1, 2, 3, 4], [0, 0]], limit=1)
+    with pytest.raises(InvalidVector, match=r"\[1\].*all zeros"):
+        items.join([[1, 2, 3, 4], [0, 0, 0, 0]], limit=1)
 
 
 def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> None:
