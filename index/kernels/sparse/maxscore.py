@@ -172,18 +172,6 @@ def _bound(query: TermQuery, scores: Float32s, size: int) -> float:
 
 
 @inner
-def _looked_at(
-    touched: int, rest: float, segment: PostingSegment, share: np.float32, level: np.float32
-) -> int:
-    """Return how many rows touched are looked at for hits, `ALL` where others may be hits, too.
-
-    ``rest`` is what the terms left out can add: nothing makes hits of rows that have none.
-    """
-    are_enough = rest == 0 or (share >= 0 and level > -share * segment.min_norm)
-    return touched if are_enough else ALL
-
-
-@inner
 def _list_hits(
     done: int,
     last: int,
@@ -205,16 +193,15 @@ def _list_hits(
     if done < last:
         limit = np.int64(out.work[done] / look_work(left, segment, rows))
     share, level = _line(bound, out.rest[done], query.norm)
-    looked = _looked_at(touched, out.rest[done], segment, share, level)
-    found = _list_passing(out, looked, norms, n, share, level, limit)
+    # Rows that have none of the terms added are no hits: the rest is less than a hit needs.
+    found = _list_passing(out, touched, norms, n, share, level, limit)
     if found > limit:
         touched = add_terms(done, last, segment, out, touched)
         done = last
         left = spread_left(done, last, segment, rows, out)
         share, level = _line(bound, out.rest[done], query.norm)
-        looked = _looked_at(touched, out.rest[done], segment, share, level)
-        found = _list_passing(out, looked, norms, n, share, level, n)
-    return done, looked, found, left
+        found = _list_passing(out, touched, norms, n, share, level, n)
+    return done, touched, found, left
 
 
 @inner
@@ -312,7 +299,7 @@ def _scan_one(
         while all_work - scratch.work[done] < all_work / _FIRST_SHARE:
             done += 1
         touched = add_terms(0, done, segment, scratch, touched)
-        if touched != ALL and touched < k:
+        if touched != ALL and touched < k:  # else all are offered once more
             touched = add_terms(done, count, segment, scratch, touched)
             done = count
         left = spread_left(done, count, segment, rows, scratch)

@@ -104,6 +104,36 @@ def test_all_rows_that_reach_a_score_are_collected(
     assert found == sorted(set(found))
 
 
+@pytest.mark.parametrize("least", [0.0, 0.05, 0.3])
+def test_rows_that_have_rare_terms_alone_are_found_among_many(
+    least: float, rng: np.random.Generator
+) -> None:
+    """Few rows share a slot with a query, so that the others are not looked at."""
+    slots = np.array([rng.choice(3000, 4, replace=False) for _ in range(3000)])
+    values = rng.lognormal(0, 2, slots.shape).astype(np.float32)
+    vectors: list[Vector] = [
+        dict(zip(own.tolist(), some.tolist(), strict=True))
+        for own, some in zip(slots, values, strict=True)
+    ]
+    for vector, value in zip(vectors[:100], values[100:200, 0].tolist(), strict=True):
+        vector[5000] = value
+    rows = _batch(vectors)
+    index = _index(rows, InvertedIndex(min_rows=8, max_rows=4096))
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    truth = [
+        sorted((mathematics.gmm(query, each) for each in vectors), reverse=True)
+        for query in vectors[80:120]
+    ]
+    for limit in (1, 5, 60):
+        params = SearchParams(limit=limit, recall=1.0, min_score=least)
+        skip = np.full(40, -1)
+        hits = scan(view, rows[80:120], params, skip=skip, inverted=index, workers=ONE)
+        for number, scores in enumerate(truth):
+            wanted = [score for score in scores if score > 0 and score >= least]
+            found = hits.hits(number)[1].tolist()
+            assert found[:limit] == pytest.approx(wanted[:limit], rel=1e-9)
+
+
 def test_terms_are_left_out_where_few_rows_come_near(rng: np.random.Generator) -> None:
     frequent = [{i: 2.0**-9 for i in range(60)} for _ in range(4000)]
     vectors = [
