@@ -29,7 +29,7 @@ _BYTES_PER_PAYLOAD: Final = 33
 _SHARDS: Final = 256
 """One dictionary of 1,000,000 ids grows in one step that holds the interpreter for 0.1 s."""
 _FIRST_IDS: Final = 4096
-"""Rows that `FirstIds` remembers: twice the hits of two searches, and some that a filter hides."""
+"""Rows that `FirstIds` remembers: more than most searches return, for a filter may hide some."""
 _IDS_AT_ONCE: Final = 1 << 16
 """Ids that a compaction gives rows between two looks at whether to stop."""
 
@@ -62,7 +62,7 @@ class RowsById:
 
 @dataclass(frozen=True, slots=True)
 class _Lowest:
-    """Live rows of a view of n rows whose ids come first, rising; ``is_all`` where none is left."""
+    """Of the n rows of a view, the live ones whose ids come first, by id; all if ``is_all``."""
 
     ids: list[str]
     n: int
