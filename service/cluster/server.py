@@ -273,7 +273,8 @@ class ShardService(Collector):
         text = "Changes that are not here yet."
         behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
         for number, reached in host.positions.items():
-            behind.add_metric([str(number)], heads.get(number, reached) - reached)
+            # The head is that of the last poll; a message may have brought later changes.
+            behind.add_metric([str(number)], max(0, heads.get(number, reached) - reached))
         yield from (messages, seconds, behind)
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
         refill = "Files that were of no use, and were filled again."

@@ -1,6 +1,5 @@
 """A shard behind HTTP, in this process and as one of its own."""
 
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -109,8 +108,25 @@ def test_health_and_metrics_need_no_key(client: httpx.Client, written: Written) 
     assert client.get("/readyz").json() == {"status": "ready", "database": "reachable"}
     text = client.get("/metrics").text
     assert 'gcws_shard_messages_total{method="count"} 1.0' in text
-    assert re.search(r'gcws_shard_changes_behind\{collection="\d+"\} 0.0', text)
+    assert f'gcws_shard_changes_behind{{collection="{written.number}"}} 0.0' in text
     assert "gcws_shard_fills_total 0.0" in text
+
+
+def test_changes_that_came_since_the_last_poll_are_not_behind(
+    database: Database, written: Written, tmp_path: Path
+) -> None:
+    shard = HttpShard(database, tmp_path, 0, 1, 0, poll_seconds=600.0)
+    shard.start()
+    try:
+        with httpx.Client(base_url=f"http://{shard.address}", timeout=SECONDS) as client:
+            for item_id in "abc":
+                written.put_some([item_id])
+                answer = client.post(URL, content=count_message(written), headers=HEADERS)
+                assert "count" in decode(answer.content).head
+            text = client.get("/metrics").text
+    finally:
+        shard.stop()
+    assert f'gcws_shard_changes_behind{{collection="{written.number}"}} 0.0' in text
 
 
 def variables(url: str) -> dict[str, str]:
