@@ -8,7 +8,7 @@ import ipaddress
 import logging
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
@@ -17,6 +17,9 @@ from gcws_search.service.settings import Settings
 
 Permission = Literal["read", "write"]
 """What a request may do; who may write may read."""
+
+# The least that the key of a cluster has: 128 bits where they are hexadecimal digits.
+_CLUSTER_KEY_CHARACTERS: Final = 32
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +105,12 @@ def cluster_access(settings: Settings) -> tuple[str, str]:
     key, url = cluster_key(settings), database_url(settings)
     if key is None:
         raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
+    if len(key) < _CLUSTER_KEY_CHARACTERS:
+        raise ValueError(
+            f"GCWS_CLUSTER_KEY: expected at least {_CLUSTER_KEY_CHARACTERS} characters, got"
+            f" {len(key)}; 'openssl rand -hex 32' makes a key, and 'gcws-search cluster rekey'"
+            " replaces one"
+        )
     if url is None:
         raise ValueError("expected the database of the cluster, got none; set GCWS_DATABASE_URL")
     return url, key

@@ -48,7 +48,7 @@ class Cell:
         return {
             "GCWS_DATABASE_URL": self.url,
             "GCWS_SHARDS": str(self.shards),
-            "GCWS_CLUSTER_KEY": "of a benchmark",
+            "GCWS_CLUSTER_KEY": "of routers and shards of a benchmark",
             "GCWS_CELL": self.name,
         }
 

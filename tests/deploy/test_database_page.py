@@ -16,6 +16,7 @@ from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Json, fill, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import Postgres, programs, running_server
+from tests.support.service.shards import KEY
 
 PAGE: Final = REPOSITORY / "docs" / "database.md"
 URL: Final = "/v1/collections/plants"
@@ -79,7 +80,7 @@ def test_a_backup_is_what_there_was_and_replicas_follow_it(
     run(server, tmp_path, where="pg_restore")
     [words] = [text.split() for _, text in blocks(PAGE.read_text()) if "adopt" in text]
     assert words[0] == "gcws-search"
-    settings = {"GCWS_DATABASE_URL": url_of(server, "restored"), "GCWS_CLUSTER_KEY": "between us"}
+    settings = {"GCWS_DATABASE_URL": url_of(server, "restored"), "GCWS_CLUSTER_KEY": KEY}
     environment = {**os.environ, **settings}
     subprocess.run([sys.executable, "-m", "gcws_search", *words[1:]], env=environment, check=True)
     with cluster(server, "restored", tmp_path / "files") as client:

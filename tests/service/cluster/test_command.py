@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from gcws_search.service.cluster.command import RAY_DEFAULTS, cli, node_variables
 from gcws_search.service.settings import Settings
 from tests.support.processes import run_python
+from tests.support.service.shards import KEY
 
 WITHOUT = """
 import sys
@@ -18,7 +19,7 @@ main()
 """
 WHOLE = {
     "GCWS_DATABASE_URL": "postgresql://127.0.0.1:1/none",
-    "GCWS_CLUSTER_KEY": "between us",
+    "GCWS_CLUSTER_KEY": KEY,
     "RAY_AUTH_TOKEN": "a token",
 }
 
@@ -43,6 +44,7 @@ def test_without_the_extra_it_says_what_to_install(
         (["node", "--head"], {"RAY_AUTH_TOKEN": ""}, "expected a token of the Ray cluster"),
         (["node", "--head"], {"RAY_AUTH_MODE": "disabled"}, "expected RAY_AUTH_MODE=token"),
         (["node", "--head"], {"GCWS_CLUSTER_KEY": ""}, "set GCWS_CLUSTER_KEY"),
+        (["node", "--head"], {"GCWS_CLUSTER_KEY": 31 * "k"}, "expected at least 32 characters"),
         (["node"], {"RAY_ADDRESS": ""}, "expected --head, or --address of the head"),
     ],
 )

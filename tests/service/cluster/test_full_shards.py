@@ -20,7 +20,7 @@ from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill, running
 from tests.support.service.cluster import ClusterClient
-from tests.support.service.shards import BUCKETS, QUICK, Written, ask, follow, together
+from tests.support.service.shards import BUCKETS, KEY, QUICK, Written, ask, follow, together
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
@@ -87,7 +87,7 @@ def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
 
 
 def settings_of(url: str, data_dir: Path, **more: Any) -> Settings:  # noqa: ANN401
-    more |= {"database_url": SecretStr(url), "cluster_key": SecretStr("between us")}
+    more |= {"database_url": SecretStr(url), "cluster_key": SecretStr(KEY)}
     return Settings(data_dir=data_dir, port=0, buckets=BUCKETS, **more)
 
 

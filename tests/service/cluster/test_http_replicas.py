@@ -10,6 +10,7 @@ from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
+from tests.support.service.shards import KEY
 from tests.support.waiting import wait_until
 
 
@@ -30,7 +31,7 @@ def asked(replicas: HttpReplicas) -> list[list[str]]:
 
 
 def replicas_of(database: Database, shards: int = 2, **more: float) -> HttpReplicas:
-    return HttpReplicas(database, "main", shards, "between us", **more)
+    return HttpReplicas(database, "main", shards, KEY, **more)
 
 
 def test_replicas_of_the_number_that_is_set_are_asked(database: Database) -> None:

@@ -16,8 +16,9 @@ from gcws_search.service.cluster.contract import ClusterMismatch, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
 from tests.support.service.ports import free_port
+from tests.support.service.shards import KEY
 
-KEY = {"GCWS_CLUSTER_KEY": "between us"}
+KEYED = {"GCWS_CLUSTER_KEY": KEY}
 
 
 def start(tmp_path: Path, variables: dict[str, str]) -> str:
@@ -36,8 +37,9 @@ def start(tmp_path: Path, variables: dict[str, str]) -> str:
     ("variables", "words"),
     [
         ({}, ["GCWS_CLUSTER_KEY"]),
-        (KEY | {"GCWS_SHARDS": "9", "GCWS_BUCKETS": "8"}, ["shards", "at most 8", "got 9"]),
-        (KEY | {"GCWS_BUCKETS": "4"}, ["buckets", "expected 4", "got 8"]),
+        ({"GCWS_CLUSTER_KEY": 31 * "k"}, ["GCWS_CLUSTER_KEY: expected at least 32", "got 31"]),
+        (KEYED | {"GCWS_SHARDS": "9", "GCWS_BUCKETS": "8"}, ["shards", "at most 8", "got 9"]),
+        (KEYED | {"GCWS_BUCKETS": "4"}, ["buckets", "expected 4", "got 8"]),
     ],
 )
 def test_a_router_says_what_it_expected(
@@ -53,14 +55,14 @@ def test_another_key_than_the_database_knows_is_refused_until_it_is_replaced(
     tmp_path: Path, database_url: str
 ) -> None:
     Database.open(database_url, buckets=8, key="of before").close()
-    variables = KEY | {"GCWS_DATABASE_URL": database_url, "GCWS_BUCKETS": "8"}
+    variables = KEYED | {"GCWS_DATABASE_URL": database_url, "GCWS_BUCKETS": "8"}
     line = start(tmp_path, variables)
     assert "GCWS_CLUSTER_KEY: expected" in line
     assert "rekey" in line
-    assert "between us" not in line
+    assert KEY not in line
     replaced = CliRunner(env=variables).invoke(command_line, ["cluster", "rekey"])
     assert replaced.exit_code == 0, replaced.output
-    Database.open(database_url, buckets=8, key="between us").close()
+    Database.open(database_url, buckets=8, key=KEY).close()
     with pytest.raises(ClusterMismatch):
         Database.open(database_url, buckets=8, key="of before")
 
@@ -71,7 +73,7 @@ def test_another_number_of_shards_than_that_of_all_replicas_is_refused(
     with closing(Database.open(database_url, buckets=8)) as database:
         database.announce(Replica("main", 0, 0, "host:1", {}, 0, 0.0, 0.0, 3))
         variables = {"GCWS_DATABASE_URL": database_url, "GCWS_BUCKETS": "8"}
-        line = start(tmp_path, KEY | variables | {"GCWS_SHARDS": "2"})
+        line = start(tmp_path, KEYED | variables | {"GCWS_SHARDS": "2"})
         assert "GCWS_SHARDS of cell 'main': expected 3, got 2" in line
         database.require_shards("main", 3)
         database.require_shards("other", 2)
@@ -81,18 +83,18 @@ def test_another_number_of_shards_than_that_of_all_replicas_is_refused(
 
 @pytest.mark.parametrize("url", ["postgres//me:secret@host/name", "https://me:secret@host", "x"])
 def test_a_url_that_is_none_is_not_told(tmp_path: Path, url: str) -> None:
-    line = start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})
+    line = start(tmp_path, KEYED | {"GCWS_DATABASE_URL": url})
     assert "GCWS_DATABASE_URL: expected" in line
     assert "secret" not in line
 
 
 def test_a_router_without_its_database_does_not_start(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none?connect_timeout=2"
-    assert "database" in start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})
+    assert "database" in start(tmp_path, KEYED | {"GCWS_DATABASE_URL": url})
 
 
 def test_a_router_that_cannot_be_opened_leaves_no_connection(database_url: str) -> None:
-    url, key = SecretStr(database_url), SecretStr("between us")
+    url, key = SecretStr(database_url), SecretStr(KEY)
     settings = Settings(database_url=url, cluster_key=key, buckets=8)
     metrics = Mock(register=Mock(side_effect=ValueError("there are such metrics")))
     with pytest.raises(ValueError, match="such metrics"):

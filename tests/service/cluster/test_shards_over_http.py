@@ -12,7 +12,6 @@ from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database import Database
 from tests.support.service.client import Client, Json, assert_problem, metric
 from tests.support.service.http_shards import (
-    KEY,
     SHARD_SECONDS,
     Fault,
     HttpShard,
@@ -21,7 +20,7 @@ from tests.support.service.http_shards import (
     router,
 )
 from tests.support.service.postgres import Postgres
-from tests.support.service.shards import BUCKETS
+from tests.support.service.shards import BUCKETS, KEY
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"

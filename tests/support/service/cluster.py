@@ -19,7 +19,7 @@ from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
 from gcws_search.service.messages import decode
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
-from tests.support.service.shards import answer
+from tests.support.service.shards import KEY, answer
 
 BUCKETS = 8
 
@@ -121,7 +121,7 @@ class ClusterClient(Client):
     ) -> None:
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
         defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
-        defaults |= {"cluster_key": "between us"}
+        defaults |= {"cluster_key": KEY}
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
         audited = replace(policies, audit_share=self.settings.audit_share)

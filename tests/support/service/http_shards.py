@@ -19,10 +19,9 @@ from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, metric, running
 from tests.support.service.live_server import serving
 from tests.support.service.ports import HOST
-from tests.support.service.shards import BUCKETS, QUICK
+from tests.support.service.shards import BUCKETS, KEY, QUICK
 from tests.support.waiting import wait_until
 
-KEY = "between us"
 SHARD_SECONDS = 1.0
 """How long routers wait for a shard."""
 

@@ -16,6 +16,7 @@ import psutil
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
 from tests.support.service.ports import HOST, free_port
+from tests.support.service.shards import KEY
 from tests.support.waiting import wait_until
 
 BUCKETS: Final = 12
@@ -37,7 +38,7 @@ class RayCluster:
         self.variables = {
             **os.environ,
             "GCWS_DATABASE_URL": database_url,
-            "GCWS_CLUSTER_KEY": "between us",
+            "GCWS_CLUSTER_KEY": KEY,
             "GCWS_BUCKETS": str(BUCKETS),
             "GCWS_THREADS": "1",
             "RAY_AUTH_TOKEN": secrets.token_hex(),

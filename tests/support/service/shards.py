@@ -38,6 +38,7 @@ from tests.support.data.payloads import encode_payload
 SECONDS = 60.0
 """Bounds what a replica waits for."""
 BUCKETS = 4
+KEY = "between routers and shards of a test"
 DIM = 6
 CONFIG = ix.CollectionConfig(dim=DIM)
 QUICK = HostOptions(poll_seconds=0.05, check_seconds=0.1)

@@ -17,9 +17,9 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService
 from gcws_search.service.messages import Message, decode, encode
-from tests.support.service.http_shards import KEY, HttpShard
+from tests.support.service.http_shards import HttpShard
 from tests.support.service.programs import Program
-from tests.support.service.shards import SECONDS, Written
+from tests.support.service.shards import KEY, SECONDS, Written
 from tests.support.waiting import wait_until
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -164,6 +164,7 @@ def test_a_process_announces_itself_and_answers(
         (["--shard", "0", "--shards", "5"], "shards: expected 1 to 4, the buckets, got 5"),
         (["--shard", "0", "--buckets", "8"], "bucket"),
         (["--shard", "0", "--cluster-key", " "], "GCWS_CLUSTER_KEY"),
+        (["--shard", "0", "--cluster-key", 31 * "k"], "expected at least 32 characters, got 31"),
         (["--shard", "0", "--database-url", "postgresql://127.0.0.1:1/none"], "database"),
     ],
 )
