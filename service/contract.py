@@ -131,5 +131,8 @@ class RouterProtocol(SearchesProtocol, Protocol):
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop."""
 
+    def targets(self) -> list[dict[str, Any]]:
+        """Return all replicas of shards, as Prometheus discovers them."""
+
     def full(self) -> Refused | None:
         """Return a shard all of whose replicas are full; None if every shard has one with room."""

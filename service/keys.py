@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import ssl
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import SecretStr
 
@@ -114,6 +115,48 @@ def cluster_access(settings: Settings) -> tuple[str, str]:
     if url is None:
         raise ValueError("expected the database of the cluster, got none; set GCWS_DATABASE_URL")
     return url, key
+
+
+def shard_authority(settings: Settings) -> ssl.SSLContext | None:
+    """Return what routers check the certificates of shards with; None where there is no TLS.
+
+    ValueError where a shard would have a certificate, or the file has none.
+    """
+    file = settings.tls_ca_file
+    if file is None:
+        if settings.tls_certificate_file or settings.tls_key_file:
+            raise ValueError(
+                "expected GCWS_TLS_CA_FILE beside GCWS_TLS_CERTIFICATE_FILE and GCWS_TLS_KEY_FILE,"
+                " got none"
+            )
+        return None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except ssl.SSLError as error:
+        raise ValueError(f"GCWS_TLS_CA_FILE: expected certificates in {file}: {error}") from None
+
+
+def shard_certificate(settings: Settings) -> dict[str, Any]:
+    """Return uvicorn's options for the certificate of a shard; none where there is no TLS.
+
+    ValueError where there is an authority and no certificate, or certificate and key are no pair.
+    """
+    if shard_authority(settings) is None:
+        return {}
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if certificate is None or key is None:
+        raise ValueError(
+            "expected GCWS_TLS_CERTIFICATE_FILE and GCWS_TLS_KEY_FILE of a shard beside"
+            " GCWS_TLS_CA_FILE, got none"
+        )
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"GCWS_TLS_CERTIFICATE_FILE: expected a certificate in {certificate} and its private"
+            f" key in {key}: {error}"
+        ) from None
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
 def _secret(given: SecretStr | None, file: Path | None) -> str | None:

@@ -203,6 +203,19 @@ class Settings(BaseSettings):
     cluster_key_file: Path | None = Field(
         default=None, description="File that holds that key; read at the start."
     )
+    tls_ca_file: Path | None = Field(
+        default=None,
+        description="Certificates of the authorities that vouch for shards; set: routers ask them "
+        "by TLS.",
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None,
+        description="Certificate of a shard and those between it and the authority; its name is "
+        "gcws-shard.",
+    )
+    tls_key_file: Path | None = Field(
+        default=None, description="Private key of that certificate, without a password."
+    )
     cell: str = Field(
         default="main",
         min_length=1,

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.http import JsonResponse, json_router, may_read, permission_of, service_of
+from gcws_search.service.models import reference
 from gcws_search.service.responses import JSON, json_bytes, problem_responses, shows
 from gcws_search.version import program_version
 
@@ -70,3 +71,20 @@ async def metrics(request: Request) -> Response:
     service = service_of(request)
     text = await asyncio.to_thread(service.metrics.text)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@metrics_router.get(
+    "/metrics/targets",
+    responses={
+        200: {
+            "content": {
+                JSON: {"schema": {"type": "array", "items": reference("Target"), "examples": [[]]}}
+            }
+        },
+        **problem_responses(401, 403),
+    },
+)
+async def targets(request: Request) -> Response:
+    """List the shards of a cluster, as Prometheus discovers whom to scrape; none of one process."""
+    cluster = service_of(request).cluster
+    return JsonResponse([] if cluster is None else cluster.targets())

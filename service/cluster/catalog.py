@@ -17,7 +17,7 @@ from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow,
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import StoreUnavailable
-from gcws_search.service.keys import cluster_access
+from gcws_search.service.keys import cluster_access, shard_authority
 from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
@@ -51,7 +51,7 @@ class ClusterCatalog:
         self.settings = settings
         self.max_pairs = max_pairs
         self._one_snapshot = threading.Lock()
-        self.snapshots, self.full = local.snapshots, shards.full
+        self.snapshots, self.full, self.targets = local.snapshots, shards.full, shards.targets
         self._by_name: dict[str, ClusterCollection] = {}
         self._changing = threading.Lock()
         self._stopping = threading.Event()
@@ -345,7 +345,9 @@ def open_router(
     database, key = _open_database(settings)
     try:
         if replicas is None:
-            replicas = HttpReplicas(database, settings.cell, settings.shards, key)
+            replicas = HttpReplicas(
+                database, settings.cell, settings.shards, key, authority=shard_authority(settings)
+            )
         shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
         metrics.register(shards)
         return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs.max_pairs)
@@ -362,6 +364,7 @@ def require_cluster(settings: Settings) -> None:
 def _open_database(settings: Settings) -> tuple[Database, str]:
     """Return the database of a cluster, and the key of the cluster."""
     url, key = cluster_access(settings)
+    shard_authority(settings)
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
         raise ClusterMismatch("shards", expected, str(settings.shards))

@@ -56,7 +56,12 @@ RAY_DEFAULTS: Final = {
 _OPTIONS: Final = ("--block", "--include-log-monitor=false")
 _HEAD_OPTIONS: Final = ("--head", "--num-cpus=0", "--include-dashboard=false", "--no-monitor")
 _PORT: Final = 6379
-_PATHS: Final = ("data_dir", "cluster_key_file", "database_url_file")
+_TLS: Final = ("tls_ca_file", "tls_certificate_file", "tls_key_file")
+_KEYS: Final = ("api_key", "api_key_file", "read_only_api_key", "read_only_api_key_file")
+_PATHS: Final = (
+    "data_dir", "cluster_key_file", "database_url_file", "api_key_file", "read_only_api_key_file",
+    *_TLS,
+)  # fmt: skip
 """Settings that hold in another working directory."""
 _SECONDS: Final = 600.0
 
@@ -65,7 +70,8 @@ _DATABASE: Final = ("database_url", "database_url_file", "cluster_key", "cluster
 _CELL: Final = (*_DATABASE, "cell", "shards", "buckets")
 _PLACED: Final = (*_CELL, "replicas", "replica_bytes")
 _REPLICA: Final = (
-    "data_dir", *_DATABASE, "cell", "buckets", "threads", "audit_share", "max_memory_share",
+    "data_dir", *_DATABASE, *_TLS, *_KEYS, "cell", "buckets",
+    "threads", "audit_share", "max_memory_share",
     "max_disk_share", "max_connections", "max_header_bytes", "header_seconds", "body_seconds",
     "send_seconds", "shutdown_seconds", "log_level", "log_format",
 )  # fmt: skip

@@ -134,6 +134,7 @@ class Follower:
         self.name = name_of(row.served)
         self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
         self.head = row.head  # the last key that the database was seen to have
+        self._whole_at = time.monotonic()  # when all of an earlier one was here
         # Rows say themselves when they expire.
         self._config = replace(ix.CollectionConfig.from_dict(row.config), ttl=None)
         self._weights = None if row.weights is None else ix.Weights.from_text(row.weights)
@@ -173,6 +174,17 @@ class Follower:
     def collection(self) -> ix.StoredCollection | None:
         """The items; None while they are being read or filled."""
         return self._collection if self.reached > _EMPTY else None
+
+    def see(self, head: int) -> None:
+        """Note the last key that the database has."""
+        if self.reached >= self.head:
+            self._whole_at = time.monotonic()
+        self.head = head
+
+    @property
+    def seconds_behind(self) -> float:
+        """How long some change has not been applied; 0 where all that was seen are."""
+        return 0.0 if self.reached >= self.head else time.monotonic() - self._whole_at
 
     # Asking
 

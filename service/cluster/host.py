@@ -372,7 +372,7 @@ class ShardHost:
             self._drop_files({name_of(number) for number in rows})
         for number, row in rows.items():
             follower = self._followers.get(number) or self._add(row)
-            follower.head = row.head
+            follower.see(row.head)
             if follower.is_due(row.head):
                 follower.wake()
         with self._changed:

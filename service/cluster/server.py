@@ -43,7 +43,8 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
-from gcws_search.service.keys import cluster_access
+from gcws_search.service.errors import Refused
+from gcws_search.service.keys import ApiKeys, cluster_access, shard_certificate
 from gcws_search.service.limits import Room, resident_bytes
 from gcws_search.service.messages import Malformed, Message, decode
 from gcws_search.service.server import HttpServer, server_options
@@ -75,6 +76,7 @@ class ShardServer:
         shares_memory: bool = False,
     ) -> None:
         (url, key), name = cluster_access(settings), f"shard {shard} replica {replica}"
+        keys, tls = ApiKeys(settings), shard_certificate(settings)
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         with ExitStack() as opened:
             self._listening = opened.enter_context(
@@ -106,9 +108,9 @@ class ShardServer:
                 ),
             )
             self._opened = opened.pop_all()
-        self.service = ShardService(self.host, key, settings.threads)
+        self.service = ShardService(self.host, key, settings.threads, keys)
         app = create_shard_app(self.service)
-        self._server = HttpServer(uvicorn.Config(app, **server_options(settings)))
+        self._server = HttpServer(uvicorn.Config(app, **server_options(settings), **tls))
         _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
 
     def run(self) -> None:
@@ -142,9 +144,14 @@ def address_of(settings: Settings, listening: socket.socket) -> str:
 
 
 class ShardService(Collector):
-    """Answers routers that have the key of the cluster, and counts; ValueError without a key."""
+    """Answers routers that have the key of the cluster, and counts; ValueError without a key.
 
-    def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
+    ``keys``: of those who may read metrics besides.
+    """
+
+    def __init__(
+        self, host: ShardHost, key: str, threads: int | None = None, keys: ApiKeys | None = None
+    ) -> None:
         if not key:
             raise ValueError("a shard does not start without a key of its cluster")
         self.host = host
@@ -156,6 +163,7 @@ class ShardService(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._digest = _digest(f"Bearer {key}")
+        self._keys = keys
 
     async def message(self, request: Request) -> Response:
         """Answer a message; errors are in the answer."""
@@ -175,14 +183,31 @@ class ShardService(Collector):
 
     def _refuse(self, request: Request) -> Response | None:
         """Return a refusal for a request with another key or for another shard."""
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(_digest(given), self._digest):
+        if not self._is_of_cluster(request):
             return PlainTextResponse("expected the key of the cluster", 401)
         if PLACE in request.headers:
             place = f"{self.host.place.shard}/{self.host.place.shards}"
             if request.headers[PLACE] != place:
                 return PlainTextResponse(f"this is shard {place}", 421)
         return None
+
+    def _is_of_cluster(self, request: Request) -> bool:
+        """Whether a request has the key of the cluster."""
+        given = request.headers.get("authorization", "")
+        return hmac.compare_digest(_digest(given), self._digest)
+
+    def _may_read(self, request: Request) -> bool:
+        """Whether a request has a key that permits reading, or that of the cluster."""
+        if self._is_of_cluster(request):
+            return True
+        if self._keys is None or not self._keys.are_set:
+            return False
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        try:
+            self._keys.permission(key.strip() if scheme.lower() == "bearer" else None)
+        except Refused:
+            return False
+        return True
 
     async def _message(self, request: Request) -> Response:
         body = bytearray()
@@ -254,8 +279,10 @@ class ShardService(Collector):
             document["refusal"] = refusal
         return JSONResponse(document, 200 if host.is_ready else 503)
 
-    async def show_metrics(self, _: Request) -> Response:
+    async def show_metrics(self, request: Request) -> Response:
         """Return what is counted, as Prometheus reads it."""
+        if not self._may_read(request):
+            return PlainTextResponse("expected a key that may read, or that of the cluster", 401)
         text = await asyncio.to_thread(generate_latest, self._registry)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -270,12 +297,16 @@ class ShardService(Collector):
             seconds.add_metric([name], self._seconds[name])
         host, followers = self.host, self.host.followers
         heads = {each.number: each.head for each in followers}
+        text = "How long it has lacked changes; 0 where it has all that the database had."
+        seconds_behind = Gauge("gcws_shard_seconds_behind", text, labels=["collection"])
+        for each in followers:
+            seconds_behind.add_metric([str(each.number)], each.seconds_behind)
         text = "Changes that are not here yet."
         behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
         for number, reached in host.positions.items():
             # The head is that of the last poll; a message may have brought later changes.
             behind.add_metric([str(number)], max(0, heads.get(number, reached) - reached))
-        yield from (messages, seconds, behind)
+        yield from (messages, seconds, seconds_behind, behind)
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
         refill = "Files that were of no use, and were filled again."
         reachable = "1 while the database answers."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import ssl
 import threading
 import time
 from collections import Counter
@@ -38,6 +39,8 @@ from gcws_search.service.searches import Batcher
 
 T = TypeVar("T")
 
+TLS_NAME: Final = "gcws-shard"
+"""What a shard's certificate is for: addresses may not be known before it runs."""
 LIST_SECONDS: Final = 1.0  # how often the database is asked which replicas there are
 _RENEW_SECONDS: Final = 0.1  # how old the list may be for a query that no replica has answered
 _BAD_STATUS: Final = 400
@@ -66,7 +69,7 @@ class HttpReplica:
         self.refusal = ""  # why it can store nothing more; empty where it can
         self.is_filled = False
         self.seen = 0.0  # when it gave its last sign of life
-        self._url = f"http://{address}{MESSAGES}"
+        self._url = f"{replicas.scheme}://{address}{MESSAGES}"
         self._headers = {PLACE: place}
         self._replicas = replicas
 
@@ -76,7 +79,11 @@ class HttpReplica:
         body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
             async with self._replicas.session.post(
-                self._url, data=body, headers=self._headers, timeout=timeout
+                self._url,
+                data=body,
+                headers=self._headers,
+                timeout=timeout,
+                server_hostname=TLS_NAME,
             ) as answer:
                 if answer.status >= _BAD_STATUS:
                     raise OSError(f"status {answer.status}: {(await answer.text())[:200]}")
@@ -99,12 +106,15 @@ class HttpReplicas:
         shards: int,  # how many there are, where the database does not say it
         key: str,  # that replicas ask for
         *,
+        authority: ssl.SSLContext | None = None,  # that checks them; None: they have no TLS
         dead_seconds: float = DEAD_SECONDS,  # how long one is asked after its last sign of life
     ) -> None:
         self._database = database
         self._cell = cell
         self._default = shards
         self._key = key
+        self._authority = authority
+        self.scheme = "http" if authority is None else "https"
         self._dead_seconds = dead_seconds
         self._session: aiohttp.ClientSession | None = None
         self.shards: Sequence[Sequence[HttpReplica]] = [[] for _ in range(shards)]
@@ -120,7 +130,7 @@ class HttpReplicas:
         """Connections to all replicas, of the event loop that asks first."""
         if self._session is None:
             headers = {"Authorization": f"Bearer {self._key}"}
-            connector = aiohttp.TCPConnector(limit=0)
+            connector = aiohttp.TCPConnector(limit=0, ssl=self._authority or True)
             self._session = aiohttp.ClientSession(connector=connector, headers=headers)
         return self._session
 
@@ -140,6 +150,16 @@ class HttpReplicas:
     def _try_refresh(self) -> None:
         with suppress(StoreUnavailable):  # those known are asked meanwhile
             self.refresh()
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Return all replicas, those that are being filled too, as Prometheus discovers them."""
+        return [
+            {
+                "targets": [known.address],
+                "labels": {"__scheme__": self.scheme, "shard": str(shard), "replica": str(replica)},
+            }
+            for (_, shard, replica), known in sorted(self._known.copy().items())
+        ]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -213,6 +233,7 @@ class ShardSet(Collector):
         # messages that a replica did not answer as it should, by shard and what was wrong
         self.failures = Counter[tuple[int, str]]()
         self._replicas = replicas
+        self.targets = replicas.targets
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Counter[int]()
         self._failed: dict[str, float] = {}

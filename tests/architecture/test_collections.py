@@ -9,7 +9,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.catalog import ClusterCatalog
 from gcws_search.service.cluster.collection import ClusterCollection
-from tests.support.paths import sources
+from tests.support.paths import REPOSITORY, sources
 
 CALLED_AS = {
     ClusterCollection: (ix.StoredCollection, {"collection", "other", "_collection"}),
@@ -28,7 +28,7 @@ def owner_name(node: ast.expr) -> str:
 def methods_of(here: type, owners: set[str]) -> Iterator[tuple[str, ast.Call | None]]:
     """Yield the methods that the service, its cluster aside, reads of some owners; their calls."""
     for path, tree in sources("service"):
-        if "cluster" in path.parts or path.name in OF_ONE_NODE:
+        if "cluster" in path.relative_to(REPOSITORY).parts or path.name in OF_ONE_NODE:
             continue
         nodes = [*ast.walk(tree)]
         calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}

@@ -104,6 +104,7 @@ NOT_IN_PYTHON: Final = {
     "GET /livez": _PROBE,
     "GET /readyz": "a client waits for a server that starts by itself",
     "GET /metrics": "is read by Prometheus",
+    "GET /metrics/targets": "is read by Prometheus",
     "GET /v1": _ABOUT,
     "POST /v1/similarity": "`gcws_search.similarity` computes it without a server",
     "POST /sketch": "`Collection.index.sketch` makes signatures of a file's; a search needs none",
@@ -111,6 +112,7 @@ NOT_IN_PYTHON: Final = {
 NOT_A_COMMAND: Final = {
     "GET /livez": _PROBE,
     "GET /metrics": "is read by Prometheus",
+    "GET /metrics/targets": "is read by Prometheus; people have `cluster status`",
     "GET /v1": _ABOUT,
     "POST /query/batch": "arrays of queries are a program's",
     "POST /v1/similarity": "two vectors do not fit into a line; `explain` compares items",

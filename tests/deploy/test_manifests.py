@@ -24,6 +24,7 @@ VERSIONS: Final = ("1.30", "1.34")
 SECRETS: Final = {
     "gcws-cluster": {"database_url", "cluster_key"},
     "gcws-search-keys": {"api_key"},
+    "gcws-metrics": {"read_only_api_key"},
     "gcws-ray": {"ray_token"},
 }
 """As the heads of the files make them."""

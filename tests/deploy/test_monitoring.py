@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, application, fill, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
+from tests.support.service.routes import GUARDED
 
 DEPLOY: Final = REPOSITORY / "deploy"
 RULES: Final = DEPLOY / "prometheus" / "alerts.yml"
@@ -167,17 +169,25 @@ def test_the_profile_mounts_what_is_there() -> None:
             assert exists, source
     jobs = {job["job_name"]: job for job in read(SCRAPE)["scrape_configs"]}
     job, routers, shards = (jobs[f"gcws-{name}"] for name in ("search", "routers", "shards"))
-    for each in (job, routers):
+    discovered = shards["http_sd_configs"]
+    for each in (job, routers, shards, *discovered):
         secret = Path(each["authorization"]["credentials_file"])
         assert secret.parent == Path("/run/secrets")
         assert secret.name in compose["services"]["prometheus"]["secrets"]
-    named = {name for each in (routers, shards) for name in each["dns_sd_configs"][0]["names"]}
-    headless = {
-        each["metadata"]["name"]
+    services_of = {
+        each["metadata"]["name"]: each["spec"].get("clusterIP")
         for each in yaml.safe_load_all((DEPLOY / "kubernetes-cluster.yml").read_text())
-        if each["spec"].get("clusterIP") == "None"
+        if each["kind"] == "Service"
     }
-    assert named == headless | {"router"}
-    assert "default" in compose["services"]["router"]["networks"], "where Prometheus is"
+    assert {*routers["dns_sd_configs"][0]["names"]} == {"router", "gcws-routers"}
+    assert services_of["gcws-routers"] == "None", "a name of all routers"
+    assert services_of["gcws-router"] is None
+    urls = [urlsplit(each["url"]) for each in discovered]
+    assert [each.hostname for each in urls] == ["router", "gcws-router"]
+    assert {each.path for each in urls} == {"/metrics/targets"} <= {path for _, path in GUARDED}
+    for name in ("router", "node"):
+        assert {*compose["services"][name]["networks"]} & {
+            *compose["services"]["prometheus"]["networks"]
+        }
     [target] = job["static_configs"][0]["targets"]
     assert target.partition(":")[0] in compose["services"]

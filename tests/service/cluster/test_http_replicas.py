@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.contract import DEAD_SECONDS, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
@@ -30,8 +30,10 @@ def asked(replicas: HttpReplicas) -> list[list[str]]:
     return [sorted(each.address for each in shard) for shard in replicas.shards]
 
 
-def replicas_of(database: Database, shards: int = 2, **more: float) -> HttpReplicas:
-    return HttpReplicas(database, "main", shards, KEY, **more)
+def replicas_of(
+    database: Database, shards: int = 2, dead_seconds: float = DEAD_SECONDS
+) -> HttpReplicas:
+    return HttpReplicas(database, "main", shards, KEY, dead_seconds=dead_seconds)
 
 
 def test_replicas_of_the_number_that_is_set_are_asked(database: Database) -> None:
@@ -42,6 +44,18 @@ def test_replicas_of_the_number_that_is_set_are_asked(database: Database) -> Non
         announce(database, shard, 1, cell="other")
     assert asked(replicas_of(database)) == [["0-0-of-2:1"], ["1-0-of-2:1"]]
     assert len(asked(replicas_of(database, shards=3))) == 3
+
+
+def test_prometheus_is_told_of_those_that_are_being_filled_too(database: Database) -> None:
+    announce(database, 0)
+    announce(database, 0, 1, positions={1: -1})
+    replicas = replicas_of(database)
+    assert asked(replicas) == [["0-0-of-2:1"], []]
+    said = {each["targets"][0]: each["labels"] for each in replicas.targets()}
+    assert said == {
+        f"0-{replica}-of-2:1": {"__scheme__": "http", "shard": "0", "replica": str(replica)}
+        for replica in range(2)
+    }
 
 
 def test_the_number_that_the_database_says_goes_before_that_of_the_settings(

@@ -100,13 +100,17 @@ def test_nonsense_is_answered_as_such(client: httpx.Client, nonsense: bytes) -> 
     assert decode(answer.content).head["error"] == "Malformed"
 
 
-def test_health_and_metrics_need_no_key(client: httpx.Client, written: Written) -> None:
+def test_health_needs_no_key_and_metrics_that_of_the_cluster(
+    client: httpx.Client, written: Written
+) -> None:
     written.put_some(["a"])
     assert client.get("/livez").json() == {"status": "live"}
     client.post(URL, content=count_message(written), headers=HEADERS)
     wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.get("/readyz").json() == {"status": "ready", "database": "reachable"}
-    text = client.get("/metrics").text
+    assert client.get("/metrics").status_code == 401
+    text = client.get("/metrics", headers=HEADERS).text
+    assert f'gcws_shard_seconds_behind{{collection="{written.number}"}} 0.0' in text
     assert 'gcws_shard_messages_total{method="count"} 1.0' in text
     assert f'gcws_shard_changes_behind{{collection="{written.number}"}} 0.0' in text
     assert "gcws_shard_fills_total 0.0" in text
@@ -123,7 +127,7 @@ def test_changes_that_came_since_the_last_poll_are_not_behind(
                 written.put_some([item_id])
                 answer = client.post(URL, content=count_message(written), headers=HEADERS)
                 assert "count" in decode(answer.content).head
-            text = client.get("/metrics").text
+            text = client.get("/metrics", headers=HEADERS).text
     finally:
         shard.stop()
     assert f'gcws_shard_changes_behind{{collection="{written.number}"}} 0.0' in text
