@@ -169,7 +169,7 @@ class HeldOut:
             self.queries[chosen],
             SearchParams(limit=limit),
             np.full(len(chosen), -1, np.int64),
-            keys=self.keys[chosen, : plan.tables],
+            keys=self.keys[chosen, : plan.kernel.tables],
             hidden=self.hidden,
             min_part=_QUERIES_A_PART,
             pieces=_PIECES,

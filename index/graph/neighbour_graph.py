@@ -108,10 +108,6 @@ class NeighbourLinks:
         """Return the number of rows."""
         return len(self.array)
 
-    def graph(self, tables: Tables, rows: VectorBatch) -> Graph:
-        """Return the graph as kernels take it; this object and ``tables`` must outlive it."""
-        return Graph(self.quantized.addresses, tables.addresses, self.array, rows.dense)
-
 
 class NeighbourGraph:
     """The graph of one collection; any number of threads read what `cover` and `extend` returned.
@@ -296,7 +292,7 @@ class NeighbourGraph:
         rows = links.quantized.rows
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(tables, beam, SEEN_A_PLACE * beam)
-        graph = links.graph(tables, rows)
+        graph = Graph(links.quantized.addresses, tables.addresses, links.array, rows.dense)
         if len(chosen) > 1:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]

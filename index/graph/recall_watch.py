@@ -9,7 +9,8 @@ miss that callers allow.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -50,15 +51,12 @@ class DriftMonitor:
     """Of rows put since calibration, those measured last: the recall expected, less their own."""
 
     shortfalls: tuple[float, ...] = ()
+    has_drifted: bool = field(init=False)  # whether calibration does not hold for rows put since
 
-    @property
-    def has_drifted(self) -> bool:
-        """Whether the calibration does not hold for the rows put since."""
+    def __post_init__(self) -> None:
         count = len(self.shortfalls)
-        for min_count, shortfall in _SHORTFALLS:
-            if count >= min_count:  # each search asks, and numpy takes 10 µs for a mean
-                return sum(self.shortfalls) / count > shortfall
-        return False
+        most = next((most for least, most in _SHORTFALLS if count >= least), inf)
+        object.__setattr__(self, "has_drifted", sum(self.shortfalls) / max(1, count) > most)
 
     @classmethod
     def from_list(cls, shortfalls: object) -> DriftMonitor:
@@ -149,18 +147,18 @@ class MissAllowance:
     """
 
     def __init__(self) -> None:
-        self._shares = [1.0] * (len(_CLASSES) + 1)
-        self._audited = [_Sums() for _ in self._shares]
+        self.shares = (1.0,) * (len(_CLASSES) + 1)  # by class of limits
+        self._audited = [_Sums() for _ in self.shares]
         self._last_class = 0
 
     def share(self, limit: int) -> float:
         """Return the share for a limit; 0 where the graph finds too little, however searched."""
-        return self._shares[bisect_left(_CLASSES, limit)]
+        return self.shares[bisect_left(_CLASSES, limit)]
 
     @property
     def by_limit(self) -> list[tuple[int | None, float]]:
         """The shares with the greatest limit that each is for, None for any."""
-        return [*zip((*_CLASSES, None), self._shares, strict=True)]
+        return [*zip((*_CLASSES, None), self.shares, strict=True)]
 
     @property
     def finds_too_little(self) -> bool:
@@ -170,7 +168,7 @@ class MissAllowance:
     def take(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found."""
         place = bisect_left(_CLASSES, limit)
-        audited, share = self._audited[place], self._shares[place]
+        audited, share = self._audited[place], self.shares[place]
         audited.add(limit, asked, found)
         self._last_class = place
         if audited.queries < MIN_QUERIES:
@@ -185,18 +183,18 @@ class MissAllowance:
             audited.fade()
 
     def _change(self, place: int, share: float) -> None:
-        self._shares[place] = share
+        self.shares = (*self.shares[:place], share, *self.shares[place + 1 :])
         self._audited[place] = _Sums()
 
     def to_list(self) -> list[float]:
         """Return a JSON-able form."""
-        return list(self._shares)
+        return list(self.shares)
 
     def restore(self, shares: object) -> None:
         """Take shares as `to_list` returned them; ValueError when they are none."""
-        count = len(self._shares)
+        count = len(self.shares)
         values = [number_of(each, 0.0, 1.0) for each in list_of(shares, max_count=count)]
         if len(values) not in (0, count):
             raise ValueError(f"{len(values)} shares of {count} classes")
         if values:
-            self._shares = values
+            self.shares = (*values,)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.contracts.analysis import CostCurve, CurvePoint
-from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -29,8 +29,10 @@ from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.graph.search_plan import PlanKey, SearchPlan, SearchPolicy, Skipped, Stage
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
+from gcws_search.index.kernels.graph.beam_search import Graph
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.graph.queries import Queries
+from gcws_search.index.kernels.hashing.gcws_table import Hashing
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
@@ -43,6 +45,10 @@ _RECALLS: Final = range(50, _PERCENT)
 _DOUBT_STEPS: Final = 32
 """Doubt is rounded up to 1/_DOUBT_STEPS: finding a setting takes longer than a search."""
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
+_TO_BE_DRAWN: Final = np.empty((0, 0), np.uint64)
+"""In the place of keys that the kernel draws."""
+_KNOWN: Final = Hashing(np.empty(0, np.float32), 0, 0, 0, 0, False)
+"""How keys are drawn that are known."""
 _UNLIMITED: Final = float(1 << 31)
 """Rows that an extended search expands at most."""
 _NEAREST: Final = {BYTES: 0.02, SHORTS: 0.002, FLOATS: 1e-5, SPARSE: 1e-5}
@@ -105,14 +111,13 @@ class GraphSearch:
 
         A batch is scanned in less time for each.
         """
-        reason = self._reason_not_to(tables, view, params)
-        if reason is not None:
-            return reason
-        allowed = self.allowance.share(params.limit)
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else self._together(queries // self.workers.threads)
-        rows, permitted, segments = view.vectors.count, view.permitted_count, len(tables.segments)
-        key = params.limit, params.recall, allowed, rows, permitted, live, segments, together
+        key = (
+            *(params.limit, params.recall, params.guarantee, self.allowance.shares),
+            *(self.neighbours.drift.has_drifted, view.vectors.count, view.permitted_count, live),
+            *(tables.bands, len(tables.segments), together),
+        )
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= _MAX_PLANS:  # any recall may be asked for
@@ -157,6 +162,9 @@ class GraphSearch:
     def _new_plan(
         self, tables: Tables, view: RowView, params: SearchParams, together: int
     ) -> SearchPlan | Skipped:
+        reason = self._reason_not_to(tables, view, params)
+        if reason is not None:
+            return reason
         setting = self.setting(view, params)
         if setting is None:
             return Skipped.NO_SETTING
@@ -223,6 +231,7 @@ class GraphSearch:
             ),
         ]
         kernel = Plan(
+            entry_tables,
             np.array([GRAPH, entry_tables, 0, 0, 0, 0]),
             beam.recall,
             np.array(levels),
@@ -234,10 +243,11 @@ class GraphSearch:
             float(max(0.0, out_of_range)),
             np.array([first, last, extended, sizes.beam]),
             float(quantizer.step) if is_quantized else 0.0,
+            quantizer.origin,
             _MAX_MISSED,
             min(_MAX_MISSED, _HIDDEN * (1.0 - beam.recall)),
         )
-        return SearchPlan(entry_tables, sizes, kernel)
+        return SearchPlan(sizes, kernel)
 
     def _rows_a_side(self, extension: Extension) -> int:
         """Return how many entry points there are on each side of a key in an extended search."""
@@ -360,10 +370,12 @@ class GraphSearch:
         not there. ``min_part`` and ``pieces`` are those of `Workers.split`.
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
-        graph = self.links.graph(tables, view.vectors)
+        links, hashing = self.links, self.band_keys.hashing
+        addresses = links.quantized.addresses, tables.addresses
+        graph = Graph(*addresses, links.array, view.vectors.dense)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
-        copies, copy_norms = self.links.quantized.quantizer.round(queries.dense, queries.norms)
-        own_keys = self.band_keys.keys(queries, plan.tables) if keys is None else keys
+        if keys is None and hashing is None:
+            keys = self.band_keys.keys(queries, plan.kernel.tables)
         sizes, scratch_pool = plan.sizes, self.neighbours.scratch
         if queries.form == "sparse":
             sizes = sizes.for_queries(queries.longest)
@@ -379,20 +391,17 @@ class GraphSearch:
         min_score = float(params.min_score)
 
         def run(first: int, last: int) -> None:
-            some, part = queries, out
-            own: tuple[AnyArray, ...] = (copies, copy_norms, own_keys, skip)
+            some, part, known, skipped = queries, out, keys, skip
             if last - first < m:
-                some = queries[first:last]
-                own = tuple(each[first:last] for each in own)
+                some, skipped = queries[first:last], skip[first:last]
+                known = None if keys is None else keys[first:last]
                 part = Found(*(each[first:last] for each in out))
-            rounded, rounded_norms, keys, skipped = own
             sparse = some.indptr, some.slots, some.values
-            asked = Queries(
-                rounded, rounded_norms, some.norms, some.dense, *sparse, keys, skipped, min_score
-            )
+            known = _TO_BE_DRAWN if known is None else known
+            asked = Queries(some.norms, some.dense, *sparse, known, skipped, min_score)
             scratch = scratch_pool.take(sizes)
-            addresses = scratch.addresses if m > 1 else scratch.first
-            search_graph(graph, visible, asked, plan.kernel, addresses, part)
+            slots = scratch.addresses if m > 1 else scratch.first
+            search_graph(graph, visible, asked, hashing or _KNOWN, plan.kernel, slots, part)
             scratch_pool.give(scratch)
 
         self.workers.split(m, run, min_size=min_part, pieces=pieces)

@@ -113,9 +113,9 @@ class SearchPolicy:
         return self.search_nanoseconds + _MIN_CANDIDATES * row
 
 
-PlanKey = tuple[int, float, float, int, int, int, int, int]
-"""Limit and recall, and the share of the miss aimed at; rows there are, permitted and alive;
-segments of tables; queries of a thread's part of the batch."""
+PlanKey = tuple[int, float, str, tuple[float, ...], bool, int, int, int, int, int, int]
+"""Limit, recall and guarantee; shares of the miss aimed at; whether rows have drifted; rows there
+are, permitted and alive; tables and their segments; queries of a thread's part of the batch."""
 
 
 TRIED: Final = 16
@@ -126,7 +126,6 @@ TRIED: Final = 16
 class SearchPlan:
     """How queries are searched for: all that does not depend on the query."""
 
-    tables: int  # through which it enters
     sizes: ScratchSizes  # of dense queries, and of sparse ones as long as the rows
     kernel: KernelPlan
     row_nanoseconds: float = 0.0  # to score a row in this search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from gcws_search.index.contracts.arrays import LANES, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.kernels.hashing.gcws_table import keys_from_table
+from gcws_search.index.kernels.hashing.gcws_table import Hashing, keys_from_table
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers, end_if
 
@@ -27,9 +28,16 @@ class BandKeys:
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
         self.plan = plan
-        self._layout = plan.layout
         self._hash = hash_
         self._workers = workers
+
+    @cached_property
+    def hashing(self) -> Hashing | None:
+        """How kernels draw keys; None where they are drawn without a table of parameters."""
+        hash_ = self._hash
+        if not hash_.keeps_table:
+            return None
+        return Hashing(hash_.table, hash_.slots, *self.plan.layout)
 
     def keys(
         self,
@@ -58,14 +66,13 @@ class BandKeys:
 
     def _write(self, batch: VectorBatch, first: int, out: UInt64s) -> None:
         """Sketch vectors and write their (n, b) keys in tables ``first`` … ``first`` + b - 1."""
-        hash_ = self._hash
-        if hash_.keeps_table:
-            keys_from_table(batch.dense, hash_.table, hash_.slots, first, self._layout, out)
+        if self.hashing is not None:
+            keys_from_table(batch.dense, self.hashing, first, out)
             return
         width = self.plan.band_width
         start = first * width // LANES * LANES
         count = round_up((first + out.shape[1]) * width - start)
-        signatures = hash_.sketch(batch, first=start, count=count)
+        signatures = self._hash.sketch(batch, first=start, count=count)
         self.plan.pack(signatures, out, start=start, band=first)
 
     def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:

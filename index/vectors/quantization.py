@@ -20,7 +20,6 @@ from gcws_search.index.contracts.arrays import (
     Int64s,
     UInt8s,
     growable,
-    large,
     with_room,
 )
 from gcws_search.index.contracts.batches import RowCopies, VectorBatch
@@ -82,19 +81,6 @@ class Quantizer:
         """Return the bytes of one row of ``width`` floats."""
         size = _SIZES[self.kind]
         return -(-width * size // REGISTER_BYTES) * REGISTER_BYTES
-
-    def round(self, dense: Float32s, norms: Float32s) -> tuple[UInt8s, Float32s]:
-        """Return rows as (n, stride) bytes of memory, and their norms in units."""
-        if self.kind == FLOATS:
-            return np.ascontiguousarray(dense).view(np.uint8), norms
-        shape = len(dense), self.stride(dense.shape[1])
-        # A lone query is soon read: aligning its memory takes 2 µs.
-        copies: UInt8s = large(shape, np.uint8) if len(dense) > 1 else np.empty(shape, np.uint8)
-        if self.kind == SPARSE:
-            return copies, norms
-        rounded = np.empty(len(dense), np.float32)
-        self.write(dense, copies, rounded)
-        return copies, rounded
 
     def write(self, dense: Float32s, out: UInt8s, out_norms: Float32s) -> None:
         """Write rows as bytes or int16 to (n, stride) bytes, and their norms in units."""

@@ -56,7 +56,7 @@ from gcws_search.index.lsh.search import TableSearch
 from gcws_search.index.similarities import gmm, gmm_matrix
 from gcws_search.index.threads import Workers, available_threads
 from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
-from gcws_search.index.vectors.quantization import Quantizer
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from gcws_search.index.vectors.space import VectorSpace
 
 _ROWS: Final = 1100  # enough for postings and for a second segment of tables
@@ -204,7 +204,7 @@ class _Collection:
     def quantize(self) -> None:
         """Round rows in each way that a graph may hold them."""
         for quantizer in _QUANTIZERS:  # which of them a collection takes depends on its rows
-            quantizer.round(self._rows.dense, self._rows.norms)
+            QuantizedRows(quantizer, self._rows.dense.shape[1]).cover(self._rows)
 
     def copy(self) -> None:
         """Copy as many rows as a scan reads copies of, and scan them."""

@@ -35,9 +35,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(28, 90, 52),
+    "query": Walk(22, 75, 43),
     "put": Walk(26, 143, 60),
-    "query beside new items": Walk(41, 148, 85),
+    "query beside new items": Walk(28, 114, 61),
 }
 """They only go down."""
 SECONDS = 60

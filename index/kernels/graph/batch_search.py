@@ -31,7 +31,13 @@ from gcws_search.index.kernels.graph.entry_points import (
     enter_buckets,
     find_entry_points,
 )
-from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
+from gcws_search.index.kernels.graph.queries import (
+    Queries,
+    quantize_queries,
+    query_keys,
+    query_rows,
+    score_exactly,
+)
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.graph.tiers import (
     CONTRAST_PLACE,
@@ -39,6 +45,7 @@ from gcws_search.index.kernels.graph.tiers import (
     has_low_contrast,
     score_at,
 )
+from gcws_search.index.kernels.hashing.gcws_table import Hashing
 from gcws_search.index.kernels.lanes.vector import (
     NUMBERS_A_LINE,
     at,
@@ -128,6 +135,7 @@ class Level(NamedTuple):
 class Plan(NamedTuple):
     """How queries are searched for."""
 
+    tables: Any  # through which queries enter
     work: Any  # (6,) int64: of each query, as far as known before; see `hits.BatchHits`
     recall: Any  # expected
     levels: Any  # (l, 6) float64: the first search, and its extensions; see `Level`
@@ -144,7 +152,8 @@ class Plan(NamedTuple):
     # (4,) int64: best rows scored exactly: at first, at least the limit; those up to which no hit
     # may be left in doubt, in a first search, and in an extended one; and at most.
     reranked: Any
-    step: Any  # unit of ``Queries.copy_norms``; 0 where nothing is quantized
+    step: Any  # of quantized rows; 0 where nothing is quantized
+    origin: Any  # the byte that stands for 0
     max_missed: Any  # missed hits that are accepted, for each that is wanted
     max_hidden: Any  # the same where the first hits tie
 
@@ -357,8 +366,8 @@ def _accepted(plan: Any, state: Any) -> Any:
 
 
 @inlined
-def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, plan: Any) -> Any:
-    """Return what became of a query; see `Outcome`."""
+def _outcome(best: Any, state: Any, visible: Any, missed: Any, norms: Any, plan: Any) -> Any:
+    """Return what became of a query; see `Outcome`. ``norms``: its own, and of its copy."""
     entries, size, limit = best
     if state.is_cut != 0:
         return Outcome.UNFINISHED
@@ -367,8 +376,8 @@ def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, pla
     if score_at(entries, size, plan.judged + state.own) < plan.out_of_range:
         return Outcome.OUT_OF_RANGE
     if plan.step > 0:
-        norm = np.float64(queries.norms[state.query])
-        lost = abs(np.float64(queries.copy_norms[state.query]) * plan.step - norm)
+        norm = np.float64(norms[0])
+        lost = abs(np.float64(norms[1]) * plan.step - norm)
         if lost > _MAX_LOST * norm:
             return Outcome.QUANTIZED_AWAY
     if missed > _accepted(plan, state):
@@ -378,7 +387,13 @@ def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, pla
 
 @kernel
 def search_graph(
-    graph: Graph, visible: Visible, queries: Queries, plan: Plan, scratch: Int64s, out: Found
+    graph: Graph,
+    visible: Visible,
+    queries: Queries,
+    hashing: Hashing,
+    plan: Plan,
+    scratch: Int64s,
+    out: Found,
 ) -> None:
     """Search for every query; searches of hard queries are extended.
 
@@ -388,6 +403,7 @@ def search_graph(
         Graph(*uncounted(graph)),
         Visible(*uncounted(visible)),
         Queries(*uncounted(queries)),
+        Hashing(*uncounted(hashing)),
         Plan(*uncounted(plan)),
         scratch,
         Found(*uncounted(out)),
@@ -395,29 +411,30 @@ def search_graph(
 
 
 @inner
-def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any) -> None:
-    """Run the searches for all queries: enter, search, extend, re-rank.
+def _search(
+    graph: Any, visible: Any, queries: Any, hashing: Any, plan: Any, scratch: Int64s, out: Any
+) -> None:
+    """Run the searches for all queries: hash, round, enter, search, extend, re-rank.
 
     Each slot of scratch memory holds the search for one query. It takes the next query once its
     hits have been re-ranked. All slots take their steps in turn, so that memory has time to answer.
     """
     rows = rows_at(graph.rows)
-    m_all, tables = queries.keys.shape
+    m_all, tables = len(queries.norms), plan.tables
     slots, limit = scratch.shape[0], out.scores.shape[1]
     is_filtered = visible.permitted_count < visible.count
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
-    held, vectors = query_rows(rows.kind, queries), graph.vectors
+    drawn = query_keys(queries, hashing, tables)
+    block, start, copy_norms = quantize_queries(rows, queries, plan.step, plan.origin)
+    copies = offset(pointer(block), start)
+    held, vectors = query_rows(rows, queries, copies, pointer(copy_norms)), graph.vectors
     wanted, most = plan.wanted, plan.reranked[3]
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted((chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     # An array taken from a tuple is counted each time, an address is not.
-    levels, keys, permitted = (
-        pointer(plan.levels),
-        pointer(queries.keys),
-        pointer(visible.permitted),
-    )
+    levels, keys, permitted = (pointer(plan.levels), pointer(drawn), pointer(visible.permitted))
     states = np.zeros(slots, STATE)
     upcoming = placed = 0  # the next query; queries whose entry points are known
     left = m_all
@@ -483,9 +500,13 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             out.work[m, CANDIDATES] = state.seen
             out.work[m, SCORED_EXACTLY] = scored
             out.work[m, BEAM] = best[1]
-            out.outcomes[m] = _outcome(hits, state, visible, missed, queries, plan)
+            norms = queries.norms[m], copy_norms[m]
+            out.outcomes[m] = _outcome(hits, state, visible, missed, norms, plan)
             state.stage = _FREE
             left -= 1
+    keep(drawn)
+    keep(block)
+    keep(copy_norms)
     keep(states)
     keep(chosen)
     keep(exact)

@@ -8,6 +8,8 @@ rising order. `gcws_stream` draws the same samples, to the bit, without a table.
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s, UInt64s
@@ -41,6 +43,8 @@ _SLOTS_AHEAD = 16
 """A lone row prefetches parameters this many slots ahead: 43 µs, not 68, when no cache has them."""
 _SLOTS_TOGETHER = 96
 """Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
+_ROWS_TOGETHER = 256
+"""Rows sketched at a time: their samples stay in cache until they are packed."""
 
 
 @kernel
@@ -165,15 +169,37 @@ def sketch_from_table(
                     store(best_slots, row * LANES, best_slot)
 
 
-@kernel
-def keys_from_table(
-    rows: Float32s, table: Float32s, slot_count: int, band: int, layout: BandLayout, out: UInt64s
-) -> None:
-    """Write the (n, bands) keys of signed dense rows from ``band`` on; see `sketch_from_table`."""
-    layout = BandLayout(*layout)
-    first = band * layout.width // LANES
-    samples = -(-(band + out.shape[1]) * layout.width // LANES) * LANES - first * LANES
+class Hashing(NamedTuple):
+    """How keys of dense rows are drawn with stored parameters; see `fill_table`, `BandLayout`."""
+
+    table: Any
+    slots: Any  # that the table is of
+    width: Any
+    bits: Any
+    encoding: Any
+    prefix: Any
+
+
+@inner
+def draw_keys(rows: Any, hashing: Any, out: Any) -> None:
+    """Write the (n, bands) keys of signed dense rows in the first tables."""
+    for first in range(0, rows.shape[0], _ROWS_TOGETHER):
+        last = min(first + _ROWS_TOGETHER, rows.shape[0])
+        _draw_keys(rows[first:last], hashing, 0, out[first:last])
+
+
+@inner
+def _draw_keys(rows: Any, hashing: Any, band: Any, out: Any) -> None:
+    first = band * hashing.width // LANES
+    samples = -(-(band + out.shape[1]) * hashing.width // LANES) * LANES - first * LANES
     slots = np.empty((rows.shape[0], samples), np.uint32)
     levels = np.empty((rows.shape[0], samples), np.uint32)
-    sketch_from_table(rows, table, slot_count, first, slots, levels)
+    sketch_from_table(rows, hashing.table, hashing.slots, first, slots, levels)
+    layout = BandLayout(hashing.width, hashing.bits, hashing.encoding, hashing.prefix)
     pack_bands(slots, levels, first * LANES, band, layout, out)
+
+
+@kernel
+def keys_from_table(rows: Float32s, hashing: Hashing, band: int, out: UInt64s) -> None:
+    """Write the (n, bands) keys of signed dense rows from ``band`` on; see `sketch_from_table`."""
+    _draw_keys(rows, Hashing(*hashing), band, out)

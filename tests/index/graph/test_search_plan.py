@@ -23,7 +23,7 @@ from gcws_search.index.kernels.quantized.rows import (
     rows_at,
     score,
 )
-from gcws_search.index.vectors.quantization import QuantizedView, Quantizer
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.recall import linked
 from tests.support.index.small_index import Mask, SmallIndex, all_scores
@@ -173,8 +173,7 @@ def test_quick_scores_are_exact_where_it_is_known_what_was_cut(
     views = []
     for each in (rows, queries):
         batch = index.prepare(each)
-        copies, norms = quantizer.round(batch.dense, batch.norms)
-        views.append(QuantizedView.of(quantizer, batch, copies, norms))
+        views.append(QuantizedRows(quantizer, 16).cover(batch))
     own, asked = views
     sums = queries.sum(axis=1).astype(np.float32)
     assert (asked.norms < sums).any() == (factor > 1)

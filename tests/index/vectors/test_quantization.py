@@ -232,7 +232,7 @@ def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> 
 @pytest.mark.parametrize("quantizer", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
 def test_fresh_copies_begin_with_a_cache_line(quantizer: Quantizer, rows: int) -> None:
     dense = np.ones((rows, 128), np.float32)
-    copies, _ = quantizer.round(dense, dense.sum(axis=1))
+    copies = QuantizedRows(quantizer, 128).cover(batch_of(dense)).copies
     assert copies.ctypes.data % 64 == 0
     assert copies.shape[1] % 64 == 0
 
