@@ -130,7 +130,7 @@ def decorated(tree: ast.Module) -> bool:
 
 def packages() -> list[Path]:
     """Return every folder of modules of the product."""
-    found = {path.parent for path, _ in sources(*PRODUCT)}
+    found = {path.parent for folder in PRODUCT for path in (REPOSITORY / folder).rglob("*.py")}
     return sorted(found - {REPOSITORY / "gcws_search"})
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.run import Life
 
-OPERATIONS = 700
+OPERATIONS = 400
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -39,18 +39,32 @@ def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
     return index
 
 
-@pytest.fixture(params=["dense", "sparse"])
-def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> Made:
+FORMS = ["dense", "sparse"]
+
+
+def made_of(form: str, rng: np.random.Generator) -> Made:
     """Return an index whose last rows wait, its rows, and queries."""
     rows, queries = clustered(rng, OLD + NEW, 200, dim=DIM)
-    if request.param == "dense":
+    if form == "dense":
         return waiting(rows), rows, queries
     some, others = (sparse_of(np.maximum(each, 0)) for each in (rows, queries))
     return waiting(some), some, others
 
 
-def test_it_is_foreseen_whether_further_rows_wait(made: Made) -> None:
-    _, rows, _ = made
+@pytest.fixture(params=FORMS)
+def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> Made:
+    """Return an index to change."""
+    return made_of(request.param, rng)
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def read(request: pytest.FixtureRequest) -> Made:
+    """Return an index that nobody changes."""
+    return made_of(request.param, np.random.default_rng(6))
+
+
+def test_it_is_foreseen_whether_further_rows_wait(read: Made) -> None:
+    _, rows, _ = read
     index = waiting(rows, replace(POLICIES, max_delta_rows=NEW + 5))
     view, backend = index.rows.view(), index.backend
     few = 5 * DIM
@@ -73,8 +87,8 @@ def test_rows_wait_once_there_are_lists(made: Made) -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["measured", "proven"])
-def test_the_recall_asked_for_holds_with_rows_that_wait(guarantee: str, made: Made) -> None:
-    index, _, queries = made
+def test_the_recall_asked_for_holds_with_rows_that_wait(guarantee: str, read: Made) -> None:
+    index, _, queries = read
     for limit in (1, 10):
         params = SearchParams(limit=limit, guarantee=guarantee)  # type: ignore[arg-type]
         found = index.search(queries, params)
@@ -99,8 +113,8 @@ def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(made: Made)
         assert alone.scores[0] == 1.0
 
 
-def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: Made) -> None:
-    index, rows, _ = made
+def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(read: Made) -> None:
+    index, rows, _ = read
     exact = SearchParams(limit=5, recall=1.0)
     permitted = np.ones(OLD + NEW, np.uint8)
     permitted[OLD::2] = 0
@@ -119,8 +133,8 @@ def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: Made) -> No
         assert (hits.rows < OLD).all()
 
 
-def test_a_filter_may_leave_fewer_rows_than_the_limit(made: Made) -> None:
-    index, _, queries = made
+def test_a_filter_may_leave_fewer_rows_than_the_limit(read: Made) -> None:
+    index, _, queries = read
     few = [0, 1, 2, OLD, OLD + 1]
     permitted = np.zeros(OLD + NEW, np.uint8)
     permitted[few] = 1
@@ -140,8 +154,8 @@ def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("rerank", ["none", "own"])
-def test_estimates_know_rows_that_wait(rerank: Rerank, made: Made) -> None:
-    index, rows, _ = made
+def test_estimates_know_rows_that_wait(rerank: Rerank, read: Made) -> None:
+    index, rows, _ = read
     for row, hits in zip(
         WAITING, index.search(rows[OLD:], SearchParams(limit=5, rerank=rerank)), strict=True
     ):
@@ -197,8 +211,8 @@ def test_a_compaction_without_lists_leaves_no_row_waiting(made: Made) -> None:
     assert len(index.state.tables) == NEW + 100
 
 
-def test_only_so_many_rows_wait(made: Made) -> None:
-    _, rows, _ = made
+def test_only_so_many_rows_wait(read: Made) -> None:
+    _, rows, _ = read
     numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
     size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
     for policies in (

@@ -144,14 +144,14 @@ def vector_of(row: Floats) -> Vector:
 
 
 def scenes() -> Iterator[ParameterSet]:
-    """Yield each method in each form and role; those of a kind that came before in two of four."""
-    kinds = set[str]()
+    """Yield each method in each form and role; those of a class that came before in two of four."""
+    kinds = set[type[BackendParams]]()
     for name, params in EVERY.items():
         for form, attached in product(("dense", "sparse"), (False, True)):
-            if params.kind not in kinds or attached == (form == "sparse"):
+            if type(params) not in kinds or attached == (form == "sparse"):
                 role = "attached" if attached else "primary"
                 yield pytest.param((params, form, attached), id=f"{name}-{form}-{role}")
-        kinds.add(params.kind)
+        kinds.add(type(params))
 
 
 @pytest.fixture(params=scenes())

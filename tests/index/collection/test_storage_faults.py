@@ -211,8 +211,9 @@ def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_mad
             operation.make(catalog)
         agreed(catalog, tmp_path)
         operation.after(catalog)
-        assert agreed(catalog, tmp_path) == before or what == "put many"
-        before = agreed(catalog, tmp_path)
+        after = agreed(catalog, tmp_path)
+        assert after == before or what == "put many"
+        before = after
         assert not [path for path in tmp_path.rglob(".*") if "things" not in path.parent.name]
 
 

@@ -49,7 +49,7 @@ lopsided = st.dictionaries(
 def test_hits_are_those_of_brute_force_ties_included(
     kind: st.SearchStrategy[Vector], data: st.DataObject, random: Random
 ) -> None:
-    vectors = data.draw(st.lists(kind, min_size=8, max_size=70))
+    vectors = data.draw(st.lists(kind, min_size=8, max_size=50))
     queries = data.draw(st.lists(kind, min_size=1, max_size=3))
     limit = data.draw(st.sampled_from([1, 2, 5, 80]))
     least = data.draw(st.sampled_from([0.0, 0.0, 1 / 3, 0.9]))
@@ -84,10 +84,10 @@ def test_hits_are_those_of_brute_force_ties_included(
 
 
 @given(
-    vectors=st.lists(counts, min_size=8, max_size=70),
+    vectors=st.lists(counts, min_size=8, max_size=50),
     query=counts,
     bound=st.sampled_from([-0.001, 0.05, 0.3, 0.6, 0.99]),
-    first=st.integers(0, 70),
+    first=st.integers(0, 50),
 )
 def test_all_rows_that_reach_a_score_are_collected(
     vectors: list[Vector], query: Vector, bound: float, first: int
@@ -122,12 +122,12 @@ def test_rows_that_have_rare_terms_alone_are_found_among_many(
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     truth = [
         sorted((mathematics.gmm(query, each) for each in vectors), reverse=True)
-        for query in vectors[80:120]
+        for query in vectors[92:108]
     ]
     for limit in (1, 5, 60):
         params = SearchParams(limit=limit, recall=1.0, min_score=least)
-        skip = np.full(40, -1)
-        hits = scan(view, rows[80:120], params, skip=skip, inverted=index, workers=ONE)
+        skip = np.full(16, -1)
+        hits = scan(view, rows[92:108], params, skip=skip, inverted=index, workers=ONE)
         for number, scores in enumerate(truth):
             wanted = [score for score in scores if score > 0 and score >= least]
             found = hits.hits(number)[1].tolist()

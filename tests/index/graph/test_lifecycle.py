@@ -194,7 +194,7 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
     rows, _ = clustered(rng, 800, 0)
     index = indexed(CollectionConfig(dim=24)).add(rows)
     outcomes = []
-    for times in range(0, 120, 3):
+    for times in range(0, 120, 7):
         made = index.optimize(StopAfter(times))
         outcomes.append(made is not None)
         if made is not None:

@@ -32,7 +32,7 @@ def dense() -> Made:
 
 @pytest.fixture(scope="module")
 def sparse() -> tuple[SmallIndex, Csr, Csr]:
-    rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
+    rows, queries = counts(np.random.default_rng(2), 5000, 1000, words=1000)
     policies = Policies(graph=GraphPolicy(search=FREE_SEARCHES))  # else scans are quicker
     return searching(linked(rows, policies=policies), SearchPolicy()), rows, queries
 
@@ -118,7 +118,7 @@ def test_a_filter_may_have_to_do_with_where_rows_are(which: str, limit: int, den
         "small": norms < np.quantile(norms, 0.2),
         "large": norms > np.quantile(norms, 0.9),
     }[which]
-    some = queries[: max(200, 1000 // limit)]  # these walks take long, and 200 tell of many hits
+    some = queries[: 400 if limit == 1 else 200]  # these walks take long, and 200 tell of many hits
     assert recall(index, some, limit, permitted=passes.astype(np.uint8)).reaches(0.9)
 
 
@@ -164,8 +164,8 @@ def test_scores_are_exact_though_rows_are_rounded(dense: Made) -> None:
 
 
 def test_lists_of_the_half_of_the_rows_that_lives_find_as_much(rng: np.random.Generator) -> None:
-    rows, queries = clustered(rng, 12_000, 1000, dim=32)
-    alive = (rng.random(12_000) < 0.5).astype(np.uint8)
+    rows, queries = clustered(rng, 8000, 1000, dim=32)
+    alive = (rng.random(8000) < 0.5).astype(np.uint8)
     index = link(linked(rows), alive)
     for limit in LIMITS:
         assert recall(index, queries, limit, permitted=alive).reaches(0.9)
@@ -175,13 +175,13 @@ def test_lists_of_the_half_of_the_rows_that_lives_find_as_much(rng: np.random.Ge
 def test_rows_that_come_cluster_by_cluster_are_found(
     size: int, settled: bool, rng: np.random.Generator
 ) -> None:
-    rows, queries = clustered(rng, 14_000, 1000, dim=32)
-    centres = rows[rng.choice(14_000, 50)]
+    rows, queries = clustered(rng, 9000, 1000, dim=32)
+    centres = rows[rng.choice(9000, 50)]
     labels = np.argmin([np.abs(rows - centre).sum(1) for centre in centres], axis=0)
     rows = rows[np.argsort(labels, kind="stable")]
-    first = 14_000 - 10 * size * (40 if size == 1 else 4)
+    first = 9000 - 10 * size * (40 if size == 1 else 4)
     index = linked(rows[:first])
-    index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1), settled=settled)
+    index.add(rows[first:], sizes=[size] * ((9000 - first) // size - 1), settled=settled)
     assert index.state.graph is not None
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
@@ -248,10 +248,9 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
     assert len(index.state.graph.neighbours.drift.shortfalls) == 32
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_copies_put_later_leave_the_way_to_rows_near_to_them(seed: int) -> None:
+def test_copies_put_later_leave_the_way_to_rows_near_to_them() -> None:
     """0.79 to 0.81 were found where a row's neighbours might all be copies of it, 0.93 since."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     centres = 10 * rng.standard_t(3, (30, 16))
     points = np.repeat(centres, 20, axis=0) + rng.standard_normal((600, 16)) / 20
     counts = np.maximum(1, 3000 / np.arange(1, 601) ** 1.1).astype(int)
@@ -365,7 +364,7 @@ def strange() -> Strange:
     """
     rng = np.random.default_rng(5)
     centres, others = rng.standard_normal((2, 200, 32))
-    rows = centres[rng.integers(0, 200, 20_000)] + SPREAD * rng.standard_normal((20_000, 32))
+    rows = centres[rng.integers(0, 200, 12_000)] + SPREAD * rng.standard_normal((12_000, 32))
     strangers = {
         "other centres": others,
         "between": (centres + centres[::-1]) / 2,

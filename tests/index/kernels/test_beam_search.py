@@ -35,7 +35,7 @@ from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from tests.support.index.small_index import SmallIndex, view_of
 from tests.support.reference import mathematics
 
-ROWS = 300
+ROWS, QUERIES = 300, 12
 UNITS = Quantizer(BYTES, 1.0, 128)
 TABLES = 3
 UNLIMITED = 1 << 31
@@ -49,7 +49,7 @@ class Graph:
         self, rng: np.random.Generator, *, linked: float = 0.05, quantizer: Quantizer = UNITS
     ) -> None:
         self.data = rng.integers(-9, 10, (ROWS, 20)).astype(np.float32)
-        self.queries = rng.integers(-9, 10, (20, 20)).astype(np.float32)
+        self.queries = rng.integers(-9, 10, (QUERIES, 20)).astype(np.float32)
         self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
         self.index.add(self.data)
         self.rows = self.index.rows.view()
@@ -239,7 +239,7 @@ def test_a_walk_finds_and_sees_what_a_plain_one_does(
     permitted = None
     if share < 1:
         permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
-    expected = [graph.expected(query, setting, limit, permitted) for query in range(20)]
+    expected = [graph.expected(query, setting, limit, permitted) for query in range(QUERIES)]
     assert permitted is None or {row for rows, _ in expected for row in rows} <= permitted
     assert graph.search(setting, limit, permitted=permitted) == expected
 
@@ -453,7 +453,7 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     graph.neighbours.cover(graph.rows)
     tight = SearchPolicy(extended_beams=((inf, 1),), extended_places=1, max_filtered=1)
     filled, outcomes = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
-    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(20)]
+    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(QUERIES)]
     assert (filled.candidates < seen).all()
     assert (outcomes == Outcome.UNFINISHED).all()
     again, _ = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
@@ -490,7 +490,7 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
     vectors = [mathematics.from_dense(row) for row in data.astype(np.float32)]
     counts = set()
     spaces = ScratchPool()
-    for row in range(0, ROWS, 10):
+    for row in range(0, ROWS, 20):
         scores = np.array([mathematics.gmm(vectors[row], other) for other in vectors], np.float32)
         order = np.lexsort((-np.arange(ROWS), -scores))[:100]
         pool = (scores[order].view(np.uint32).astype(np.uint64) << np.uint64(32)) | (

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,37 +77,14 @@ def _similarity_compiled(how: str, cache: Path, folder: Path = REPOSITORY) -> Co
     return Compiled(seen, hits, misses, is_cached, where, done.stderr)
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache that other processes have filled, beside a module that is not numba."""
-    folder, cache = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("cache")
-    (folder / "numba.py").write_text("raise SystemExit")
-    first = _similarity_compiled("processes", cache, folder)
+def test_kernels_that_others_compiled_are_taken_and_those_cut_short_compiled_again(
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "cache"
+    (tmp_path / "numba.py").write_text("raise SystemExit")  # the others do not import this
+    first = _similarity_compiled("processes", cache, tmp_path)
     assert first[:4] == (SEEN, KERNELS, 0, True)
     assert Path(first.folder).parent == cache
-    return cache
-
-
-def test_what_other_processes_compiled_is_taken_by_the_next_start(compiled: Path) -> None:
-    assert _similarity_compiled("alone", compiled)[:4] == (SEEN, KERNELS, 0, True)
-
-
-@pytest.mark.parametrize(("how", "hits"), [("elsewhere", KERNELS), ("broken", 0)])
-def test_a_process_compiles_where_no_other_does(how: str, hits: int, tmp_path: Path) -> None:
-    first = _similarity_compiled(how, tmp_path)
-    assert first[:4] == (SEEN, hits, KERNELS - hits, True)
-    assert Path(first.folder).parent == tmp_path
-
-
-def test_a_full_disk_costs_each_start_the_time_to_compile_and_no_more(tmp_path: Path) -> None:
-    first = _similarity_compiled("disk full", tmp_path)
-    assert first[:4] == (SEEN, 0, KERNELS, False)
-    assert "compiled kernels could not be saved" in first.told
-    assert _similarity_compiled("alone", tmp_path)[:4] == (SEEN, 0, KERNELS, True)
-
-
-def test_kernels_cut_short_are_compiled_again(compiled: Path, tmp_path: Path) -> None:
-    cache = shutil.copytree(compiled, tmp_path / "cache")
     for pattern, share in (
         ("exact_rerank.exact_rows-*.nbi", 0.0), ("dense.matrix_dense-*.nbi", 0.5),
         ("rows.dense_norms-*.nbc", 0.5),
@@ -116,7 +92,20 @@ def test_kernels_cut_short_are_compiled_again(compiled: Path, tmp_path: Path) ->
         [file] = cache.rglob(pattern)
         os.truncate(file, int(share * file.stat().st_size))
     assert _similarity_compiled("alone", cache)[:3] == (SEEN, 0, KERNELS)
-    assert _similarity_compiled("alone", cache)[:3] == (SEEN, KERNELS, 0)
+    assert _similarity_compiled("alone", cache)[:4] == (SEEN, KERNELS, 0, True)
+
+
+def test_kernels_are_found_that_other_processes_kept_in_another_cache(tmp_path: Path) -> None:
+    first = _similarity_compiled("elsewhere", tmp_path)
+    assert first[:4] == (SEEN, KERNELS, 0, True)
+    assert Path(first.folder).parent == tmp_path
+
+
+def test_a_process_compiles_where_no_other_does_once_a_full_disk_has_room(tmp_path: Path) -> None:
+    first = _similarity_compiled("disk full", tmp_path)
+    assert first[:4] == (SEEN, 0, KERNELS, False)
+    assert "compiled kernels could not be saved" in first.told
+    assert _similarity_compiled("broken", tmp_path)[:4] == (SEEN, 0, KERNELS, True)
 
 
 def test_a_process_that_compiles_ends_with_the_one_that_it_compiles_for() -> None:
