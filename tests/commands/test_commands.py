@@ -1,6 +1,7 @@
 """The other commands: searching, listing, exporting, the demo; help, and what a terminal sees."""
 
 import hashlib
+import io
 import json
 import os
 import pty
@@ -669,14 +670,13 @@ JSON = {
     "load {folder}/a.npy --into others --dry-run": ONE,
     "export coffees -o {folder}/a.ndjson": ONE,
     "create teas --dim 4": ONE,
-    "fit coffees --scale max": ONE,
     "get coffees kenya brazil": 2,
     "count coffees": ONE,
     "delete coffees mocha --yes": ONE,
     "delete coffees kenya --dry-run": ONE,
-    "collections": 2,
+    "collections": 4,
     "collections coffees": ONE,
-    "collections --drop coffees": ONE,
+    "collections --drop teas": ONE,
     "payload coffees --id kenya --set {{}}": ONE,
     "names functions": 3,
     "names coffees --set {folder}/names.txt": ONE,
@@ -695,7 +695,7 @@ JSON = {
     "recall coffees": ONE,
     "health": ONE,
     "snapshot create coffees": ONE,
-    "snapshot list coffees": 2,
+    "snapshot list coffees": 3,
     "snapshot download coffees again -o {folder}/again.sqlite": ONE,
     "snapshot upload coffees other {folder}/coffees.sqlite": ONE,
     "snapshot restore coffees again --replace": ONE,
@@ -703,20 +703,16 @@ JSON = {
     "version": ONE,
     "check {folder}/data": 2,
     "vacuum {folder}/data": 2,
+    "fit coffees --scale max": ONE,
 }
-"""Commands, and how many objects of a list they print, one a line; `ONE` for what is no list."""
+"""Commands in their order, and how many objects each prints; `ONE` for what is no list."""
 RUNNING = {"serve", "shard", "cluster", "demo"}
 """They go on until told to stop; and those of a cluster, which has none here."""
 
 
-@pytest.mark.parametrize("line", JSON)
 @pytest.mark.usefixtures("coffees")
 def test_json_is_one_object_or_a_list_of_one_a_line(
-    coffees: gcws_search.Collection,
-    server: gcws_search.Server,
-    call: Call,
-    line: str,
-    tmp_path: Path,
+    server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:
     server.collection("functions", dim=None).add([{"copy": 1, "file": 2}, {"copy": 2, "path": 1}])
     np.save(tmp_path / "a.npy", np.eye(3))
@@ -725,13 +721,13 @@ def test_json_is_one_object_or_a_list_of_one_a_line(
     for name in ("a", "b"):
         with gcws_search.Collection.open(tmp_path / "data" / f"{name}.sqlite", dim=2) as items:
             items.add([[1, 2]])
-    if "snapshot" in line:
-        made = server.snapshots("coffees").create()["name"]
-        server.snapshots("coffees").download(made, tmp_path / "coffees.sqlite")
-        server.snapshots("coffees").upload("again", tmp_path / "coffees.sqlite")
-    found = lines(call(*line.format(folder=tmp_path).split(), "--json"))
-    assert all(isinstance(each, dict) for each in found)
-    assert len(found) == (JSON[line] or 1)
+    made = server.snapshots("coffees").create()["name"]
+    server.snapshots("coffees").download(made, tmp_path / "coffees.sqlite")
+    server.snapshots("coffees").upload("again", tmp_path / "coffees.sqlite")
+    for line, count in JSON.items():
+        found = lines(call(*line.format(folder=tmp_path).split(), "--json"))
+        assert all(isinstance(each, dict) for each in found), line
+        assert len(found) == (count or 1), line
 
 
 def test_json_is_tested_for_every_command() -> None:
@@ -780,46 +776,59 @@ def in_a_terminal(words: list[str], answer: str = "", columns: int = 80) -> tupl
         return running.wait(60), seen.decode()
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+def in_width(monkeypatch: pytest.MonkeyPatch, words: list[str], columns: int) -> str:
+    """Return what a command of this process prints on a terminal of a width."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    out = TerminalText()
+    monkeypatch.setattr(sys, "stdout", out)
+    app(words, standalone_mode=False)
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+
+class TerminalText(io.StringIO):
+    """A text that is written to as a terminal is."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_a_narrow_terminal_cuts_the_payload_alone(
-    server: gcws_search.Server, url: str, columns: int
+    server: gcws_search.Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = server.collection("plants", dim=2)
     story = "a long story of a plant that grows in sand"
     payload = {"name": ["sea holly"], "story": [story], "height": [1200]}
     items.add([[1, 2]], ids=["eryngium-maritimum"], payloads=payload)
     words = ["query", "plants", "--row", "1,3", "--url", url]
-    code, seen = in_a_terminal(words, columns=columns)
-    [line] = [each.rstrip() for each in seen.splitlines() if "eryngium" in each]
+    code, in_process = in_a_terminal(words, columns=40)
     assert code == 0
-    assert len(line) <= columns
-    whole = f' eryngium-maritimum    0.75   name="sea holly"  story="{story}"  height=1200'
-    assert line == (whole if columns == 120 else f"{whole[: len(line) - 1]}…")
+    for columns in (40, 80, 120):
+        seen = in_width(monkeypatch, words, columns)
+        [line] = [each.rstrip() for each in seen.splitlines() if "eryngium" in each]
+        assert len(line) <= columns
+        whole = f' eryngium-maritimum    0.75   name="sea holly"  story="{story}"  height=1200'
+        assert line == (whole if columns == 120 else f"{whole[: len(line) - 1]}…")
+        assert (line in in_process) == (columns == 40)
 
 
-@pytest.mark.parametrize(
-    ("word", "columns"),
-    [("query", 40), ("query", 120), ("pairs", 40), ("find", 80), ("explain", 40)],
-)
 def test_ids_and_scores_are_whole_however_narrow_the_terminal(
-    server: gcws_search.Server, url: str, columns: int, word: str
+    server: gcws_search.Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (f"{each}-{'x' * 100}" for each in "ab")
     items = server.collection("plants", dim=2)
     items.add([[1, 2], [1, 3]], ids=[first, second], payloads={"name": ["word " * 30] * 2})
     items.set_names(["acid", "y" * 90])
-    words = {
-        "query": ["--row", "1,2"],
-        "pairs": ["--min-score", "0.1"],
-        "find": ["x"],
-        "explain": [first, second],
-    }[word]
-    code, seen = in_a_terminal([word, "plants", *words, "--url", url], columns=columns)
-    assert code == 0, seen
-    expected = {"query": {first, second, "0.75"}, "pairs": {first, second, "0.75"}}
-    expected |= {"find": {first, second}, "explain": {"y" * 90, "acid"}}
-    assert expected[word] <= {*seen.split()}
-    assert ("…" in seen) == (word in ("query", "find"))
+    for word, columns, words, expected in (
+        ("query", 40, ["--row", "1,2"], {first, second, "0.75"}),
+        ("query", 120, ["--row", "1,2"], {first, second, "0.75"}),
+        ("pairs", 40, ["--min-score", "0.1"], {first, second, "0.75"}),
+        ("find", 80, ["x"], {first, second}),
+        ("explain", 40, [first, second], {"y" * 90, "acid"}),
+    ):
+        seen = in_width(monkeypatch, [word, "plants", *words, "--url", url], columns)
+        assert expected <= {*seen.split()}, word
+        assert ("…" in seen) == (word in ("query", "find")), word
 
 
 @pytest.mark.parametrize("score", ["gmm", "bray_curtis"])

@@ -50,22 +50,32 @@ def browser() -> Iterator[BrowserContext]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def tabs() -> list[Tab]:
+    """Return the tabs that no test has."""
+    return []
+
+
 @pytest.fixture
-def tab(browser: BrowserContext, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
-    """Return what opens tabs; each may do nothing that no tab may do."""
+def tab(
+    browser: BrowserContext, tabs: list[Tab], request: pytest.FixtureRequest
+) -> Iterator[OpenTab]:
+    """Return what gives tabs, each of which may do nothing that no tab may do."""
     folder = request.config.getoption("--screenshots")
     screenshots = Path(folder) if folder else None
     if screenshots:
         screenshots.mkdir(parents=True, exist_ok=True)
-    opened: list[Tab] = []
+    given: list[Tab] = []
 
     def start(url: str) -> Tab:
-        opened.append(Tab(browser, url, screenshots))
-        return opened[-1]
+        given.append(tabs.pop() if tabs else Tab(browser, screenshots))
+        given[-1].url = url
+        return given[-1]
 
     yield start
-    for each in opened:
-        each.close()
+    for each in given:
+        each.leave()
+    tabs += [each for each in given if not each.page.is_closed()]
 
 
 def put(client: httpx.Client, name: str, config: Json, items: list[Json]) -> None:

@@ -61,9 +61,10 @@ def items(url: str, name: str) -> list[Json]:
 @pytest.fixture(scope="module")
 def reader(browser: BrowserContext, url: str) -> Iterator[Page]:
     """Return a page that reads files, and is not looked at."""
-    here = Tab(browser, url, None)
+    here = Tab(browser, None)
+    here.url = url
     yield here.open()
-    here.close()
+    here.leave()
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -262,7 +263,7 @@ SELECTS: Final = (
 def test_a_select_is_what_was_chosen_from_it(url: str, tab: OpenTab) -> None:
     here = tab(url)
     for address, label in SELECTS:
-        page = here.open(address)
+        page = here.go(address)
         if not address:
             page.get_by_text("New collection").click()
         select = page.get_by_role("combobox", name=label)

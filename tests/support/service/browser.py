@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
@@ -39,6 +39,7 @@ JUDGED: Final = {
     "exclude": [[f"{many} > :nth-child(n+4)"] for many in (".tiles", ".strip", "tbody", ".bars")]
 }
 """Of many that look alike axe judges three: to judge them all takes most of the time."""
+JUDGE: Final = "async ([judged, rules]) => (await axe.run(judged, rules)).violations"
 PATIENCE_MILLISECONDS: Final = 60_000
 
 
@@ -55,13 +56,13 @@ def launched(executable: str) -> Iterator[BrowserContext]:
 
 
 class Tab:
-    """A tab with a session of its own.
+    """A tab with a session of its own, for one test after another: a new one takes a second.
 
     ``url``: of the service; a request to any other is a fault. ``screenshots``: folder for `look`.
     """
 
-    def __init__(self, browser: BrowserContext, url: str, screenshots: Path | None) -> None:
-        self.url = url
+    def __init__(self, browser: BrowserContext, screenshots: Path | None) -> None:
+        self.url = ""
         self.expected: list[str] = []
         self.faults: list[str] = []
         self._judging = False
@@ -87,6 +88,11 @@ class Tab:
         self.page.goto(f"{self.url}/{address}")
         return self.page
 
+    def go(self, address: str) -> Page:
+        """Go to an address of the page as by a link, without loading the page anew."""
+        self.page.goto(f"{self.url}/{address}")
+        return self.page
+
     def look(self, name: str) -> None:
         """Judge what is shown by axe, in light and dark, narrow and wide; take pictures of it.
 
@@ -95,14 +101,15 @@ class Tab:
         found = []
         size = self.page.viewport_size
         self._judging = True  # axe and screenshots set styles that the page may not
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE_SCRIPT)
         for number, scheme in enumerate(SCHEMES):
             self.page.emulate_media(color_scheme=scheme)
             for width in WIDTHS if self._screenshots else WIDTHS[number : number + 1]:
                 self.page.set_viewport_size({"width": width, "height": 900})
-                answer = Axe().run(self.page, JUDGED, RULES[scheme])
                 found += [
                     f"{name}, {scheme}, {width}: {each['id']}: {each['nodes'][0]['html'][:200]}"
-                    for each in answer.response["violations"]
+                    for each in self.page.evaluate(JUDGE, [JUDGED, RULES[scheme]])
                 ]
                 if self._screenshots:
                     file = self._screenshots / f"{name}-{scheme}-{width}.png"
@@ -118,11 +125,15 @@ class Tab:
         wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         return bool(self.page.evaluate(wider))
 
-    def close(self) -> None:
-        """End the tab; fail where it did what it may not."""
-        self.page.close()
-        if self.faults:
-            pytest.fail("\n".join(self.faults))
+    def leave(self) -> None:
+        """Leave the page to no test; fail where it did what it may not."""
+        if not self.page.is_closed():
+            self.page.unroute_all(behavior="ignoreErrors")
+            self.page.goto("about:blank")
+            self.page.emulate_media(color_scheme="light")
+        faults, self.faults, self.expected = self.faults, [], []
+        if faults:
+            pytest.fail("\n".join(faults))
 
 
 OpenTab = Callable[[str], Tab]
