@@ -125,6 +125,8 @@ def points_of(data: Any) -> InputVectors:
 
 def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
+    if type(vector) is np.ndarray and vector.ndim == 1:  # the usual, and soon told
+        return InputVectors(_numbers(vector[np.newaxis]))
     if isinstance(vector, Mapping | Set):
         return rows_of([vector])
     labels = _labels(vector)
