@@ -989,14 +989,27 @@ VIEWS: Final = {
     "duplicates-texts": ("#/notes/duplicates?min_score=0.5", "mark.differs", "weakest pair"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 2,200 items"),
     "understand": ("#/points/understand", ".halves section + section canvas", "the law says 95"),
+    "audit": ("#/points/audit", ".verdict", "Queries for 10 hits at a recall of 0.9 found less"),
     "backends": ("#/pictures/backends?sample=10", ".verdict", "of the exact neighbours"),
     "load": ("#/texts/load", ".drop", "Snapshots"),
 }  # fmt: skip
 """Name: address, what is there once it is whole, and words that it says."""
 
 
+AUDITED: Final[Json] = {
+    "audited": [
+        {"week": f"2026-W0{week}", "recall": 0.9, "limit": 10, "queries": 200, "found": found,
+         "low": found - 0.02, "high": found + 0.02}
+        for week, found in ((2, 0.82), (1, 0.93))
+    ],
+    "allowance": [{"limit": 10, "share": 0.5}, {"limit": None, "share": 1.0}],
+    "waiting": 1,
+}  # fmt: skip
+
+
 def test_each_view_is_shown_to_everybody(url: str, tab: OpenTab) -> None:
     here = tab(url)
+    here.page.route("**/recall", lambda route: route.fulfill(json=AUDITED))
     for name, (address, whole, words) in VIEWS.items():
         page = here.go(address)
         page.get_by_text(words).first.wait_for()
@@ -1013,8 +1026,7 @@ ALIKE_OPERATIONS = """() => {
 
 def test_the_api_page_is_for_everybody_and_leads_back(url: str, tab: OpenTab) -> None:
     here = tab(url)
-    page = here.open("docs")
-    page.locator(".opblock-summary-control").first.click()
+    page = here.open("docs#/search/query_v1_collections__name__query_post")
     page.locator(".opblock-body .example").first.wait_for()
     page.evaluate(ALIKE_OPERATIONS)
     here.look("docs")

@@ -4,7 +4,6 @@ import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { ink } from "./ink.js";
 import { classColor } from "./palette.js";
 import { Bar, fieldsOf, Skeleton, Table, Trouble } from "./parts.js";
 
@@ -38,34 +37,6 @@ const COLUMNS = [
 	{ key: "build_seconds", name: "build", figure: true, show: figures.duration },
 ];
 
-function bubbles(rows) {
-	const max = Math.max(...rows.map((row) => row.bytes_per_item), 1);
-	return (plot, series) => {
-		const { ctx } = plot;
-		const row = rows[series - 1];
-		const x = plot.valToPos(row.recall, "x", true);
-		const radius = devicePixelRatio * (5 + 13 * Math.sqrt(row.bytes_per_item / max));
-		ctx.save();
-		ctx.fillStyle = ink(row.color);
-		ctx.strokeStyle = ctx.fillStyle;
-		ctx.lineWidth = 1.5 * devicePixelRatio;
-		const y = plot.valToPos(row.latency_p50_seconds * 1e6, "y", true);
-		ctx.globalAlpha = 0.55;
-		ctx.beginPath();
-		ctx.arc(x, y, radius, 0, 2 * Math.PI);
-		ctx.fill();
-		ctx.globalAlpha = 1;
-		const own = plot.valToPos(row.recall_own, "x", true);
-		ctx.beginPath();
-		ctx.arc(own, y, radius, 0, 2 * Math.PI);
-		ctx.moveTo(own, y);
-		ctx.lineTo(x, y);
-		ctx.stroke();
-		ctx.restore();
-		return null;
-	};
-}
-
 function alone(row) {
 	const time = figures.duration(row.latency_p50_seconds);
 	const size = whole(row.bytes_per_item);
@@ -86,49 +57,27 @@ function beside(rows) {
 		: `${finds}. ${quickest.name} is quickest: ${time} a query.`;
 }
 
+const share = (x) => (x > 1 ? "" : x.toFixed(2));
+
 function Plot({ rows }) {
-	const data = useMemo(
-		() => [
-			rows.map((row) => row.recall),
-			...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null))),
-		],
-		[rows],
-	);
-	const options = useMemo(
-		() => () => {
-			const times = rows.map((row) => row.latency_p50_seconds * 1e6);
-			const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
-			const low = 10 ** Math.floor(Math.log10(Math.min(...times) / 1.5));
-			const high = 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5));
-			const shares = (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2)));
-			const microseconds = (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x)));
-			return {
-				scales: {
-					x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] },
-					y: { distr: 3, range: [low, high] },
-				},
-				axes: [
-					{ label: "recall", values: shares },
-					{ label: "p50, µs", size: 56, values: microseconds },
-				],
-				series: [
-					{},
-					...rows.map((row) => ({
-						label: row.name,
-						stroke: ink(row.color),
-						paths: bubbles(rows),
-						points: { show: false },
-					})),
-				],
-				cursor: { show: false },
-			};
-		},
-		[rows],
-	);
-	const label = "Recall against median time of a query; the size is the bytes an item";
-	return html`<${Chart} ...${{ label, options, data }} height=${300} />
-    <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The
-      larger, the more bytes an item.</p>`;
+	const axes = useMemo(() => {
+		const most = Math.max(...rows.map((row) => row.bytes_per_item), 1);
+		const line = ({ color, bytes_per_item: size }, place) => ({
+			key: place,
+			color,
+			isLoose: true,
+			dots: 10 + 26 * Math.sqrt(size / most),
+		});
+		return {
+			x: { key: "recall", label: "recall", show: share, range: (_, min) => [min - 0.05, 1.03] },
+			y: { label: "p50, µs", isLog: true },
+			lines: rows.map(line),
+			rows: rows.map((row, place) => ({ ...row, [place]: row.latency_p50_seconds * 1e6 })),
+		};
+	}, [rows]);
+	return html`<${Chart} ...${axes} height=${300}
+      label="Recall against median time of a query; the size is the bytes an item" />
+    <p class="small">Recall of the exact GMM neighbours. The larger, the more bytes an item.</p>`;
 }
 
 function Compare({ collection, params }) {

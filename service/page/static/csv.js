@@ -112,7 +112,6 @@ export async function parsed(file) {
 	return { names, hasNames, rows: data, kinds, point, sums };
 }
 
-// The share of Σ|x| that each column of the vectors has in the first rows.
 export function sharesOf({ names, sums }, roles) {
 	const own = names.map((name, place) => (roles[name] === "vector" ? sums[place] : undefined));
 	const total = own.reduce((sum, one) => sum + (one || 0), 0);
@@ -148,7 +147,6 @@ function idOf(text) {
 	return quoted(text);
 }
 
-// The JSON of a cell; undefined where there is nothing.
 function field(text, kind, point) {
 	const isNumber = kind === "number" || kind === "truth";
 	if (text === "" || (isNumber && isMissing(text))) return undefined;
@@ -187,7 +185,6 @@ function itemOf(row, places, table, isOpen) {
 	return `{${parts.join()}}\n`;
 }
 
-// As columnsOf, for a collection of texts: the longest words in the first rows are the text.
 export function textColumnsOf(table) {
 	const roles = columnsOf(table);
 	const lengthOf = (name) => {
@@ -201,7 +198,6 @@ export function textColumnsOf(table) {
 	return roles;
 }
 
-// The columns that name coordinates; null where they only number them.
 export function columnNames({ names, hasNames }, roles) {
 	const columns = names.filter((name) => roles[name] === "vector");
 	const isNumbered = !hasNames || columns.every((name) => /^\d+$/.test(name));
@@ -212,7 +208,6 @@ const listed = (names) =>
 	names.slice(0, 8).map(quoted).join(", ") +
 	(names.length > 8 ? ` and ${names.length - 8} more` : "");
 
-// Throws unless each coordinate has a column, and each column a coordinate.
 export function requireSame(columns, coordinates) {
 	const missing = coordinates.filter((name) => !columns.includes(name));
 	const unknown = columns.filter((name) => !coordinates.includes(name));
@@ -227,7 +222,6 @@ export function requireSame(columns, coordinates) {
 	if (told) throw new Error(`${expected}, got ${told}`);
 }
 
-// Lines of JSON, the rows that they are of, and the rows that are no items.
 export function itemsOf(table, roles, collection) {
 	const placesOf = (role) =>
 		table.names.flatMap((name, place) => (roles[name] === role ? [place] : []));

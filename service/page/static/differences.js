@@ -17,7 +17,6 @@ const wordsOf = (text) =>
 			.map((word) => word.toLowerCase()),
 	);
 
-// Coordinates by how much two vectors differ there.
 function differing(one, other, limit) {
 	const rows = new Map(entries(one).map(([index, value]) => [index, [index, value, 0]]));
 	for (const [index, value] of entries(other)) {
@@ -56,7 +55,6 @@ function Pictures({ item, kept, view }) {
     range=${[-most, most]} label="Difference" /><figcaption>difference</figcaption></figure>`;
 }
 
-// An item beside the one that is kept: drawn as everywhere, and what differs marked.
 export function Member({ item, kept, view, names, reference }) {
 	const isKept = item.id === kept.id;
 	const text = textOf(view, item);

@@ -10,7 +10,23 @@ function darken() {
 	page.style.colorScheme = theme;
 }
 
+// Swagger UI's own deep links put a link into each button.
+function follow() {
+	const operation = document.getElementById(
+		`operations-${location.hash.slice(2).replace("/", "-")}`,
+	);
+	operation?.scrollIntoView();
+	operation?.querySelector("[aria-expanded=false]").click();
+}
+
+function name({ target }) {
+	const id = target.closest(".opblock-summary")?.closest(".opblock").id;
+	if (id) history.replaceState(null, "", id.replace(/^operations-(\w+)-/, "#/$1/"));
+}
+
 darken();
+addEventListener("hashchange", follow);
+addEventListener("click", name);
 system.addEventListener("change", darken);
 const page = SwaggerUIBundle({
 	url: new URL("openapi.json", root).href,
@@ -23,6 +39,8 @@ const page = SwaggerUIBundle({
 	syntaxHighlight: { activated: true, theme: "tomorrow-night" },
 	validatorUrl: null,
 	onComplete: () => {
+		for (const tag of document.querySelectorAll(".opblock-tag")) tag.ariaLevel = "2";
+		follow();
 		if (key) page.preauthorizeApiKey("bearer", key);
 	},
 });

@@ -138,7 +138,6 @@ export function Bars({ vector, names, limit = BARS }) {
   </div>`;
 }
 
-// A dense vector, a coordinate a cell.
 function Heat({ vector, label }) {
 	const image = { width: vector.length, height: 1 };
 	const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
@@ -148,7 +147,6 @@ function Heat({ vector, label }) {
     range=${[-most, most]} label=${`${label}: ${all}`} /></span>`;
 }
 
-// What an item is drawn as, and from what.
 function drawing(item, view) {
 	if (view.image && item.vector) return ["picture", item.vector];
 	const smiles = payloadAt(item.payload, view.smiles);

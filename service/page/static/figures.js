@@ -2,10 +2,10 @@ const whole = new Intl.NumberFormat("en");
 
 export const count = (number) => (Number.isFinite(number) ? whole.format(number) : String(number));
 
-// Any value as text.
 export const text = (value) => (typeof value === "string" ? value : (JSON.stringify(value) ?? ""));
 
-export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+export const plural = (number, word, many = `${word}s`) =>
+	`${count(number)} ${number === 1 ? word : many}`;
 
 export function bytes(number) {
 	const units = ["B", "kB", "MB", "GB", "TB"];
@@ -32,7 +32,6 @@ export function value(number) {
 	return String(Number(number.toPrecision(4)));
 }
 
-// One of several numbers, by as many digits as tell it from those that differ.
 export function apart(number, ...others) {
 	for (let digits = 4; digits < 12; digits += 1) {
 		const shown = Number(number.toPrecision(digits));
@@ -45,7 +44,6 @@ export function apart(number, ...others) {
 
 const MOST_DECIMALS = 9;
 
-// As many decimals, 4 at least, as tell scores apart, and what is below 1 from 1.
 export function decimals(scores) {
 	const different = (digits) => new Set([...scores, 1].map((one) => one.toFixed(digits))).size;
 	const wanted = different(MOST_DECIMALS);

@@ -115,7 +115,6 @@ function keysOf(payload, prefix = "") {
 
 const EAGER = 3;
 
-// Whether values of a key come again among the items.
 function comesAgain(items, key) {
 	const values = items.flatMap(({ payload }) => scalars(payloadAt(payload, key)));
 	const kinds = new Set(values).size;
@@ -152,14 +151,12 @@ function Range({ name, numbers, filter, onChange }) {
 
 const DATE = /^\d{4}-\d{2}(-\d{2}([T ].*)?)?$/;
 
-// How many characters of dates tell them apart enough: those of days, months or years; else 0.
 function dateLength(values) {
 	if (!values.length || !values.every((value) => DATE.test(value))) return 0;
 	const kinds = (length) => new Set(values.map((value) => value.slice(0, length))).size;
 	return [10, 7, 4].find((length) => kinds(length) <= VALUES) || 4;
 }
 
-// Values that are counted: the most frequent, of dates the last; numbers have a range.
 function choices(items, name) {
 	const all = items.flatMap(({ payload }) => scalars(payloadAt(payload, name)));
 	const counts = new Map();

@@ -1,8 +1,5 @@
-// Pairs of items, and the groups that those of at least a score join.
-
 const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-// lines: NDJSON of {a, b, score}, most similar first.
 export function edgesOf(lines) {
 	const places = new Map();
 	const ids = [];
@@ -67,7 +64,6 @@ export function groupsAt({ ids, a, b, scores }, threshold) {
 		.sort((x, y) => y.members.length - x.members.length || natural(x.key, y.key));
 }
 
-// Scores of a group's members with one of them, of those pairs that are known.
 export function scoresWith({ ids, a, b, scores }, { edges }, kept) {
 	const found = new Map();
 	for (const edge of edges) {

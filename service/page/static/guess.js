@@ -1,5 +1,3 @@
-// What a file holds, by its first lines or its head, before anything is stored.
-
 import { columnsOf, isCsv, MAX_CSV_BYTES, parsed } from "./csv.js";
 import * as figures from "./figures.js";
 
@@ -7,7 +5,6 @@ const HEAD = 1 << 16;
 
 let file = null;
 
-// A file that was dropped where no collection was yet, on its way to the view that loads it.
 export const hand = (given) => {
 	file = given;
 };

@@ -9,7 +9,6 @@ const KEYS = 12;
 
 const keysOf = (items) => [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))];
 
-// What the row of an item has in a column, by the column's key.
 export function columnValue(item, key) {
 	if (key.startsWith("payload ")) return item.payload?.[key.slice(8)];
 	return key === "rank" ? item.rank && -item.rank : item[key];
@@ -25,7 +24,6 @@ export const payloadColumns = (items) =>
 				Object.hasOwn(payload || {}, key) && html`<${Text} value=${payload[key]} limit=${60} />`,
 		}));
 
-// Hits as a table: rank, score, id, payload; each column sorts.
 export function HitTable({ collection, hits, why, sort, onSort }) {
 	const { name } = collection;
 	const link = (id) => html`<a href=${href(name, "query", { id })}>

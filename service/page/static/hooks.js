@@ -39,7 +39,6 @@ export function useAsk(make, inputs) {
 	return { ...state, repeat };
 }
 
-// The answer to a GET, with a body to a POST; nothing is asked without a path.
 /** @type {UseAnswer} */
 export const useAnswer = (path, body, ...inputs) =>
 	useAsk(
@@ -50,7 +49,6 @@ export const useAnswer = (path, body, ...inputs) =>
 export const useItem = (name, id) =>
 	useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
 
-// What somebody sets off: whether it is under way, and what went wrong.
 export function useAct() {
 	const [state, set] = useState({});
 	const act = async (work) => {

@@ -1,4 +1,3 @@
-// Preact, its hooks and htm, which index.html has loaded, as one module.
 export const { render } = preact;
 export const { useEffect, useErrorBoundary, useMemo, useReducer, useRef, useState } = preactHooks;
 export const html = htm.bind(preact.h);

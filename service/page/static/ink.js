@@ -1,6 +1,5 @@
 import { useEffect, useState } from "./html.js";
 
-// What a canvas takes for a colour of the style sheet: its name, or any colour made of such.
 export function ink(color) {
 	const probe = document.createElement("span");
 	probe.style.color = /^[a-z]+\d*$/.test(color) ? `var(--${color})` : color;

@@ -16,7 +16,6 @@ function gridOf(places) {
 	return (item) => cell(places[2 * item], 0) + CELLS * cell(places[2 * item + 1], 1);
 }
 
-// Sums over the cells around each cell.
 function around(sums) {
 	const out = new Float64Array(sums.length);
 	for (let y = 0; y < CELLS; y += 1) {
@@ -33,7 +32,6 @@ function around(sums) {
 
 const empty = () => new Float64Array(CELLS * CELLS);
 
-// places: x and y of each item in turn; values: what its class is.
 export function labelsOf(places, values, classes) {
 	if (!classes.length) return [];
 	const cellOf = gridOf(places);

@@ -110,8 +110,6 @@ function Columns({ table, roles, onChange, collection }) {
 const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
 const NAMES = 10000;
 
-// The names of a collection's coordinates, by which columns are taken; null where they are taken as
-// they stand. Without items and names it takes those of the columns.
 async function coordinatesOf({ name, dim }, columns) {
 	if (!columns || dim === null) return {};
 	const { names, count } = await get(at(name, `/names?limit=${Math.min(dim, NAMES)}`));

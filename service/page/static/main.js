@@ -16,7 +16,7 @@ const VIEWS = [
 	["backends", "Backends"],
 	["load", "Data"],
 ];
-const HIDDEN = { item: "browse", why: "query" };
+const HIDDEN = { item: "browse", why: "query", audit: "understand" };
 const NEED_ITEMS = new Set(["browse", "query", "duplicates", "map", "understand", "item", "why"]);
 const KEYS = [
 	["/", "Find an item by a part of its id or payload"],
@@ -138,7 +138,6 @@ function Header({ address, server, onHelp, onFind }) {
 
 const HEADING_PATIENCE = 3000;
 
-// Focus goes to the heading of another view, and of other hits where it has been lost.
 function useHeading({ collection, view, params }) {
 	const place = `${collection}/${view}`;
 	const whole = `${place}?${["id", "row", "names", "text", "a", "b"].map((key) => params[key])}`;

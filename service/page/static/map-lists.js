@@ -18,7 +18,6 @@ const settled = () =>
 		setTimeout(resolve, PATIENCE);
 	});
 
-// Why two are similar, in one line.
 function Between({ collection: { name, view }, a, b }) {
 	const { data } = useAsk(
 		async (signal) => {

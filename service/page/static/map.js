@@ -26,7 +26,6 @@ const ZOOMS = [
 
 const radiusFor = (count) => (count > 6000 ? 1.6 : count > 300 ? 2.4 : 4);
 
-// Where the lit items lie; those that are not of the sample lie beside their neighbours in it.
 function litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }) {
 	return lit.map(({ id, payload }) => {
 		const color = colorOf(id, payload);
@@ -97,7 +96,6 @@ const GUIDE = html`<p class="small">Click a point to light its neighbours, and p
   lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
   ${" "}<kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
 
-// What the server places: the sample, the keys that may colour it, and how to ask for more of it.
 function usePlaced({ name, view }, params) {
 	const sample = numberIn(params.sample, 5000);
 	const color = params.color ?? view.color ?? "";
@@ -121,7 +119,6 @@ function usePlaced({ name, view }, params) {
 	return { map, rows, place, sample, color, keys, ask, problem, unread: first.problem };
 }
 
-// The map as long as its items stay the same: other colours do not arrange it anew.
 function useSame(map) {
 	const same = useRef(null);
 	const isSame =
@@ -132,7 +129,6 @@ function useSame(map) {
 	return same.current;
 }
 
-// Places of the items, which move until similar ones lie together.
 function useMoving({ map, place, ask }) {
 	const same = useSame(map);
 	const [isMoving, move] = useState(
@@ -165,7 +161,6 @@ function useMoving({ map, place, ask }) {
 	};
 }
 
-// Items that are lit: the one that was clicked, and its hits.
 function useLit(name, id, { rows, ask }) {
 	const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
 	const lit = useMemo(
@@ -183,7 +178,6 @@ function useLit(name, id, { rows, ask }) {
 	return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
-// What is drawn: points in their colours, names of islands, and what is lit and chosen.
 function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, beside }, chosen) {
 	const values = map?.values || [];
 	const palette = useMemo(() => colors(values), [map]);
@@ -214,7 +208,6 @@ function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, be
 	return { scene, palette, values };
 }
 
-// The plane with its buttons, and what is said of the point under the hand.
 function Stage({ collection, ids, scene, isLasso, words, first, onPick, onLasso }) {
 	const [hover, set] = useState(null);
 	const commands = useRef({});

@@ -157,7 +157,6 @@ function Start({ phase }) {
 		}</p></section>`;
 }
 
-// A new collection; what a file that is dropped holds is guessed, and shown before it is made.
 function Create() {
 	const [holds, hold] = useState("vectors");
 	const [name, call] = useState("");
@@ -232,7 +231,6 @@ function List({ collections, sort, onSort }) {
 		]} />`;
 }
 
-// Few collections are cards, many a list; both can be chosen, and searched by name.
 function Collections({ collections, params, epoch }) {
 	const [part, type] = useState("");
 	const isMany = collections.length >= MANY;

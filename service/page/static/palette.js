@@ -25,7 +25,6 @@ function scaleOf(numbers) {
 	};
 }
 
-// values: what is to be coloured; undefined and null have none.
 export function colors(values) {
 	const counts = new Map();
 	for (const value of values) {

@@ -27,7 +27,6 @@ export function Text({ value, limit = SHOWN }) {
 
 export const WORD = /([\p{L}\p{N}_]+)/u;
 
-// A text with some of its words marked, by what they are in small letters.
 export function Words({ text, limit, isMarked, kind }) {
 	const marked = (part, place) =>
 		place % 2 && isMarked(part.toLowerCase()) ? html`<mark class=${kind}>${part}</mark>` : part;
@@ -94,7 +93,6 @@ export function Tabs({ label, options, chosen, onChoose }) {
   </div>`;
 }
 
-// Cards, or a table, which the address says.
 export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}
   onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
@@ -103,15 +101,15 @@ export function Table({ caption, columns, rows, sort, onSort }) {
 	return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>
       <thead><tr>${columns.map(
-				({ key, name, figure }) => html`<th scope="col"
-        class=${figure ? "figure" : ""}
+				({ key, name, figure }) => html`<${name ? "th" : "td"}
+        scope=${name ? "col" : undefined} class=${figure ? "figure" : ""}
         aria-sort=${SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0]}>
         ${
 					onSort && name
 						? html`<button type="button" class="link" onClick=${() => onSort(key)}>
           ${name}${sort === key ? " ↓" : sort === `-${key}` ? " ↑" : ""}</button>`
 						: name
-				}</th>`,
+				}</${name ? "th" : "td"}>`,
 			)}</tr></thead>
       <tbody>${rows.map(
 				(row) =>
@@ -123,7 +121,6 @@ export function Table({ caption, columns, rows, sort, onSort }) {
     </table></div>`;
 }
 
-// Without `onClose` it cannot be closed.
 export function Dialog({ title, onClose, children }) {
 	const box = useRef();
 	const show = () => box.current?.showModal();
@@ -138,7 +135,6 @@ export function Bar({ value, max = 1, label }) {
     <div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
 
-// How far a load is, and what it waits for.
 export function LoadBar({ load: { bytes, total_bytes: total } }) {
 	const read = `${figures.bytes(bytes)} read`;
 	if (!total) return html`<p class="small figure">${read}</p>`;
@@ -148,7 +144,6 @@ export function LoadBar({ load: { bytes, total_bytes: total } }) {
     <p class="small figure">${words}</p>`;
 }
 
-// How far the graph of a collection is while it is built.
 export function GraphBar({ collection }) {
 	const primary = collection.backends.find((backend) => backend.primary);
 	if (primary?.status !== "building") return null;

@@ -114,7 +114,6 @@ function paintLit(context, lit, frame, inkOf) {
 	}
 }
 
-// Names of islands, those of the most points first; none over another.
 function paintLabels(context, labels, frame, inkOf) {
 	context.font = FONT;
 	context.textAlign = "center";
@@ -171,7 +170,6 @@ function paint(canvas, scene, frame, { lasso, isKeyed }) {
 	if (isKeyed) paintCross(context, canvas.clientWidth / 2, canvas.clientHeight / 2);
 }
 
-// `commands` is given what its buttons do: zoom in, zoom out, and show all.
 export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLasso }) {
 	const canvas = useRef();
 	const state = useRef({
@@ -283,7 +281,6 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		state.current.pan[0] += here[0] - last[0];
 		state.current.pan[1] += here[1] - last[1];
 	};
-	// Two fingers zoom by how far apart they are, and pan by the middle between them.
 	const pinch = (event) => {
 		const { touches } = state.current;
 		const span = () => {

@@ -53,7 +53,6 @@ function bodyOf(params) {
 	return { ...query, limit, recall, ...(filter && { filter }) };
 }
 
-// What a query did: items looked at, of how many, in what time, and how many are typical here.
 function inWords(explain, collection, curve, recall) {
 	const all = figures.count(collection.items);
 	const met = figures.count(explain.candidates);
@@ -178,7 +177,6 @@ function Start({ collection }) {
     <${Tiles} ...${{ collection, items, view, names }} label="Items to begin with" />`;
 }
 
-// What of the true hits this query found.
 function Found({ isExact, data, compared: { found, good, wanted } }) {
 	const words = isExact
 		? "Found: all, by an exact scan."

@@ -13,7 +13,15 @@ const COLUMNS = [
 	},
 ];
 
-// The point of a curve that reaches a recall; null where queries are scanned, or none does.
+const AXES = {
+	x: { key: "recall", label: "recall", show: (x) => x.toFixed(2) },
+	y: { label: "items looked at", isLog: true },
+	lines: [
+		{ key: "candidates", color: "left", dots: 5 },
+		{ key: "chosen", color: "accent", dots: 12 },
+	],
+};
+
 export function typical(curve, recall) {
 	const isScanned = recall >= 1 || recall >= (curve?.scanned_from ?? 1);
 	return isScanned ? null : (curve?.points || []).find((point) => point.recall >= recall) || null;
@@ -23,32 +31,9 @@ export function Recall({ curve, problem, limit, recall, onChange }) {
 	const points = curve?.points || [];
 	const from = curve?.scanned_from ?? 1;
 	const chosen = typical(curve, recall);
-	const plotted = useMemo(
-		() => [
-			points.map((point) => point.recall),
-			points.map((point) => point.candidates),
-			points.map((point) => (point === chosen ? point.candidates : null)),
-		],
+	const rows = useMemo(
+		() => points.map((point) => ({ ...point, chosen: point === chosen ? point.candidates : null })),
 		[curve, chosen],
-	);
-	const options = useMemo(
-		() => (ink) => ({
-			scales: { x: { time: false }, y: { distr: 3 } },
-			axes: [
-				{ label: "recall", values: (_, ticks) => ticks.map((x) => x.toFixed(2)) },
-				{
-					label: "items looked at",
-					size: 52,
-					values: (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x))),
-				},
-			],
-			series: [
-				{},
-				{ stroke: ink("left"), width: 2, points: { size: 5 } },
-				{ stroke: ink("left"), width: 0, points: { show: true, size: 12, fill: ink("accent") } },
-			],
-		}),
-		[],
 	);
 	const scanned =
 		from <= 0.5
@@ -64,8 +49,7 @@ export function Recall({ curve, problem, limit, recall, onChange }) {
 			points.length > 1 &&
 			html`<${Chart}
       label=${`What recall costs at limit ${limit}: items looked at by recall`}
-      options=${options} data=${plotted} columns=${COLUMNS}
-      rows=${points} />`
+      ...${{ ...AXES, columns: COLUMNS, rows }} height=${190} />`
 		}
     ${
 			recall < 1 &&

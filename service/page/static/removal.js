@@ -9,7 +9,6 @@ function written({ id, vector, text, payload, expires }) {
 	return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
 }
 
-// Deletes chunk by chunk; `onDeleted` gets the items of each chunk once they are gone.
 export async function remove(name, ids, onDeleted) {
 	for (const chunk of chunksOf(ids, CHUNK)) {
 		const items = await itemsOf(name, chunk);
@@ -18,7 +17,6 @@ export async function remove(name, ids, onDeleted) {
 	}
 }
 
-// Stores items again; `onStored` gets the items of each chunk once they are there.
 export async function restore(name, items, onStored) {
 	for (const chunk of chunksOf(items, CHUNK)) {
 		await ask("PUT", at(name, "/items"), { items: chunk.map(written) });

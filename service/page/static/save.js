@@ -1,7 +1,6 @@
 import * as figures from "./figures.js";
 import { html } from "./html.js";
 
-// A button for a file, which is called as it ends; `text` returns a string or several.
 export function Save({ name, text, type }) {
 	const save = () => {
 		const link = document.createElement("a");

@@ -1,6 +1,5 @@
 const loading = new Map();
 
-// What a file that is no module calls `library`; it is fetched once.
 export function script(name, library) {
 	if (!loading.has(name)) {
 		loading.set(

@@ -19,5 +19,4 @@ export function sorted(rows, sort, cellOf) {
 	});
 }
 
-// What the next press on a column's head sorts by.
 export const turned = (sort, key) => (sort === key ? `-${key}` : sort === `-${key}` ? "" : key);

@@ -9,18 +9,39 @@ import { Cut, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 
 const RECALLS = [0.7, 0.8, 0.9, 0.95, 0.99];
 const QUERIES = 100;
+const line = (key, name, color) => ({ key, name, color, isStepped: true, width: 1.5, dash: null });
 const SERIES = [
-	["pairs", "random pairs", "muted"],
-	["tenth", "10th neighbour", "right"],
-	["first", "1st neighbour", "left"],
+	line("pairs", "random pairs", "muted"),
+	line("tenth", "10th neighbour", "right"),
+	line("first", "1st neighbour", "left"),
 ];
+const WITH_CHANCE = [
+	...SERIES,
+	{ key: "chance", name: "S-curve", color: "shared", dash: [6, 4], scale: "y2" },
+];
+const AXES = {
+	x: { key: "similarity", label: "similarity", range: [0, 1] },
+	y: {
+		label: "share",
+		range: (_, __, max) => [0, (max || 1) * 1.05],
+		show: (x) => `${figures.value(100 * x)} %`,
+	},
+};
+const BUCKET = { label: "chance of a shared bucket", range: [0, 1.02] };
+const FOUND = {
+	x: { key: "asked", label: "recall asked for", range: [0.68, 1.01] },
+	y: { label: "recall found", range: (_, min) => [Math.min(0.68, min), 1.01] },
+	lines: [
+		{ key: "found", color: "accent", dots: 8 },
+		{ key: "asked", color: "muted", width: 1, dash: [4, 4] },
+	],
+};
 const RARE = 0.9;
 const CLEAR = 0.9;
 const SLACK = 0.01;
 
 const total = ({ counts }) => counts.reduce((sum, count) => sum + count, 0);
 
-// Where a share of a histogram ends: its bin.
 function binAt(histogram, share) {
 	let left = share * total(histogram);
 	return histogram.counts.findIndex((count) => {
@@ -36,7 +57,6 @@ function middle(histogram) {
 	return figures.value(high - low === 1 ? low : (low + high) / 2);
 }
 
-// How easy the data are: how many tenth neighbours are nearer than all but a few random pairs.
 export function verdictOf({ pairs, first, tenth }) {
 	const near = total(tenth) ? tenth : first;
 	if (!total(pairs) || !total(near)) return "There are too few items to tell.";
@@ -54,17 +74,9 @@ export function verdictOf({ pairs, first, tenth }) {
 	return "Neighbours are hardly nearer than random pairs: hard data. Another transform may help.";
 }
 
-function Key({ items }) {
-	return html`<ul class="legend" aria-label="Lines">${items.map(
-		([name, color, isDashed]) => html`
-    <li class="class"><i class=${isDashed ? "dashed" : ""}
-      style=${{ background: `var(--${color})` }}></i>${name}</li>`,
-	)}</ul>`;
-}
-
 function shareRows(profile, depth) {
 	return profile.similarities.map((similarity, place) => {
-		const shares = SERIES.map(([key]) => {
+		const shares = SERIES.map(({ key }) => {
 			const all = total(profile[key]);
 			return [
 				key,
@@ -75,81 +87,26 @@ function shareRows(profile, depth) {
 	});
 }
 
-const AXES = [
-	{ label: "similarity" },
-	{
-		label: "share",
-		size: 52,
-		values: (_, ticks) => ticks.map((x) => `${figures.value(100 * x)} %`),
-	},
-];
-const CHANCE = {
-	label: "chance of a shared bucket",
-	side: 1,
-	scale: "chance",
-	size: 48,
-	grid: { show: false },
-};
-
-// With a depth, the S-curve of the hash tables too.
 function Similarities({ profile, depth }) {
 	const rows = useMemo(() => shareRows(profile, depth), [profile, depth]);
-	const data = useMemo(
-		() => [
-			rows.map((row) => row.similarity),
-			...SERIES.map(([key]) => rows.map((row) => row[key])),
-			...(depth ? [rows.map((row) => row.chance)] : []),
-		],
-		[rows],
-	);
-	const options = useMemo(
-		() => (ink, Plot) => ({
-			scales: {
-				x: { time: false, range: [0, 1] },
-				y: { range: (_, __, max) => [0, (max || 1) * 1.05] },
-				...(depth && { chance: { range: [0, 1.02] } }),
-			},
-			axes: depth ? [...AXES, CHANCE] : AXES,
-			series: [
-				{},
-				...SERIES.map(([, label, color]) => ({
-					label,
-					stroke: ink(color),
-					width: 1.5,
-					points: { show: false },
-					fill: `color-mix(in srgb, ${ink(color)} 22%, transparent)`,
-					paths: Plot.paths.stepped({ align: 1 }),
-				})),
-				...(depth
-					? [
-							{
-								label: "S-curve",
-								scale: "chance",
-								stroke: ink("shared"),
-								width: 2.5,
-								dash: [6, 4],
-								points: { show: false },
-							},
-						]
-					: []),
-			],
-		}),
-		[Boolean(depth)],
-	);
-	const figure = { figure: true, show: (x) => (x === null || x === undefined ? "" : x.toFixed(4)) };
+	const axes = depth ? { ...AXES, y2: BUCKET, lines: WITH_CHANCE } : { ...AXES, lines: SERIES };
 	const columns = [
 		{ key: "similarity", name: "from", figure: true, show: (x) => x.toFixed(2) },
-		...SERIES.map(([key, name]) => ({ key, name, ...figure })),
-		...(depth ? [{ key: "chance", name: "shared bucket", ...figure }] : []),
+		...axes.lines.map(({ key, name }) => ({
+			key,
+			name,
+			figure: true,
+			show: (x) => x?.toFixed(4) ?? "",
+		})),
 	];
 	const label = `Similarities of pairs and of neighbours${
 		depth ? ", over the S-curve of the hash tables" : ""
 	}`;
-	return html`<${Chart} ...${{ label, options, data, columns, rows }} height=${260} />
-    <${Key} items=${[
-			...SERIES.map(([, name, color]) => [name, color]),
-			...(depth ? [["S-curve", "shared", true]] : []),
-		]} />`;
+	return html`<${Chart} ...${{ label, columns, rows }} ...${axes} height=${260} />
+    <ul class="legend" aria-label="Lines">${axes.lines.map(
+			({ name, color, dash }) => html`<li class="class"><i class=${dash ? "dashed" : ""}
+      style=${{ background: `var(--${color})` }}></i>${name}</li>`,
+		)}</ul>`;
 }
 
 function Buckets({ name, profile, depth, depths }) {
@@ -188,21 +145,6 @@ function Buckets({ name, profile, depth, depths }) {
 
 const recallShown = (digits) => ({ figure: true, show: (x) => x.toFixed(digits) });
 
-function Audits({ audited }) {
-	const columns = [
-		{ key: "week", name: "week" },
-		{ key: "limit", name: "hits", figure: true },
-		{ key: "recall", name: "asked", ...recallShown(2) },
-		{ key: "found", name: "found", ...recallShown(4) },
-		{ key: "queries", name: "queries", figure: true },
-	];
-	const short = audited.filter(({ recall, found }) => found < recall - SLACK).length;
-	const less = `${short} of ${audited.length} kinds of live queries found less than was asked.`;
-	return html`<p class="verdict">${short ? less : "Live queries found what they asked for."}</p>
-    <details><summary>Audited live queries</summary>
-      <${Table} caption="Audited live queries" columns=${columns} rows=${audited} /></details>`;
-}
-
 function foundWords(rows) {
 	const short = rows.filter(({ asked, found }) => found < asked - SLACK);
 	if (!short.length) return "Searches find at least what is asked for.";
@@ -228,31 +170,6 @@ function Recall({ collection }) {
 		(signal) => measured(collection, signal),
 		[collection.name, collection.items],
 	);
-	const audits = useAnswer(at(collection.name, "/recall"));
-	const plotted = useMemo(
-		() =>
-			data && [
-				data.map((row) => row.asked),
-				data.map((row) => row.found),
-				data.map((row) => row.asked),
-			],
-		[data],
-	);
-	const options = useMemo(
-		() => (ink) => ({
-			scales: {
-				x: { time: false, range: [0.68, 1.01] },
-				y: { range: (_, min) => [Math.min(0.68, min), 1.01] },
-			},
-			axes: [{ label: "recall asked for" }, { label: "recall found", size: 52 }],
-			series: [
-				{},
-				{ stroke: ink("accent"), width: 2, points: { show: true, size: 8, fill: ink("accent") } },
-				{ stroke: ink("muted"), width: 1, dash: [4, 4], points: { show: false } },
-			],
-		}),
-		[],
-	);
 	const columns = [
 		{ key: "asked", name: "asked", ...recallShown(2) },
 		{ key: "found", name: "found", ...recallShown(4) },
@@ -264,19 +181,18 @@ function Recall({ collection }) {
 		},
 		{ key: "seconds", name: "p50", figure: true, show: figures.duration },
 	];
-	const audited = audits.data?.audited || [];
 	return html`<section class="panel"><h2>Recall asked against recall found</h2>
     <${Trouble} problem=${problem} />
     ${
 			data
 				? html`<p class="verdict">${foundWords(data)}</p>
       <${Chart} label="Recall found by recall asked for; the dashed line is what was asked"
-        options=${options} data=${plotted} height=${240} columns=${columns} rows=${data} />
+        ...${FOUND} columns=${columns} rows=${data} />
       <p class="small">${figures.plural(Math.min(QUERIES, collection.items), "item")} as queries,
         ten hits each, against exact scans. Below the dashed line is less than was asked.</p>`
 				: !problem && html`<${Skeleton} rows=${1} kind="block" />`
 		}
-    ${audited.length > 0 && html`<${Audits} audited=${audited} />`}</section>`;
+    <p><a href=${href(collection.name, "audit")}>What live queries found</a></p></section>`;
 }
 
 const lookedAt = (depth, items) => depth.mean_size < Math.max(50, items / 50);

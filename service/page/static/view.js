@@ -34,7 +34,6 @@ function commonKeys(items) {
 	return found;
 }
 
-// Whether numbers are like those beside and below them, as those of pictures are.
 function isSmooth(vectors, side) {
 	const sums = [0, 0, 0];
 	for (const vector of vectors) {
@@ -82,7 +81,6 @@ function guess(collection, items) {
 
 const placeOf = ({ name, dim }) => `gcws-view ${name} ${dim}`;
 
-// Keeps a view in this browser, for as long as the collection begins with the same item.
 export const keepView = (collection, view) =>
 	localStorage.setItem(placeOf(collection), JSON.stringify({ view, first: collection.first }));
 

@@ -42,7 +42,6 @@ function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
 	return parts;
 }
 
-// The largest slices of a part by name, since a narrow slice has no room for it.
 function Largest({ kind, label, size, parts }) {
 	const named = parts.filter((part) => part.kind === kind).slice(0, NAMED);
 	return html`<li><span class="class"><i class=${kind}></i>${label}
@@ -131,7 +130,6 @@ function Pictures({ answer, view, sides }) {
 	)}</section>`;
 }
 
-// Words or a molecule; numbers are drawn once, for both sides, in the table below.
 function Side({ label, item, asked, view, words, collection }) {
 	const text = item && textOf(view, item);
 	const isMarked = (word) => words.has(word);
