@@ -1,8 +1,7 @@
-import { go, href, useAddress } from "./address.js";
+import { go, href, read, useAddress } from "./address.js";
 import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
 import { useAct, useAnswer, useAsk, useKeys, useServer } from "./hooks.js";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
-import { Overview } from "./overview.js";
 import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
 import { collectionOf } from "./view.js";
@@ -18,6 +17,8 @@ const VIEWS = [
 ];
 const HIDDEN = { item: "browse", why: "query", audit: "understand" };
 const NEED_ITEMS = new Set(["browse", "query", "duplicates", "map", "understand", "item", "why"]);
+const OF_COLLECTION = [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN)];
+const ahead = window.requestIdleCallback || setTimeout;
 const KEYS = [
 	["/", "Find an item by a part of its id or payload"],
 	["← → ↑ ↓", "Move through items and hits"],
@@ -29,11 +30,18 @@ const KEYS = [
 	["Esc", "Close"],
 ];
 
+const load = (view) => import(`./${view}.js`);
+
 function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
 	const [view, set] = useState(null);
 	const [problem, fail] = useState(null);
 	useEffect(() => {
-		import(`./${name}.js`).then((module) => set(() => module.default), fail);
+		load(name).then((module) => {
+			set(() => module.default);
+			ahead(() =>
+				["overview", "find", ...OF_COLLECTION].map((later) => load(later).catch(() => {})),
+			);
+		}, fail);
 	}, [name]);
 	if (problem) return html`<${Trouble} problem=${problem} />`;
 	return view ? html`<${view} ...${more} />` : waiting;
@@ -167,11 +175,16 @@ function useHeading({ collection, view, params }) {
 	}, [place, whole]);
 }
 
+function viewIn({ collection, view }) {
+	if (!collection) return "overview";
+	return OF_COLLECTION.includes(view) ? view : "browse";
+}
+
 function View({ address, server }) {
-	const { collection: name, view, params } = address;
+	const { collection: name, params } = address;
 	const found = useAsk((signal) => name && collectionOf(name, signal), [name]);
 	if (!name) {
-		return html`<${Overview} server=${server} params=${params}
+		return html`<${Lazy} name="overview" server=${server} params=${params}
       writes=${server.service?.permits === "write"} />`;
 	}
 	const collection = found.data?.name === name ? found.data : null;
@@ -180,15 +193,14 @@ function View({ address, server }) {
       <p><a href="#/">All collections</a></p></section>`;
 	}
 	if (!collection) return html`<${Skeleton} rows=${6} />`;
-	const views = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)];
-	const known = views.includes(view) ? view : "browse";
-	if (!collection.items && NEED_ITEMS.has(known)) {
+	const shown = viewIn(address);
+	if (!collection.items && NEED_ITEMS.has(shown)) {
 		return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
       <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} />
       <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
 	}
 	const writes = server.service?.permits === "write";
-	return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
+	return html`<${Lazy} key=${`${name}/${shown}`} name=${shown} collection=${collection}
     params=${params} writes=${writes} refresh=${found.repeat} />`;
 }
 
@@ -238,9 +250,8 @@ function App() {
 		}`;
 }
 
-const ahead = window.requestIdleCallback || setTimeout;
-const LATER = [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN), "find"];
-ahead(() => LATER.map((view) => import(`./${view}.js`).catch(() => {})));
+// What is asked for at once comes while the collection is asked for.
+load(viewIn(read())).catch(() => {});
 start();
 keepPlace();
 render(html`<${App} />`, document.getElementById("app"));

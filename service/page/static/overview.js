@@ -259,7 +259,7 @@ function Collections({ collections, params, epoch }) {
 		}`;
 }
 
-export function Overview({ server, params, writes }) {
+export default function Overview({ server, params, writes }) {
 	const [turn, next] = useState(0);
 	const { data, problem } = useAnswer("v1/collections", undefined, turn);
 	const collections = data?.collections;

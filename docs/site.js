@@ -1,0 +1,11 @@
+// Names and stops of the keyboard that the theme leaves out of what it makes in the browser.
+function name() {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  document.querySelectorAll(".md-code__nav").forEach((nav, place) => {
+    nav.setAttribute("aria-label", `Code ${place + 1}`);
+  });
+  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap")) wide.tabIndex = 0;
+}
+
+new MutationObserver(name).observe(document.body, { childList: true, subtree: true });
+name();
