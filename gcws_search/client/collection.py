@@ -689,6 +689,7 @@ class Collection:
         limit: int | None = None,
         recall: float = 0.9,
         where: Mapping[str, Any] | None = None,
+        after: int | str | None = None,
         score: ScoreKind = "gmm",
         distance: bool = False,
     ) -> Joined:
@@ -709,6 +710,9 @@ class Collection:
             Expected share of these hits found; 1 finds all.
         where : dict, optional
             Condition on the payloads of hits, as of `query`.
+        after : int or str, optional
+            Only vectors after this row of ``data``, from 0, or items of the other collection that
+            were put after this id.
         score : {"gmm", "bray_curtis", "containment"}
             Kind of the scores, and of ``min_score``; see `query`.
         distance : bool
@@ -717,6 +721,8 @@ class Collection:
         Raises
         ------
         InvalidVector, InvalidParameter, InvalidFilter
+        ItemNotFound
+            The other collection has no item ``after``.
         """
         kind = check_score(score)
         params = JoinParams(
@@ -726,7 +732,10 @@ class Collection:
             ranking=ranking_of(kind),
         )
         asked = {"recall": recall} | present(
-            min_score=min_score, limit=limit, score=None if kind == "gmm" else kind
+            min_score=min_score,
+            limit=limit,
+            after=after if after is None or isinstance(after, str) else index(after),
+            score=None if kind == "gmm" else kind,
         )
         if (data is None) == (texts is None):
             got = "neither" if data is None else "both"
@@ -737,10 +746,14 @@ class Collection:
             document = asked | present(filter=filter_of(where)) | {"collection": other.name}
             return self._do(
                 lambda local: local.join_collection(
-                    cast("EmbeddedCollection", other), params, where
+                    cast("EmbeddedCollection", other), params, where, asked.get("after")
                 ).rescore(kind, distance=distance),
                 lambda remote: remote.join_collection(document, distance=distance),
             )
+        row = asked.get("after", 0)
+        if isinstance(row, str) or row < 0:
+            expected = "the number of a row, at least 0"
+            raise InvalidParameter(expected=expected, got=repr(after), loc=("after",))
         read = partial(items_of, data, ids)
         if texts is not None:
             read = partial(items_of_texts, texts, ids)
@@ -748,7 +761,9 @@ class Collection:
         if where is not None:
             words["filter"] = orjson.dumps(filter_of(where)).decode()
         return self._do(
-            lambda local: local.join(read, params, where).rescore(kind, distance=distance),
+            lambda local: local.join(read, params, where, asked.get("after", -1) + 1).rescore(
+                kind, distance=distance
+            ),
             lambda remote: remote.join(read, words, distance=distance),
         )
 

@@ -525,24 +525,38 @@ class EmbeddedCollection:
         return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(
-        self, read: Callable[[], Items], params: ix.JoinParams, where: Mapping[str, Any] | None
+        self,
+        read: Callable[[], Items],
+        params: ix.JoinParams,
+        where: Mapping[str, Any] | None,
+        first: int,
     ) -> Joined:
+        """Return the hits of vectors from row ``first`` on."""
         items, index = read(), self.index
         with _naming_argument("data"):
             rows = self.in_order(items.rows)
             vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
             hits = index.join(params, _filter(where))
-            parts = [Joined(part.rows, None, part.to, part.scores) for part in hits(vectors)]
+            parts = [
+                Joined(first + part.rows, None, part.to, part.scores)
+                for part in hits(vectors[first:] if first else vectors)
+            ]
         return joined_of(parts).named(items.texts())
 
     def join_collection(
-        self, other: EmbeddedCollection, params: ix.JoinParams, where: Mapping[str, Any] | None
+        self,
+        other: EmbeddedCollection,
+        params: ix.JoinParams,
+        where: Mapping[str, Any] | None,
+        after: int | str | None,
     ) -> Joined:
-        """Return the hits of another collection's items."""
+        """Return the hits of another collection's items, those that were put after one, if any."""
         index, stored = self.index, other.index
         ix.require_joinable(index.config, stored.config)
         hits = index.join(params, _filter(where))
         parts, cursor = list[Joined](), None
+        if after is not None:
+            cursor = stored.cursor_behind(str(after))
         while True:
             page = stored.page(limit=_JOINED_PAGE, cursor=cursor, with_vector=True)
             if page.items:

@@ -394,15 +394,19 @@ class RemoteCollection:
         """Return the hits of vectors, which are sent as one stream."""
         items = await self.server.call(read)
         body = load_body(Items(None, await self.in_order(items.rows)), None)
+        found, _ = await self.join_body(body, params)
+        return found.named(items.texts()).rescore("gmm", distance=distance)
+
+    async def join_body(self, body: LoadBody, params: Mapping[str, str]) -> tuple[Joined, int]:
+        """Return the hits of the vectors of a body, and how many vectors these were."""
         headers = {"Content-Type": body.content_type}
         reply = await self.ask("POST", "join", body.pieces, headers, params)
-        found = joined_lines(reply.content, self.name)
-        return found.named(items.texts()).rescore("gmm", distance=distance)
+        return joined_lines(reply.content, self.name)
 
     async def join_collection(self, document: Mapping[str, Any], *, distance: bool) -> Joined:
         """Return the hits of the items of another collection of the same server."""
         reply = await self.ask("POST", "join", orjson.dumps(document), JSON_HEADERS)
-        found = replace(joined_lines(reply.content, self.name), rows=None)
+        found = replace(joined_lines(reply.content, self.name)[0], rows=None)
         return found.rescore("gmm", distance=distance)
 
     async def groups(self, document: Mapping[str, Any]) -> list[ix.Group]:
@@ -454,8 +458,11 @@ class RemoteCollection:
         return found
 
 
-def joined_lines(content: bytes, collection: str) -> Joined:
-    """Return the hits of an answer of the route ``join``; raise the error that it ends with."""
+def joined_lines(content: bytes, collection: str) -> tuple[Joined, int]:
+    """Return the hits of an answer of the route ``join``, and how many vectors were joined.
+
+    Raises the error that it ends with.
+    """
     *lines, last = content.splitlines()
     end = orjson.loads(last)
     if "error" in end:
@@ -472,7 +479,7 @@ def joined_lines(content: bytes, collection: str) -> Joined:
                 np.array([hit["score"] for hit in hits], np.float64),
             )
         )
-    return joined_of(parts)
+    return joined_of(parts), end["rows"]
 
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:

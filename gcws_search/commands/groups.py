@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,8 +19,8 @@ from gcws_search.commands.options import (
     Url,
     Yes,
     family,
-    items_of_file,
     object_from,
+    opened_for,
     report,
     server,
     tell,
@@ -212,40 +212,31 @@ def join(
     key: Key = None,
 ) -> None:
     """Find for each row of a file the items that are like it."""
+    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415
+
     _require_format(output)
     condition = object_from(where, "--where")
-    rows: list[tuple[int, str | None, str, float]] = []
-    first = 0
+    asked: dict[str, Any] = {"recall": recall, "score": score}
+    asked |= {"min_score": min_score, "limit": limit}
+    asked["filter"] = None if condition is None else json.dumps(filter_of(condition))
     with server(url, key) as connected:
         collection = connected.collection(name)
-        for items in items_of_file(file, collection):
-            vectors, texts = items.rows, items.rows.texts
-            data: Any = vectors.dense
-            if data is None and texts is None:
-                data = [*vectors.json()]
-            found = collection.join(
-                data,
-                texts=texts,
-                min_score=min_score,
-                limit=limit,
-                recall=recall,
-                where=condition,
-                score=score,  # type: ignore[arg-type]  # what is none is refused
-            )
-            assert found.rows is not None
-            ids = items.texts()
-            for row, to, each in zip(
-                found.rows.tolist(), found.to, found.scores.tolist(), strict=True
-            ):
-                rows.append((first + row, None if ids is None else ids[row], to, each))
-            first += len(vectors)
+        assert isinstance(collection.place, RemoteCollection)
+        with opened_for(file, collection) as source:
+            params = {word: str(value) for word, value in asked.items() if value is not None}
+            body = source.whole(lambda _: None)
+            found, count = run(collection.place.join_body(body, params))
+        assert found.rows is not None
+        ids: Sequence[str | None] = found.ids or [None] * len(found)
+        rows = [*zip(found.rows.tolist(), ids, found.to, found.scores.tolist(), strict=True)]
         _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
     if tell_rows(as_json, shown):
         return
     if output is None:
         _print_first(shown, [*_JOINED], "hits")
-    typer.echo(f"{len(rows):,} hits of {first:,} rows")
+    typer.echo(f"{len(rows):,} hits of {count:,} rows")
 
 
 def _require_format(path: str | None) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
-    from gcws_search.formats.items import Items
     from gcws_search.formats.sources import Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
@@ -228,10 +227,11 @@ def arrange(source: Source, collection: Collection) -> None:
         source.arrange(run(place.names_by_coordinate()), collection.config.dim)
 
 
-def items_of_file(
+@contextmanager
+def opened_for(
     path: str, collection: Collection, fingerprint: str | None = None
-) -> Iterator[Items]:
-    """Yield the items of a file, its columns in the order of a collection's coordinates."""
+) -> Iterator[Source]:
+    """Open a file as items, its columns in the order of a collection's coordinates."""
     from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
 
@@ -240,7 +240,7 @@ def items_of_file(
             fingerprint = fingerprint_of(collection, fingerprint)
         source = source_of(file, Choices(fingerprint=fingerprint))
         arrange(source, collection)
-        yield from source.items()
+        yield source
 
 
 def tell(as_json: bool, answer: Any, *lines: str) -> bool:

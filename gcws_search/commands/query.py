@@ -22,8 +22,8 @@ from gcws_search.commands.options import (
     family,
     fingerprint_of,
     in_words,
-    items_of_file,
     object_from,
+    opened_for,
     report,
     server,
     tell,
@@ -235,19 +235,22 @@ def _query_rows(
     results: list[dict[str, Any]] = []
     if collection.config.text is not None:
         usage("--file: expected a collection of vectors, got one of texts")
-    for items in items_of_file(path, collection, fingerprint=fingerprint):
-        rows = items.rows
-        vectors = [*rows.json()] if rows.dense is None else rows.dense
-        found = collection.query_many(vectors, with_payload=True, **asked)
-        queries = items.texts() or range(len(results), len(results) + len(rows))
-        assert found.payloads is not None
-        for query, *columns in zip(queries, found.ids, found.scores, found.payloads, strict=True):
-            hits = [
-                {"id": item_id, "score": float(score), "payload": payload}
-                for item_id, score, payload in zip(*columns, strict=True)
-                if item_id is not None
-            ]
-            results.append({"query": query, "hits": hits})
+    with opened_for(path, collection, fingerprint) as source:
+        for items in source.items():
+            rows = items.rows
+            vectors = [*rows.json()] if rows.dense is None else rows.dense
+            found = collection.query_many(vectors, with_payload=True, **asked)
+            queries = items.texts() or range(len(results), len(results) + len(rows))
+            assert found.payloads is not None
+            for query, *columns in zip(
+                queries, found.ids, found.scores, found.payloads, strict=True
+            ):
+                hits = [
+                    {"id": item_id, "score": float(score), "payload": payload}
+                    for item_id, score, payload in zip(*columns, strict=True)
+                    if item_id is not None
+                ]
+                results.append({"query": query, "hits": hits})
     return results
 
 

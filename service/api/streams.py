@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from fastapi import Request, Response
@@ -40,13 +41,15 @@ def open_pipe() -> BodyPipe:
 
 async def feed(request: Request, pipe: BodyPipe) -> None:
     """Put the body of a request into a pipe as it comes."""
-    close = pipe.abort
+    close: Callable[[], None] = pipe.abort
     try:
         async for piece in body_pieces(request):
             await pipe.put(piece)
         close = pipe.end
-    except (ClientDisconnect, RequestTimeout):
+    except ClientDisconnect:
         pass
+    except RequestTimeout as error:
+        close = partial(pipe.abort, error)
     finally:
         close()
 

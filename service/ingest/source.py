@@ -39,7 +39,7 @@ class BodyPipe:
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._ended = False
-        self._aborted = False
+        self._cause: Exception | None = None
         self._changed = threading.Condition()
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
@@ -66,20 +66,20 @@ class BodyPipe:
             self._ended = True
             self._changed.notify()
 
-    def abort(self) -> None:
-        """Mark the body as abandoned, by its sender or its reader; `take` gives no more of it."""
+    def abort(self, cause: Exception | None = None) -> None:
+        """Mark the body as abandoned, by its sender or its reader; `take` raises why."""
         with self._changed:
-            self._aborted = self._ended = True
+            self._cause, self._ended = self._cause or cause or BodyAborted(), True
             self._changed.notify()
         self._room.set()
 
     def take(self) -> bytes:
-        """Return the next bytes, waiting for them; b"" at the end, or BodyAborted."""
+        """Return the next bytes, waiting for them; b"" at the end, or what `abort` gave."""
         with self._changed:
             while not self._chunks and not self._ended:
                 self._changed.wait()
-            if self._aborted:
-                raise BodyAborted
+            if self._cause is not None:
+                raise self._cause
             if not self._chunks:
                 return b""
             chunk = self._chunks.popleft()

@@ -16,7 +16,7 @@ import pytest
 from scipy import sparse
 
 import gcws_search
-from gcws_search import GivenIds, InvalidParameter, InvalidVector
+from gcws_search import GivenIds, InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.client.remote import RemoteCollection
 from tests.client.conftest import Open
 from tests.support.service.client import Json, gmm
@@ -409,6 +409,16 @@ def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
     both = items.join(others, limit=1, recall=1)
     assert (both.rows, both.ids, both.to) == (None, ["x", "y"], [*COFFEES][:2])
     assert len(items.join(np.empty((0, 4)), limit=1)) == 0
+    rest = items.join(vectors, ids=[*COFFEES], limit=1, recall=1, after=0)
+    assert (rest.rows.tolist(), rest.ids) == ([*range(1, len(COFFEES))], [*COFFEES][1:])
+    assert rest.to == [*COFFEES][1:]
+    assert len(items.join(vectors, limit=1, after=len(COFFEES))) == 0
+    assert items.join(others, limit=1, recall=1, after="x").ids == ["y"]
+    with pytest.raises(ItemNotFound):
+        items.join(others, limit=1, after=7)
+    for wrong in (-1, "x"):
+        with pytest.raises(InvalidParameter, match="after"):
+            items.join(vectors, limit=1, after=wrong)
     words, notes = (opened(None, text={"tokens": "words"}) for _ in range(2))
     words.add(texts=["a b c", "d e"], ids=["abc", "de"])
     notes.add(texts=["e d"], ids=["ed"])

@@ -86,13 +86,21 @@ def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_pa
 
 
 def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
-    head = HEAD + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    with listening(tmp_path, body_seconds=0.2) as port, connected(port) as connection:
-        connection.sendall(head)
-        assert serves(port)
-        answer = ended(connection)
-        assert answer.startswith(b"HTTP/1.1 408")
-        assert b"request_timeout" in answer
+    line = b'{"vector": [1, 2, 3, 4]}\n'
+    with listening(tmp_path, body_seconds=0.2) as port:
+        for method, path, kind in (
+            (b"PUT", b"/items", b"json"),
+            (b"POST", b"/load", b"x-ndjson"),
+            (b"POST", b"/join?limit=1", b"x-ndjson"),
+        ):
+            head = HEAD.replace(b"PUT", method).replace(b"/items", path)
+            head += b"Content-Type: application/" + kind + b"\r\nContent-Length: 100\r\n\r\n"
+            with connected(port) as connection:
+                connection.sendall(head + line)
+                assert serves(port)
+                answer = ended(connection)
+                assert answer.startswith(b"HTTP/1.1 408")
+                assert b"request_timeout" in answer
 
 
 def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:
