@@ -181,10 +181,8 @@ from .contracts.parameters import (
 )
 from .contracts.saved_index import notes_of as notes_of, text_of as text_of
 from .contracts.scores import (
-    PairScoreKind as PairScoreKind,
     Ranking as Ranking,
     ScoreKind as ScoreKind,
-    check_pair_score as check_pair_score,
     check_score as check_score,
     least_ranked as least_ranked,
     ranking_of as ranking_of,

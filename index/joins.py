@@ -4,7 +4,7 @@
 what the graph finds is measured on some of the rows, and what the exact join takes is foreseen.
 The exact join compares all rows with all, or finds pairs of sparse rows by prefix filtering: a pair
 must have a prefix slot in common. Source: [PREFIX], [PPJOIN]; see
-`kernels.sparse.prefix_join`.
+`kernels.sparse.prefix_join`. Pairs by containment are found by scans.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import too_many_pairs
 from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
+from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.cost_model import (
     all_pairs_nanoseconds,
     bucket_nanoseconds,
@@ -28,6 +31,7 @@ from gcws_search.index.cost_model import (
     prefix_nanoseconds,
     table_nanoseconds,
 )
+from gcws_search.index.exact.containment import contained_shares, scan_contained
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
@@ -58,6 +62,8 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities import tolerance
 from gcws_search.index.threads import Workers
 
+_SCANNED_ROWS: Final = 64
+"""Rows whose pairs by containment are looked for together: each may pair with every other."""
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
@@ -76,8 +82,10 @@ class PairSink:
         *,
         max_pairs: int | None = None,
         policy: PairPolicy = PAIR_POLICY,
+        ranking: Ranking = "gmm",
     ) -> None:
         self.policy = policy
+        self._ranking: Ranking = ranking
         self._max_pairs = policy.max_pairs if max_pairs is None else max_pairs
         self._vectors = view.vectors
         self._min_score = min_score
@@ -115,9 +123,7 @@ class PairSink:
             self._pending, self._pending_count = [], 0
             if len(fresh) == 0:
                 return
-            fresh_scores = np.empty(len(fresh), np.float64)
-            (a, b), rows = _unpack(fresh), rows_of(self._vectors)
-            exact_pairs(rows, a, rows, b, fresh_scores)
+            fresh_scores = pair_scores(self._vectors, *_unpack(fresh), self._ranking)
             good = fresh_scores >= self.threshold
             fresh, fresh_scores = fresh[good], fresh_scores[good]
             count = len(self._pairs) + len(fresh)
@@ -146,6 +152,15 @@ class PairSink:
 
 def _unpack(packed: UInt64s) -> tuple[Int64s, Int64s]:
     return (packed >> np.uint64(32)).astype(np.int64), (packed & _LOW).astype(np.int64)
+
+
+def pair_scores(vectors: VectorBatch, a: Int64s, b: Int64s, ranking: Ranking) -> Float64s:
+    """Return the exact score of each pair of rows; of containment see `contained_shares`."""
+    if ranking == "containment":
+        return contained_shares(vectors, a, b)
+    scores, rows = np.empty(len(a), np.float64), rows_of(vectors)
+    exact_pairs(rows, a, rows, b, scores)
+    return scores
 
 
 def join_pairs(
@@ -307,6 +322,32 @@ def all_pairs(
     sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs)
     inverted = inverted or InvertedIndex.of(view.vectors, workers)
     ExactJoin.of(view, inverted, min_score).offer(sink, workers)
+    return sink.result()
+
+
+def contained_pairs(
+    view: RowView,
+    *,
+    min_score: float,
+    workers: Workers,
+    inverted: InvertedIndex,
+    limit: int | None = None,
+    stop: threading.Event | None = None,
+    max_pairs: int | None = None,
+) -> Pairs:
+    """Return the pairs of permitted rows of which one has enough of the other, by scans."""
+    sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs, ranking="containment")
+    rows = np.flatnonzero(view.permitted)
+    for first in range(0, len(rows), _SCANNED_ROWS):
+        if sink.done:
+            break
+        own = rows[first : first + _SCANNED_ROWS]
+        params = SearchParams(limit=len(rows), min_score=sink.threshold, ranking="containment")
+        hits = scan_contained(
+            view, view.vectors[own], params, skip=own, inverted=inverted, workers=workers
+        )
+        places, others, _ = hits.flat()
+        sink.add(np.minimum(own[places], others), np.maximum(own[places], others))
     return sink.result()
 
 

@@ -84,14 +84,7 @@ from gcws_search.index.contracts.parameters import (
     backend_params,
     put_mode,
 )
-from gcws_search.index.contracts.scores import (
-    PairScoreKind,
-    ScoreKind,
-    check_pair_score,
-    check_score,
-    least_ranked,
-    ranking_of,
-)
+from gcws_search.index.contracts.scores import ScoreKind, check_score, least_ranked, ranking_of
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
@@ -628,11 +621,11 @@ class Collection:
         min_score: float,
         limit: int | None = None,
         recall: float = 0.9,
-        score: PairScoreKind = "gmm",
+        score: ScoreKind = "gmm",
     ) -> list[Pair]:
         """Return the pairs of items at least so similar, the most similar first; see `query`."""
         asked = {"min_score": min_score, "limit": limit, "recall": recall}
-        kind = check_pair_score(score)
+        kind = check_score(score)
         return self._do(
             lambda local: local.pairs(min_score, limit, recall, kind),
             lambda remote: remote.pairs(asked | ({} if kind == "gmm" else {"score": kind})),
@@ -646,7 +639,7 @@ class Collection:
         mode: GroupMode = "components",
         keep: str = "first",
         where: Mapping[str, Any] | None = None,
-        score: PairScoreKind = "gmm",
+        score: ScoreKind = "gmm",
     ) -> list[Group]:
         """Return groups of near-duplicates, the largest first.
 
@@ -664,15 +657,15 @@ class Collection:
             have the greatest sum; or the one of the greatest value under this key of payloads.
         where : dict, optional
             A filter, as of `query`.
-        score : {"gmm", "bray_curtis"}
-            Kind of the scores, and of ``min_score``.
+        score : {"gmm", "bray_curtis", "containment"}
+            Kind of the scores, and of ``min_score``; containment is that of the smaller of two.
 
         Raises
         ------
         InvalidParameter, InvalidFilter
         """
         asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
-        kind = check_pair_score(score)
+        kind = check_score(score)
         more = present(filter=filter_of(where), score=None if kind == "gmm" else kind)
         return self._do(
             lambda local: local.groups(asked, where, kind),

@@ -521,7 +521,9 @@ class EmbeddedCollection:
                     expected="a number in (0, 1]", got=repr(value), loc=(name,)
                 )
         least = ix.least_ranked(kind, min_score)
-        found = self.index.pairs(min_score=least, limit=limit, recall=recall)
+        found = self.index.pairs(
+            min_score=least, limit=limit, recall=recall, ranking=ix.ranking_of(kind)
+        )
         return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(
@@ -574,7 +576,8 @@ class EmbeddedCollection:
         self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ix.ScoreKind
     ) -> list[ix.Group]:
         least = {"min_score": ix.least_ranked(kind, asked["min_score"])}
-        found = self.index.groups(ix.GroupParams(**{**asked, **least}), _filter(where))
+        params, ranking = ix.GroupParams(**{**asked, **least}), ix.ranking_of(kind)
+        found = self.index.groups(params, _filter(where), ranking=ranking)
         return [
             ix.Group(
                 each.representative,

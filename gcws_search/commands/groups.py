@@ -27,7 +27,7 @@ from gcws_search.commands.options import (
     tell_rows,
     usage,
 )
-from gcws_search.commands.query import PairScore, Score, Where
+from gcws_search.commands.query import Score, Where
 
 if TYPE_CHECKING:
     from gcws_search.index.contracts.analysis import Group
@@ -72,7 +72,7 @@ def groups(
         ),
     ] = "first",
     where: Where = None,
-    score: PairScore = "gmm",
+    score: Score = "gmm",
     output: Annotated[str | None, _output("members: id, group, representative, score")] = None,
     delete_others: Annotated[
         bool,
@@ -163,7 +163,7 @@ def pairs(
         int | None, typer.Option(help="How many pairs, the most similar; all unless given.")
     ] = None,
     recall: Recall = 0.9,
-    score: PairScore = "gmm",
+    score: Score = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
     url: Url = LOCAL,

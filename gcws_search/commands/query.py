@@ -59,13 +59,6 @@ Score = Annotated[
         "count Tanimoto), bray_curtis, containment."
     ),
 ]
-PairScore = Annotated[
-    str,
-    typer.Option(
-        help="Kind of the scores and of --min-score: gmm (Ruzicka, weighted Jaccard, "
-        "count Tanimoto) or bray_curtis."
-    ),
-]
 
 
 def vector_of(row: str | None, names: str | None) -> Any:

@@ -12,8 +12,8 @@ from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.analysis import Group, GroupParams
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.hits import Pairs, RowView
-from gcws_search.index.kernels.gmm.rows import rows_of
-from gcws_search.index.kernels.lsh.bucket_join import exact_pairs
+from gcws_search.index.contracts.scores import Ranking
+from gcws_search.index.joins import pair_scores
 from gcws_search.index.payload import first_scalar
 from gcws_search.index.vectors.equal_rows import equal_groups
 
@@ -21,14 +21,18 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def group_rows(
-    view: View, permitted: UInt8s, find_pairs: Callable[[RowView], Pairs], params: GroupParams
+    view: View,
+    permitted: UInt8s,
+    find_pairs: Callable[[RowView], Pairs],
+    params: GroupParams,
+    ranking: Ranking,
 ) -> list[Group]:
     """Return the groups of permitted rows that pairs join, the largest first.
 
     Equal rows are joined before pairs are looked for: a thousand of them are half a million pairs.
 
     permitted: (n,) uint8.
-    find_pairs: returns the pairs of the rows that it is shown, each once.
+    find_pairs: returns the pairs of the rows that it is shown, each once, scored by ``ranking``.
     """
     single, copies = permitted.copy(), _copies(view, permitted)
     for group in copies:
@@ -59,7 +63,7 @@ def group_rows(
     np.minimum.at(weakest, owners[a[joined]], scores[joined])
     other = np.concatenate(others)
     owners = np.append(owners, owners[number[stands[other]]])
-    return _named(view, np.append(rows, other), owners, weakest)
+    return _named(view, np.append(rows, other), owners, weakest, ranking)
 
 
 def _copies(view: View, permitted: UInt8s) -> list[Int64s]:
@@ -127,14 +131,14 @@ def _leaders(count: int, a: Int64s, b: Int64s) -> Int64s:
     return owners
 
 
-def _named(view: View, rows: Int64s, owners: Int64s, weakest: Float64s) -> list[Group]:
+def _named(
+    view: View, rows: Int64s, owners: Int64s, weakest: Float64s, ranking: Ranking
+) -> list[Group]:
     """Return groups of nodes, which are owned by the first of each."""
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
     ends = np.append(starts[1:], len(rows))
-    scores = np.empty(len(rows))
-    held = rows_of(view.vectors)
-    exact_pairs(held, rows[owners[order]], held, rows[order], scores)
+    scores = pair_scores(view.vectors, rows[owners[order]], rows[order], ranking)
     ids, members = view.ids, rows[order].tolist()
     groups: list[tuple[int, int, Group]] = []
     several = ends - starts > 1

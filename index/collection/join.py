@@ -28,7 +28,7 @@ from gcws_search.index.contracts.batches import (
     named_vector,
 )
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.cost_model import row_nanoseconds
 from gcws_search.index.exact.folded import FoldedJoin, Found, least_folded
@@ -182,7 +182,7 @@ class CollectionJoin:
                 hits = self._memory.search_rows(
                     self._view, self._permitted, asked, params, skip=None
                 )
-                places, rows, scores = _flatten(hits)
+                places, rows, scores = hits.flat()
                 is_whole = is_cut or limit == self._permitted_count or hits.sizes < limit
                 whole = np.broadcast_to(is_whole, len(some))
                 taken = whole[places]
@@ -270,17 +270,3 @@ def stored_vectors(
         numbers = np.array(indices, np.int64)
         vectors.append(named_vector(words, values) if is_named else SparseVector(numbers, values))
     return InputVectors(mixed=vectors)
-
-
-def _flatten(hits: BatchHits) -> Found:
-    """Return all hits of a batch, of queries with more ties than it has places too."""
-    narrow = hits.sizes.copy()
-    narrow[[*hits.wider]] = 0
-    there = np.arange(hits.rows.shape[1]) < narrow[:, None]
-    places = np.repeat(np.arange(len(hits)), narrow)
-    parts: Sequence[Found] = [
-        (places, hits.rows[there], hits.scores[there]),
-        *((np.full(len(rows), i), rows, scores) for i, (rows, scores) in hits.wider.items()),
-    ]
-    places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return places, rows, scores

@@ -45,7 +45,7 @@ from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
-from gcws_search.index.contracts.hits import METHOD, SCAN, BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import METHOD, SCAN, BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     GcwsParams,
@@ -53,7 +53,9 @@ from gcws_search.index.contracts.parameters import (
     require,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.exact.containment import scan_contained
+from gcws_search.index.joins import contained_pairs
 from gcws_search.index.payload import Filter
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -576,6 +578,14 @@ class MemoryCollection:
         permitted = view.alive if where is None else self.mask(view, where)
         found = self.search_rows(view, permitted, queries, params, skip=skip, backend=backend)
         return QueryResults(view, found, params.limit)
+
+    def pairs(self, view: View, rows: RowView, ranking: Ranking, **asked: Any) -> Pairs:  # noqa: ANN401
+        """Return pairs of some live rows by a ranking; ``asked`` is as of `Backend.pairs`."""
+        if ranking == "gmm":
+            return self.backend.pairs(view.state, rows, **asked)
+        del asked["recall"]  # scans find all
+        inverted = self.backend.inverted(view.state, view.vectors)
+        return contained_pairs(rows, inverted=inverted, workers=self.backend.workers, **asked)
 
     def search_rows(
         self,

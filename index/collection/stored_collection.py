@@ -89,6 +89,7 @@ from gcws_search.index.contracts.parameters import (
     require,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
+from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.payload import Filter, PayloadChange, check_metadata, metadata_of
 from gcws_search.index.storage.connection import MEMORY, storage_errors
@@ -746,19 +747,21 @@ class StoredCollection:
         recall: float = 0.9,
         limit: int | None = None,
         where: Filter | None = None,
+        ranking: Ranking = "gmm",
         stop: threading.Event | None = None,
     ) -> list[tuple[str, str, float]]:
         """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
         where: of both items.
+        ranking: what ``min_score`` and the scores are; by containment that of the smaller item.
 
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
         view = self.memory.view
         permitted = self.memory.mask(view, where)
         rows = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
-        found = self.memory.backend.pairs(
-            view.state, rows, min_score=min_score, recall=recall, limit=limit, stop=stop
+        found = self.memory.pairs(
+            view, rows, ranking, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
         self.optimizer.start()  # tables that were of use are kept
         return view.rank(found)[:limit]
@@ -781,26 +784,32 @@ class StoredCollection:
         return str(view.sequences[row])
 
     def groups(
-        self, params: GroupParams, where: Filter | None = None, stop: threading.Event | None = None
+        self,
+        params: GroupParams,
+        where: Filter | None = None,
+        stop: threading.Event | None = None,
+        *,
+        ranking: Ranking = "gmm",
     ) -> list[Group]:
         """Return groups of items that pass a filter, the largest first.
 
-        stop: as of `pairs`.
+        stop, ranking: as of `pairs`.
         Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
         """
         view, memory = self.memory.view, self.memory
 
         def find_pairs(rows: RowView) -> Pairs:
-            return memory.backend.pairs(
-                view.state,
+            return memory.pairs(
+                view,
                 rows,
+                ranking,
                 min_score=params.min_score,
                 recall=params.recall,
                 stop=stop,
                 max_pairs=memory.policies.pairs.max_edges,
             )
 
-        found = group_rows(view, memory.mask(view, where), find_pairs, params)
+        found = group_rows(view, memory.mask(view, where), find_pairs, params, ranking)
         self.optimizer.start()  # tables that were of use are kept
         return found
 

@@ -90,6 +90,21 @@ class BatchHits:
     expected_recall: Float64s
     wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=dict)
 
+    def flat(self) -> tuple[Int64s, Int64s, Float64s]:
+        """Return all hits, of queries with more ties than there is room for too.
+
+        Places of queries, rows and scores, an entry a hit.
+        """
+        narrow = self.sizes.copy()
+        narrow[[*self.wider]] = 0
+        there = np.arange(self.rows.shape[1]) < narrow[:, None]
+        parts = [
+            (np.repeat(np.arange(len(self)), narrow), self.rows[there], self.scores[there]),
+            *((np.full(len(rows), i), rows, scores) for i, (rows, scores) in self.wider.items()),
+        ]
+        places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return places, rows, scores
+
     @classmethod
     def of(  # noqa: PLR0913 (a column each)
         cls,

@@ -11,9 +11,6 @@ ScoreKind = Literal["gmm", "bray_curtis", "containment"]
 """The GMM J; 1 less the Bray-Curtis dissimilarity, 2 J / (1 + J); Σ min / Σ of the query."""
 SCORE_KINDS: Final[tuple[ScoreKind, ...]] = get_args(ScoreKind)
 
-PairScoreKind = Literal["gmm", "bray_curtis"]
-"""Those that a pair has one of, whichever of the two is asked for."""
-
 Ranking = Literal["gmm", "containment"]
 """What the index ranks by: the other kinds are monotone functions of one of these."""
 
@@ -40,18 +37,6 @@ def check_score(word: object) -> ScoreKind:
     if plain in OTHER_NAMES:
         expected += f"; {word} is {OTHER_NAMES[plain]}"
     raise InvalidParameter(expected=expected, got=repr(word), loc=("score",))
-
-
-def check_pair_score(word: object) -> PairScoreKind:
-    """Return a kind of score that a pair has one of; raise InvalidParameter else."""
-    kind = check_score(word)
-    if kind == "containment":
-        raise InvalidParameter(
-            expected="'gmm' or 'bray_curtis': a pair has two containments",
-            got="'containment'",
-            loc=("score",),
-        )
-    return kind
 
 
 def ranking_of(kind: ScoreKind) -> Ranking:

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import VectorBatch, take_rows
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
@@ -71,6 +71,35 @@ def scan_contained(
     count = view.permitted_count
     ranked = [answers[number] for number in range(len(queries))]
     return batch_hits(SCAN, ranked, candidates=count, scored=count, expected_recall=1.0)
+
+
+def contained_shares(vectors: VectorBatch, a: Int64s, b: Int64s) -> Float64s:
+    """Return how much of the smaller row of each pair the other one has: (p,) float64."""
+    out = np.empty(len(a), np.float64)
+    width = vectors.dense.shape[1] if vectors.form == "dense" else vectors.longest
+    step = max(1, WORKED_ON // max(1, width))
+    for first in range(0, len(a), step):
+        some = slice(first, first + step)
+        if vectors.form == "dense":
+            x, y = (vectors.dense[rows[some]].astype(np.float64) for rows in (a, b))
+            low = np.where(x * y > 0, np.minimum(np.abs(x), np.abs(y)), 0.0).sum(axis=1)
+            sums = [np.abs(each).sum(axis=1) for each in (x, y)]
+        else:
+            (own, x), (other, y) = (_entries(vectors, rows[some]) for rows in (a, b))
+            _, mine, theirs = np.intersect1d(own, other, assume_unique=True, return_indices=True)
+            least, count = np.minimum(x[mine], y[theirs]), len(a[some])
+            low = np.bincount(own[mine] >> 32, least, count)
+            sums = [np.bincount(each >> 32, v, count) for each, v in ((own, x), (other, y))]
+        size = np.minimum(*sums)
+        out[some] = np.divide(low, size, out=np.zeros(len(low)), where=size > 0)
+    return out
+
+
+def _entries(vectors: VectorBatch, rows: Int64s) -> tuple[Int64s, Float64s]:
+    """Return the numbers of sparse rows, and where each is: its row's place << 32 | its slot."""
+    indptr, taken = take_rows(vectors.indptr, rows)
+    owners = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    return owners << 32 | vectors.slots[taken], vectors.values[taken].astype(np.float64)
 
 
 def _matrix(queries: VectorBatch, vectors: VectorBatch, workers: Workers) -> Float32s:

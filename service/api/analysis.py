@@ -14,7 +14,7 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import SHARE, PairScore, hints_json
+from gcws_search.service.api.query import SHARE, Score, hints_json
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes, require_at_least
@@ -88,7 +88,7 @@ class PairsBody(Body):
         description="Expected share of the pairs found, in (0, 1].",
         json_schema_extra=SHARE,
     )
-    score: PairScore = "gmm"
+    score: Score = "gmm"
 
 
 _GroupOptions: Any = body_of(ix.GroupParams, "GroupOptions", keep=_Key)
@@ -110,7 +110,7 @@ class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index
     filter: FilterDocument | None = Field(
         default=None, description="Only items that pass are grouped."
     )
-    score: PairScore = "gmm"
+    score: Score = "gmm"
 
 
 class SketchBody(Body):
@@ -291,6 +291,7 @@ async def pairs(
             min_score=ix.least_ranked(body.score, body.min_score),
             recall=body.recall,
             limit=body.limit,
+            ranking=ix.ranking_of(body.score),
             stop=stop,
         )
 
@@ -325,7 +326,7 @@ async def groups(
     stop, began = threading.Event(), time.monotonic()
 
     def work() -> tuple[list[ix.Group], dict[str, list[str]]]:
-        found = collection.groups(params, where, stop)
+        found = collection.groups(params, where, stop, ranking=ix.ranking_of(body.score))
         has_key = ix.parse_filter({"must": [{"key": params.keep, "exists": True}]})
         hints = [] if params.keep in ("first", "longest") else collection.hints(has_key)
         return found, hints_json(None if found else where, collection.hints, hints)

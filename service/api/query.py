@@ -129,17 +129,8 @@ Score = Annotated[
     Field(
         description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
         "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity, in the same order; "
-        "`containment`, the sum of minima over the sum of the query: hits are ranked by it, "
-        "exactly, by a scan."
-    ),
-]
-PairScore = Annotated[
-    ix.PairScoreKind,
-    _checked_by(ix.check_pair_score),
-    Field(
-        description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
-        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity. A pair has two "
-        "containments, so it is none of these."
+        "`containment`, the sum of minima over the sum of the query, or of the smaller item of a "
+        "pair: hits are ranked by it, exactly, by a scan."
     ),
 ]
 

@@ -434,6 +434,7 @@ def _answer_pairs(
         recall=head["recall"],
         limit=head.get("limit"),
         where=decode_filter(head.get("filter")),
+        ranking=head.get("ranking", "gmm"),
         stop=stop,
     )
     first, second = encode_names([a for a, _, _ in found]), encode_names([b for _, b, _ in found])
@@ -449,20 +450,28 @@ def find_pairs(
     limit: int | None,
     stop: threading.Event,
     where: ix.Filter | None = None,
+    ranking: ix.Ranking = "gmm",
 ) -> list[Pair]:
     """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
     Pairs within a shard are found as in one collection; those across by searches of each shard for
-    the items of the shards before it. InvalidParameter where there are more than one collection
-    would list.
+    the items of the shards before it, and by containment of those after it, too. InvalidParameter
+    where there are more than one collection would list.
     """
-    best = _BestPairs(min_score, limit, collection.router.max_pairs)
+    is_mutual = ranking == "gmm"
+    best = _BestPairs(min_score, limit, collection.router.max_pairs, is_mutual=is_mutual)
     text, now_ms = encode_filter(where), collection.database.now_ms
     wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
+    wanted |= {} if is_mutual else {"ranking": ranking}
 
-    def message(vectors: ix.RawBatch, limit: int) -> Message:
-        params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
-        return search_message(collection.head("search", now=now_ms), vectors, params, filter=text)
+    def search(shard: int, vectors: ix.RawBatch, limit: int) -> ShardHits:
+        params = ix.SearchParams(
+            limit=limit, recall=recall, min_score=best.threshold, ranking=ranking
+        )
+        head = collection.head("search", now=now_ms)
+        message = search_message(head, vectors, params, filter=text)
+        answer = collection.shards.ask(shard, count, message, LONG_SECONDS)
+        return ShardHits.decode(collection.shards.wait(answer, stop))
 
     try:
         answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted, filter=text, now=now_ms)
@@ -472,15 +481,15 @@ def find_pairs(
             first, second = decode_names(*blobs[:2]), decode_names(*blobs[2:4])
             best.add(zip(first, second, np.frombuffer(blobs[4]).tolist(), strict=True))
         database, number = collection.database, collection.number
-        for shard in range(count - 1):
+        for shard in range(count):
+            others = [*range(shard + 1, count), *(() if is_mutual else range(shard))]
             for bucket in buckets_of(shard, count, database.buckets):
                 after = ""
                 # In chunks, without a transaction between them: an item that stays comes once.
                 page = partial(database.bucket_rows, number, bucket, now_ms=now_ms)
-                while rows := page(after=after, limit=_CHUNK_ROWS):
-                    behind = range(shard + 1, count)
+                while others and (rows := page(after=after, limit=_CHUNK_ROWS)):
                     _add_pairs_across(
-                        collection, message, best, rows, behind, where=where, stop=stop
+                        collection, search, best, rows, others, where=where, stop=stop
                     )
                     after = rows[-1].id
     except CancelledError:
@@ -493,6 +502,8 @@ def find_groups(
     params: ix.GroupParams,
     where: ix.Filter | None,
     stop: threading.Event,
+    *,
+    ranking: ix.Ranking = "gmm",
 ) -> list[ix.Group]:
     """Return groups of near-duplicates: of what `find_pairs` finds; the router holds their items.
 
@@ -505,6 +516,7 @@ def find_groups(
         limit=None,
         stop=stop,
         where=where,
+        ranking=ranking,
     )
     with collection.lend_items(sorted({each for pair in pairs for each in pair[:2]})) as items:
         view = items.memory.view
@@ -514,7 +526,7 @@ def find_groups(
         ends = np.array([pair[:2] for pair in there], np.int64).reshape(-1, 2)
         scores = np.array([score for _, _, score in there], np.float64)
         found = ends.min(1), ends.max(1), scores
-        return ix.group_rows(view, view.alive, lambda _: found, params)
+        return ix.group_rows(view, view.alive, lambda _: found, params, ranking)
 
 
 def _answer_join(
@@ -553,9 +565,15 @@ def join_shards(
 
 
 class _BestPairs:
-    """The best pairs so far: as many as are wanted and a few more; any thread."""
+    """The best pairs so far: as many as are wanted and a few more; any thread.
 
-    def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
+    is_mutual: a pair is taken once; else it may be taken twice, and has the greater score.
+    """
+
+    def __init__(
+        self, min_score: float, limit: int | None, max_pairs: int, *, is_mutual: bool
+    ) -> None:
+        self._is_mutual = is_mutual
         self.threshold = self._min_score = min_score  # pairs that score less are of no use
         self._max_pairs = max_pairs
         self._is_bounded = limit is not None and limit <= max_pairs
@@ -566,49 +584,54 @@ class _BestPairs:
         self._lock = threading.Lock()
 
     def add(self, found: Iterable[Pair]) -> None:
-        """Take pairs that have not been taken before."""
+        """Take pairs."""
         with self._lock:
             self._pairs += (pair for pair in found if pair[2] >= self.threshold)
-            if not self._is_bounded and len(self._pairs) > self._max_pairs:
+            most = self._max_pairs if self._is_mutual else 2 * self._max_pairs
+            if not self._is_bounded and len(self._pairs) > most:
                 raise ix.too_many_pairs(self._max_pairs, self._min_score)
             if len(self._pairs) > self.wanted + max(_SPARE_PAIRS, self.wanted // 8):
                 self._pairs = self.rank()
-                self.threshold = self._pairs[-1][2]
+                if len(self._pairs) == self._limit:
+                    self.threshold = self._pairs[-1][2]
 
     def rank(self) -> list[Pair]:
         """Return the pairs by falling score, ties by ids."""
         self._pairs.sort(key=lambda pair: (-pair[2], *pair[:2]))
+        if not self._is_mutual:
+            greatest = dict[tuple[str, str], Pair]()
+            for pair in self._pairs:
+                greatest.setdefault(pair[:2], pair)
+            self._pairs = [*greatest.values()]
         return self._pairs[: self._limit]
 
 
 def _add_pairs_across(
     collection: ClusterCollection,
-    message: Callable[[ix.RawBatch, int], Message],  # that searches for as many of vectors
+    search: Callable[[int, ix.RawBatch, int], ShardHits],  # of a shard, vectors, hits of each
     best: _BestPairs,
     rows: Sequence[Row],  # of a shard
-    behind: range,  # the shards after that one
+    others: Sequence[int],  # shards
     *,
     where: ix.Filter | None,
     stop: threading.Event,
 ) -> None:
-    """Search the shards ``behind``, all at once; again for items with more partners."""
+    """Search other shards, all at once; again for items with more partners."""
     if where is not None:
         passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
         rows = [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
         if not rows:
             return
-    shards, vectors = collection.shards, collection.space.from_blobs([row.vector for row in rows])
+    vectors = collection.space.from_blobs([row.vector for row in rows])
 
-    def search(other: int) -> None:
+    def add(other: int) -> None:
         left, limit = np.arange(len(rows)), min(_FIRST_LIMIT, best.wanted)
         while len(left):
             size, more = max(1, _MESSAGE_HITS // limit), list[ix.Int64s]()
             for part in np.split(left, range(size, len(left), size)):
                 if stop.is_set():
                     raise CancelledError
-                asked = message(vectors[part], limit)
-                answer = shards.ask(other, behind.stop, asked, LONG_SECONDS)
-                hits = ShardHits.decode(shards.wait(answer, stop))
+                hits = search(other, vectors[part], limit)
                 is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
                 ids = decode_names(hits.lengths.data, hits.ids)
                 for place in np.flatnonzero(is_whole).tolist():
@@ -619,8 +642,8 @@ def _add_pairs_across(
                 more.append(part[~is_whole])
             left, limit = np.concatenate(more), min(_GROWTH * limit, best.wanted)
 
-    with ThreadPoolExecutor(len(behind)) as pool:
-        for done in [pool.submit(search, other) for other in behind]:
+    with ThreadPoolExecutor(len(others)) as pool:
+        for done in [pool.submit(add, other) for other in others]:
             done.result()
 
 

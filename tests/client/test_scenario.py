@@ -385,6 +385,13 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
     np.testing.assert_allclose(many.scores, [[1 - each for each in found.scores]])
     [group] = items.groups(min_score=score, recall=1, score="bray_curtis")
     assert group.weakest == group.members[1][1] == score
+    part = items.pairs(min_score=0.01, score="containment")[0]
+    small = [[min(0, each) for each in COFFEES[part.a]]]  # a part of one item
+    items.add(small, ids=["part"])
+    [whole] = items.pairs(min_score=1, score="containment")
+    assert (whole.score, {whole.a, whole.b}) == (1, {part.a, "part"})
+    [group] = items.groups(min_score=1, score="containment")
+    assert (group.representative, group.members[1]) == (part.a, ("part", 1))
     with pytest.raises(InvalidParameter, match="ruzicka is gmm"):
         items.query(query, score="ruzicka")
 

@@ -150,12 +150,49 @@ def test_names_that_no_item_has_are_part_of_what_is_to_be_contained(client: Clie
         assert hit["score"] == 3 / 8
 
 
-def test_a_pair_has_no_one_containment(client: Client, rows: np.ndarray) -> None:
-    del rows
-    for route in ("pairs", "groups"):
-        body = {"min_score": 0.5, "score": "containment"}
-        answer = client.post(f"{URL}/{route}", json=body)
-        assert_problem(answer, 422, "invalid_parameter")
+@pytest.mark.parametrize("dim", [30, None])
+def test_pairs_and_groups_are_by_the_containment_of_the_smaller(
+    client: Client, rows: np.ndarray, dim: int | None
+) -> None:
+    url, made = "/v1/collections/parts", rows.copy()
+    made[7:9] = made[5] * (np.arange(30) > 3), made[5] + made[6]  # a part of another, and a whole
+    client.put(url, json={"dim": dim})
+    vectors = [{"indices": np.flatnonzero(row).tolist(), "values": row[row > 0]} for row in made]
+    vectors = [each | {"values": each["values"].tolist()} for each in vectors]
+    items = [{"id": f"i{number}", "vector": vector} for number, vector in enumerate(vectors)]
+    client.put(f"{url}/items", json={"items": items})
+
+    def contained(a: int, b: int) -> float:
+        return float(np.minimum(made[a], made[b]).sum() / min(made[a].sum(), made[b].sum()))
+
+    every = {(a, b): contained(a, b) for a in range(40) for b in range(a + 1, 40)}
+    assert every[5, 7] == every[5, 8] == 1
+    asked = {"score": "containment", "recall": 0.5}
+    for least, limit in ((0.85, None), (0.01, 25), (0.999, None)):
+        answer = client.post(f"{url}/pairs", json=asked | {"min_score": least, "limit": limit})
+        found = [*map(json.loads, answer.text.splitlines())]
+        ends = [sorted((number(each["a"]), number(each["b"]))) for each in found]
+        scores = {(a, b): each["score"] for (a, b), each in zip(ends, found, strict=True)}
+        expected = {pair: score for pair, score in every.items() if score >= least}
+        best = sorted(expected.values(), reverse=True)[:limit]
+        assert [each["score"] for each in found] == pytest.approx(best, abs=1e-12)
+        assert scores == pytest.approx({pair: every[pair] for pair in scores}, abs=1e-12)
+        assert len(scores) == len(best)
+    least = 0.93
+    for mode in ("components", "leaders"):
+        answer = client.post(f"{url}/groups", json=asked | {"min_score": least, "mode": mode})
+        *groups, end = map(json.loads, answer.text.splitlines())
+        assert end["groups"] == len(groups) > 0
+        for group in groups:
+            first, *others = group["members"]
+            assert first == {"id": group["representative"], "score": 1}
+            for each in others:
+                exact = contained(number(first["id"]), number(each["id"]))
+                assert each["score"] == pytest.approx(exact, abs=1e-12)
+                assert mode == "components" or exact >= least
+        if mode == "components":
+            joined = {each["id"] for group in groups for each in group["members"]}
+            assert joined == {f"i{one}" for pair in every if every[pair] >= least for one in pair}
 
 
 def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np.ndarray) -> None:
@@ -170,8 +207,7 @@ def test_what_is_no_kind_of_score_is_told_its_name_here(client: Client, rows: np
             answer = client.post(f"{URL}/{route}", json={**body, "score": word})
             assert_problem(answer, 422, "invalid_parameter")
             assert "'bray_curtis'" in answer.json()["detail"]
-            is_here = meant and (meant != "containment" or route == "query")
-            assert not is_here or f"{word} is {meant}" in answer.json()["detail"]
+            assert not meant or f"{word} is {meant}" in answer.json()["detail"]
     own = client.post(f"{URL}/query", json={"vector": vector, "rerank": "none", **KIND})
     assert_problem(own, 422, "invalid_parameter")
     high = client.post(f"{URL}/query", json={"vector": vector, "min_score": 1.5, **KIND})
