@@ -12,6 +12,7 @@ import sys
 import uuid
 import zipfile
 from collections.abc import Callable
+from itertools import cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -105,9 +106,11 @@ BAD_IDS: dict[str, tuple[pa.Array, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["id", "Id", "key"])
-@pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("write", TYPED)
+# Types of columns and names of columns meet in no line of code.
+@pytest.mark.parametrize(
+    ("write", "kind", "name"),
+    [(*each, name) for each, name in zip(product(TYPED, IDS), cycle(["id", "Id", "key"]))],
+)
 def test_ids_of_every_type_are_text_and_no_coordinate(
     tmp_path: Path, write: Json, kind: str, name: str
 ) -> None:

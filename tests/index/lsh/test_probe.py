@@ -139,29 +139,38 @@ def lone_neighbours(
     return np.concatenate([rows, strangers]), queries
 
 
+@cache
+def lone(similarity: float, encoding: Encoding) -> tuple[list[SmallIndex], npt.NDArray[np.float32]]:
+    """Return indexes of lone neighbours by six seeds, and their queries, made once."""
+    rows, queries = lone_neighbours(np.random.default_rng(8), similarity, 100)
+    made = []
+    for seed in range(6):
+        backend = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
+        made.append(asked(CollectionConfig(dim=rows.shape[1], backend=backend)).add(rows))
+    return made, queries
+
+
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9, 0.96])
 @pytest.mark.parametrize(
     ("encoding", "recall"),
     [("full", 0.5), ("full", 0.8), ("full", 0.95), ("zero_bit", 0.7), ("b_bit", 0.7)],
 )
 def test_probing_finds_exactly_the_share_it_promises_where_nothing_is_left_to_chance(
-    rng: np.random.Generator, similarity: float, encoding: Encoding, recall: float
+    similarity: float, encoding: Encoding, recall: float
 ) -> None:
     """With min_score at the similarity of the only neighbour, hit or no hit is charged alike.
 
     So the search stops at the same table whatever it finds, and the promise is an equality.
     """
     whole = encoding == "full"
-    rows, queries = lone_neighbours(rng, similarity, 100)
+    indexes, queries = lone(similarity, encoding)
     params = SearchParams(
         limit=1, recall=recall, min_score=similarity * (1 - 1e-6),
         guarantee="measured" if whole else "proven",
     )  # fmt: skip
     found, promised = [], []
-    for seed in range(6):
-        backend = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
-        config = CollectionConfig(dim=rows.shape[1], backend=backend)
-        for i, hits in enumerate(asked(config).add(rows).search(queries, params)):
+    for index in indexes:
+        for i, hits in enumerate(index.search(queries, params)):
             if hits.explanation.method == "tables":
                 found.append(i in hits.rows)
                 promised.append(hits.explanation.expected_recall)
