@@ -43,7 +43,7 @@ class Postgres:
         self.port = free_port()
         self.settings = SETTINGS | settings
         self.host = self.settings["listen_addresses"]
-        self.user = _other_user() if os.geteuid() == 0 else None
+        self.user = other_user() if os.geteuid() == 0 else None
         if self.user is not None:
             shutil.chown(self.folder, self.user)
         self.data = self.folder / "data"
@@ -150,7 +150,7 @@ def programs() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-def _other_user() -> str:
+def other_user() -> str:
     names = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in ("postgres", "nobody") if name in names)
 
