@@ -24,7 +24,7 @@ from gcws_search.index.similarities import correlation_from_gmm, gmm
 
 LENGTH: Final = 1000
 REPEATS: Final = 4000
-QUICK_REPEATS: Final = 100
+QUICK_REPEATS: Final = 20
 LONG: Final = 20_000
 LONG_REPEATS: Final = 100
 FREEDOMS: Final = (2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, math.inf)

@@ -22,7 +22,7 @@ from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.similarities import gmm
 
 REPEATS: Final = 4000
-QUICK_REPEATS: Final = 200
+QUICK_REPEATS: Final = 40
 RHOS: Final = (-0.5, 0.0, 0.5, 0.9, 0.99)
 GAMMAS: Final = (0.5, 1.0, 2.0, 5.0)
 SIZES: Final = (16, 64, 256, 1024)

@@ -1,6 +1,7 @@
 """Near-duplicate pairs by neighbour lists: whole clusters, at the recall that was measured."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,13 @@ def linked(
     config = CollectionConfig(dim=dim, backend=GcwsParams(bands=8))
     index = link(SmallIndex(config, threads=2, policies=policies).add(rows))
     return index.backend, index.state, index.view()
+
+
+@cache
+def linked_twenties() -> tuple[np.ndarray, GcwsBackend, Any, RowView]:
+    """Return clusters of 20 rows, and an index of them with neighbour lists, made once."""
+    rows = clusters(np.random.default_rng(9), 20)
+    return rows, *linked(rows, DIM)
 
 
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
@@ -106,8 +114,7 @@ def test_a_join_with_lists_finds_the_share_asked_for(
 
 
 def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None:
-    rows = clusters(rng, 20)
-    backend, state, view = linked(rows, DIM)
+    _, backend, state, view = linked_twenties()
     join = join_of(backend, state, view)
     links = state.graph.links.array
     good = measured(join, links, MIN, 0.9)
@@ -120,8 +127,7 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
 
 
 def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
-    rows = clusters(rng, 20)
-    backend, state, view = linked(rows, DIM)
+    rows, backend, state, view = linked_twenties()
     join = join_of(backend, state, view)
     links = state.graph.links.array.copy()
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
@@ -225,8 +231,7 @@ def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None
 
 
 def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Generator) -> None:
-    rows = clusters(rng, 20)
-    backend, state, view = linked(rows, DIM)
+    rows, backend, state, view = linked_twenties()
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = view_of(view.vectors, alive)
     sink = PairSink(some, MIN, None)
@@ -238,9 +243,8 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     assert len(a) >= 0.95 * len(truth)
 
 
-def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None:
-    rows = clusters(rng, 20)
-    _, _, view = linked(rows, DIM)
+def test_partners_of_chosen_rows_are_all_found() -> None:
+    rows, _, _, view = linked_twenties()
     chosen = np.array([5, 17, 2999])
     numbers, found = np.empty((2, 3000), np.int32)
     whole = PairRows(*rows_of(view.vectors), view.permitted)
