@@ -3,7 +3,7 @@ import { at } from "./api.js";
 import * as figures from "./figures.js";
 import { useAnswer } from "./hooks.js";
 import { html } from "./html.js";
-import { Bar, Skeleton, Table, Trouble } from "./parts.js";
+import { Bar, number, Skeleton, Table, Trouble } from "./parts.js";
 
 const kind = ({ limit, recall }) => `${figures.plural(limit, "hit")} at a recall of ${recall}`;
 
@@ -52,7 +52,7 @@ const part = (share) => {
 const exactly = (x) => x.toFixed(3);
 const COLUMNS = [
 	{ key: "week", name: "week" },
-	{ key: "limit", name: "hits", figure: true, show: figures.count },
+	number("limit", "hits"),
 	{ key: "recall", name: "asked", figure: true },
 	{
 		key: "found",
@@ -66,7 +66,7 @@ const COLUMNS = [
 		name: "95 % interval",
 		show: (low, { high }) => `${exactly(low)} – ${exactly(high)}`,
 	},
-	{ key: "queries", name: "queries", figure: true, show: figures.count },
+	number("queries", "queries"),
 	{ key: "state", name: "so", show: (_, row) => stateOf(row) },
 ];
 const ALLOWANCE = [

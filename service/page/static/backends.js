@@ -5,7 +5,7 @@ import * as figures from "./figures.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useMemo } from "./html.js";
 import { classColor } from "./palette.js";
-import { Bar, fieldsOf, Skeleton, Table, Trouble } from "./parts.js";
+import { Bar, fieldsOf, number, Skeleton, Table, Trouble } from "./parts.js";
 
 const KINDS = [
 	["exact", "Scan of all items"],
@@ -28,13 +28,13 @@ const COLUMNS = [
     <i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>`,
 	},
 	{ key: "kernel", name: "kernel" },
-	{ key: "recall", name: "recall", figure: true, show: recall },
-	{ key: "recall_own", name: "own recall", figure: true, show: recall },
-	{ key: "latency_p50_seconds", name: "p50", figure: true, show: figures.duration },
-	{ key: "latency_p95_seconds", name: "p95", figure: true, show: figures.duration },
-	{ key: "candidates", name: "candidates", figure: true, show: whole },
-	{ key: "bytes_per_item", name: "bytes an item", figure: true, show: whole },
-	{ key: "build_seconds", name: "build", figure: true, show: figures.duration },
+	number("recall", "recall", recall),
+	number("recall_own", "own recall", recall),
+	number("latency_p50_seconds", "p50", figures.duration),
+	number("latency_p95_seconds", "p95", figures.duration),
+	number("candidates", "candidates", whole),
+	number("bytes_per_item", "bytes an item", whole),
+	number("build_seconds", "build", figures.duration),
 ];
 
 function alone(row) {

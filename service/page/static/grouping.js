@@ -1,4 +1,4 @@
-const natural = new Intl.Collator("en", { numeric: true }).compare;
+import { compare } from "./sorting.js";
 
 export function edgesOf(lines) {
 	const places = new Map();
@@ -58,10 +58,10 @@ export function groupsAt({ ids, a, b, scores }, threshold) {
 	}
 	return [...groups.values()]
 		.map(({ places, edges, weakest: least }) => {
-			const members = [...places].map((place) => ids[place]).sort(natural);
+			const members = [...places].map((place) => ids[place]).sort(compare);
 			return { members, edges, weakest: least, key: members[0] };
 		})
-		.sort((x, y) => y.members.length - x.members.length || natural(x.key, y.key));
+		.sort((x, y) => y.members.length - x.members.length || compare(x.key, y.key));
 }
 
 export function scoresWith({ ids, a, b, scores }, { edges }, kept) {

@@ -1,7 +1,7 @@
 import { href } from "./address.js";
 import * as figures from "./figures.js";
 import { html } from "./html.js";
-import { Bar, Cut, Table, Text } from "./parts.js";
+import { Bar, Cut, number, Table, Text } from "./parts.js";
 import { csv, Save } from "./save.js";
 import { sorted, turned } from "./sorting.js";
 
@@ -32,8 +32,8 @@ export function HitTable({ collection, hits, why, sort, onSort }) {
 	const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
     <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value, digits)}`} />`;
 	const columns = [
-		{ key: "rank", name: "rank", figure: true, show: (rank) => rank ?? "missed" },
-		{ key: "score", name: "score", figure: true, show: score },
+		number("rank", "rank", (rank) => rank ?? "missed"),
+		number("score", "score", score),
 		{ key: "id", name: "id", show: link },
 		...(hits.some(({ text }) => text !== undefined)
 			? [

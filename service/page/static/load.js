@@ -15,7 +15,7 @@ import * as figures from "./figures.js";
 import { handed } from "./guess.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { Command, Dialog, Drop, GraphBar, LoadBar, Table, Text, Trouble } from "./parts.js";
+import { Command, Dialog, Drop, GraphBar, LoadBar, number, Table, Text, Trouble } from "./parts.js";
 
 const KINDS = [
 	{ called: /\.(ndjson|jsonl)(\.gz)?$/i, type: "application/x-ndjson" },
@@ -70,12 +70,7 @@ function Columns({ table, roles, onChange, collection }) {
 			name: "first value",
 			show: (one) => html`<${Text} value=${one} limit=${40} />`,
 		},
-		{
-			key: "share",
-			name: "share of Σ|x|",
-			figure: true,
-			show: (share) => share !== undefined && figures.share(share),
-		},
+		number("share", "share of Σ|x|", (share) => share !== undefined && figures.share(share)),
 		{ key: "role", name: "becomes", show: choice },
 	];
 	const rows = table.names.slice(0, MOST_COLUMNS).map((one, place) => ({
@@ -220,9 +215,9 @@ function Loader({ collection, refresh, onLoaded }) {
 const ENDED = [
 	{ key: "started", name: "started", show: (time) => new Date(time).toLocaleString() },
 	{ key: "state", name: "state" },
-	{ key: "rows", name: "rows", figure: true, show: figures.count },
-	{ key: "rejected", name: "rejected", figure: true, show: figures.count },
-	{ key: "rate", name: "rows/s", figure: true, show: (x) => figures.count(Math.round(x)) },
+	number("rows", "rows"),
+	number("rejected", "rejected"),
+	number("rate", "rows/s", (x) => figures.count(Math.round(x))),
 	{ key: "error", name: "error", show: (text) => text && html`<${Text} value=${text} />` },
 ];
 
@@ -305,7 +300,7 @@ function Snapshots({ collection, writes, refresh }) {
 	const columns = [
 		{ key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` },
 		{ key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
-		{ key: "bytes", name: "size", figure: true, show: figures.bytes },
+		number("bytes", "size", figures.bytes),
 		{ key: "act", name: "", show: acts },
 	];
 	return html`<section class="panel"><div class="head"><h2>Snapshots</h2><span class="space"></span>

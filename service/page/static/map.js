@@ -1,6 +1,6 @@
 import { go, href, numberIn } from "./address.js";
 import { at, post } from "./api.js";
-import { isArranged, useArrangement } from "./arrange.js";
+import { kept, useArrangement } from "./arrange.js";
 import { useTileKeys } from "./cards.js";
 import * as figures from "./figures.js";
 import { Filter, parseFilter } from "./filters.js";
@@ -131,9 +131,11 @@ function useSame(map) {
 
 function useMoving({ map, place, ask }) {
 	const same = useSame(map);
-	const [isMoving, move] = useState(
-		() => !isArranged(place) && !matchMedia("(prefers-reduced-motion: reduce)").matches,
-	);
+	const [isMoving, move] = useState(false);
+	useEffect(() => {
+		const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+		if (same && !isCalm && !kept(place, same.ids)) move(true);
+	}, [same]);
 	const canMove = same?.ids.length >= ARRANGED;
 	const found = useAsk(
 		async (signal) => {

@@ -14,6 +14,7 @@ import {
 	Empty,
 	fieldsOf,
 	LoadBar,
+	number,
 	Skeleton,
 	Table,
 	Tabs,
@@ -219,9 +220,9 @@ function List({ collections, sort, onSort }) {
 	return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
     rows=${sorted(collections, sort, (row, key) => row[key])} columns=${[
 			{ key: "name", name: "name", show: link },
-			{ key: "items", name: "items", figure: true, show: figures.count },
-			{ key: "dim", name: "dimension", figure: true, show: dimension },
-			{ key: "bytes", name: "disk", figure: true, show: figures.bytes },
+			number("items", "items"),
+			number("dim", "dimension", dimension),
+			number("bytes", "disk", figures.bytes),
 			{
 				key: "go",
 				name: "",

@@ -1,10 +1,11 @@
+import { compare } from "./sorting.js";
+
 // Colours of values: classes by 14 colours, numbers by a scale. Each is at least 3:1 to the ground,
 // in light and dark; style.css holds them.
 
 const CLASSES = 14;
 const STEPS = 16;
 const OTHER = "var(--other)";
-const natural = new Intl.Collator("en", { numeric: true }).compare;
 
 export const classColor = (place) => `var(--c${place % CLASSES})`;
 
@@ -38,8 +39,8 @@ export function colors(values) {
 	for (const [value, count] of counts) {
 		named.set(String(value), (named.get(String(value)) || 0) + count);
 	}
-	const order = [...named].sort(([a, x], [b, y]) => y - x || natural(a, b)).map(([name]) => name);
-	const classes = order.slice(0, CLASSES).sort(natural);
+	const order = [...named].sort(([a, x], [b, y]) => y - x || compare(a, b)).map(([name]) => name);
+	const classes = order.slice(0, CLASSES).sort(compare);
 	const areSmall = classes.every((value) => /^\d+$/.test(value) && Number(value) < CLASSES);
 	const places = new Map(classes.map((name, place) => [name, areSmall ? Number(name) : place]));
 	return {

@@ -97,6 +97,8 @@ export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}
   onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
 
+export const number = (key, name, show = figures.count) => ({ key, name, show, figure: true });
+
 export function Table({ caption, columns, rows, sort, onSort }) {
 	return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>

@@ -1,16 +1,12 @@
 import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { html, useMemo } from "./html.js";
+import { number } from "./parts.js";
 
 const COLUMNS = [
-	{ key: "recall", name: "recall", figure: true, show: (x) => x.toFixed(3) },
-	{ key: "candidates", name: "items", figure: true, show: (x) => figures.count(Math.round(x)) },
-	{
-		key: "microseconds",
-		name: "time by the cost model",
-		figure: true,
-		show: (x) => figures.duration(x / 1e6),
-	},
+	number("recall", "recall", (x) => x.toFixed(3)),
+	number("candidates", "items", (x) => figures.count(Math.round(x))),
+	number("microseconds", "time by the cost model", (x) => figures.duration(x / 1e6)),
 ];
 
 const AXES = {

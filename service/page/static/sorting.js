@@ -1,4 +1,4 @@
-const { compare } = new Intl.Collator("en", { numeric: true });
+export const { compare } = new Intl.Collator("en", { numeric: true });
 
 const isNothing = (value) => value === undefined || value === null;
 

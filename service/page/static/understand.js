@@ -5,7 +5,7 @@ import { Estimates } from "./estimates.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Cut, Skeleton, Table, Tabs, Trouble } from "./parts.js";
+import { Cut, number, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 
 const RECALLS = [0.7, 0.8, 0.9, 0.95, 0.99];
 const QUERIES = 100;
@@ -91,7 +91,7 @@ function Similarities({ profile, depth }) {
 	const rows = useMemo(() => shareRows(profile, depth), [profile, depth]);
 	const axes = depth ? { ...AXES, y2: BUCKET, lines: WITH_CHANCE } : { ...AXES, lines: SERIES };
 	const columns = [
-		{ key: "similarity", name: "from", figure: true, show: (x) => x.toFixed(2) },
+		number("similarity", "from", (x) => x.toFixed(2)),
 		...axes.lines.map(({ key, name }) => ({
 			key,
 			name,
@@ -111,13 +111,8 @@ function Similarities({ profile, depth }) {
 
 function Buckets({ name, profile, depth, depths }) {
 	const largest = [
-		{ key: "size", name: "items", figure: true, show: figures.count },
-		{
-			key: "share",
-			name: "of all",
-			figure: true,
-			show: (_, row) => figures.share(row.size / profile.items),
-		},
+		number("size", "items"),
+		number("share", "of all", (_, row) => figures.share(row.size / profile.items)),
 		{
 			key: "id",
 			name: "one of them",
@@ -173,13 +168,8 @@ function Recall({ collection }) {
 	const columns = [
 		{ key: "asked", name: "asked", ...recallShown(2) },
 		{ key: "found", name: "found", ...recallShown(4) },
-		{
-			key: "candidates",
-			name: "items looked at",
-			figure: true,
-			show: (x) => figures.count(Math.round(x)),
-		},
-		{ key: "seconds", name: "p50", figure: true, show: figures.duration },
+		number("candidates", "items looked at", (x) => figures.count(Math.round(x))),
+		number("seconds", "p50", figures.duration),
 	];
 	return html`<section class="panel"><h2>Recall asked against recall found</h2>
     <${Trouble} problem=${problem} />

@@ -27,11 +27,10 @@ export const chunksOf = (all, size) =>
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
 const PAIR = /^(.+):([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)$/i;
 
+const wordsOf = (text) => text.split(/[\s,;]+/).filter(Boolean);
+
 export function kindOf(text) {
-	const words = text
-		.trim()
-		.split(/[\s,;]+/)
-		.filter(Boolean);
+	const words = wordsOf(text);
 	if (/^\s*[[{]/.test(text)) return "row";
 	if (words.length > 1 && words.every((word) => NUMBER.test(word))) return "row";
 	if (words.length && words.every((word) => /^\d+:/.test(word) && PAIR.test(word))) return "row";
@@ -40,10 +39,7 @@ export function kindOf(text) {
 
 export function parseRow(text) {
 	if (/^\s*[[{]/.test(text)) return JSON.parse(text);
-	const words = text
-		.trim()
-		.split(/[\s,;]+/)
-		.filter(Boolean);
+	const words = wordsOf(text);
 	if (words.length && words.every((word) => PAIR.test(word))) {
 		const pairs = words.map((word) => word.match(PAIR));
 		const [indices, values] = [1, 2].map((part) => pairs.map((pair) => Number(pair[part])));

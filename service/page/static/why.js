@@ -4,7 +4,7 @@ import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk, useItem } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Skeleton, Table, Text, Trouble, Words } from "./parts.js";
+import { number, Skeleton, Table, Text, Trouble, Words } from "./parts.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
 
@@ -194,16 +194,28 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
 			name: "coordinate",
 			show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />`,
 		},
-		{ key: "a", name: "left", figure: true, show: side((row) => row.a) },
+		number(
+			"a",
+			"left",
+			side((row) => row.a),
+		),
 		{
 			key: "either",
 			name: "left | right",
 			show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />`,
 		},
-		{ key: "b", name: "right", figure: true, show: side((row) => row.b) },
-		{ key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
-		{ key: "left", name: "only left", figure: true, show: figure(leftOver) },
-		{ key: "right", name: "only right", figure: true, show: figure(rightOver) },
+		number(
+			"b",
+			"right",
+			side((row) => row.b),
+		),
+		number(
+			"min",
+			"shared",
+			figure((row) => row.min),
+		),
+		number("left", "only left", figure(leftOver)),
+		number("right", "only right", figure(rightOver)),
 	];
 	return html`<section class="panel"><h2>By coordinate</h2>
     <p class="small">All bars have one scale.

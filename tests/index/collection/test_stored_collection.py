@@ -62,7 +62,8 @@ def test_a_search_for_a_text_says_whether_its_time_was_enough(
 ) -> None:
     with closing(opened_catalog(tmp_path, ix.Policies(find_seconds=seconds))) as catalog:
         stored, _ = catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))
-        put(stored, {f"i{row}": 1 + row for row in range(1000)})
+        put(stored, {"a\nb": 1} | {f"i{row}": 1 + row for row in range(1000)})
+        assert [each.id for each in stored.find("b").items] == ["a\nb"]  # it is in it
         last = stored.find("i999")
         assert last.complete == complete
         assert [each.id for each in last.items] == ["i999"] * complete
