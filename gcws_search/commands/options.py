@@ -110,6 +110,8 @@ def failures() -> Iterator[None]:
 
     try:
         yield
+    except BrokenPipeError:
+        raise  # who read the lines has enough, and the command ends without a word
     except (GcwsError, BadFile, OSError) as error:
         fail(error_words(error))
     except KeyboardInterrupt:

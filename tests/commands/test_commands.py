@@ -33,6 +33,7 @@ from typer.testing import CliRunner
 import gcws_search
 from gcws_search.commands import demo
 from gcws_search.commands.app import COMMANDS, app
+from gcws_search.commands.options import failures
 from tests.commands.conftest import Call, lines
 from tests.support.paths import REPOSITORY
 from tests.support.processes import run_python
@@ -87,6 +88,12 @@ def test_groups_are_listed_written_and_thinned_out(
     assert "3 deleted" in call(*words, "--delete-others", input=b"y\n").stdout
     assert sorted(item.id for item in items) == ["b", "d", "e"]
     assert "0 groups of 0 items" in call(*words, "--delete-others", "--yes").stdout
+
+
+def test_who_reads_no_further_hears_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BrokenPipeError), failures():
+        raise BrokenPipeError(32, "Broken pipe")
+    assert capsys.readouterr().err == ""
 
 
 def test_items_are_found_by_a_text(coffees: gcws_search.Collection, call: Call) -> None:
