@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,11 @@ import httpx
 import jupytext
 import pytest
 from _pytest.mark.structures import ParameterSet
+from typer.testing import CliRunner
 
 from benchmarks.rivals.summary import summary
 from gcws_search import sklearn as transformers
+from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
 from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
@@ -61,9 +64,9 @@ def joined() -> str:
 
 async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
     """Return what a service of its own answers to requests sent one after another."""
-    app = create_app(Settings.model_validate({"data_dir": data_dir, "audit_share": 0}))
-    transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+    own = create_app(Settings.model_validate({"data_dir": data_dir, "audit_share": 0}))
+    transport = httpx.ASGITransport(own)
+    async with own.router.lifespan_context(own), httpx.AsyncClient(transport=transport) as client:
         while (await client.get(f"{BASE}/readyz")).status_code != 200:  # noqa: ASYNC110  # told by HTTP alone
             await asyncio.sleep(0.01)
         return [(await client.send(request)).text for request in requests]
@@ -229,19 +232,24 @@ def test_an_example_runs(
 
 
 @pytest.mark.parametrize("page", params([README, DOCS / "jobs.md", DOCS / "fields.md"]))
-def test_the_commands_of_a_page_answer_as_it_says(page: Path, url: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_answer_as_it_says(
+    page: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the README as processes, those of other pages in this one."""
     if page == DOCS / "fields.md":
         pytest.importorskip("rdkit")
     steps = [step for step in curl.steps(page.read_text()) if "curl " not in step.command]
     assert len(steps) > 2
-    environment = os.environ | {
-        "GCWS_URL": url,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "COLUMNS": "100",
-    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GCWS_URL", url)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("COLUMNS", "100")
     for step in steps:
-        command = ["bash", "-c", f"{{ {step.command}\n}} 2>&1"]
-        said = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+        if page != README and step.command.startswith("gcws-search "):
+            said = CliRunner().invoke(app, shlex.split(step.command)[1:]).output
+        else:
+            command = ["bash", "-c", f"{{ {step.command}\n}} 2>&1"]
+            said = subprocess.check_output(command, text=True)
         shown = "\n".join(line.rstrip() for line in said.splitlines())
         assert step.matches(shown), f"{step.command}\nanswered\n{shown}"
 

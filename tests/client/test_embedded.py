@@ -130,18 +130,18 @@ from gcws_search import Collection
 from gcws_search.index import StoredCollection
 
 def work():
-    X = np.random.default_rng(1).normal(size=(6000, 8))
+    X = np.random.default_rng(1).normal(size=(2500, 8))
     with Collection.open(":memory:", dim=8) as items:
-        items.add(X, payloads={"label": [*range(6000)]})
+        items.add(X, payloads={"label": [*range(2500)]})
         items.set_names("abc")
-        items.add(X[:3000] + 1, id_start=0, payloads=[{"text": "x" * 9000}] * 3000)
-        items.delete([str(each) for each in range(1000)])
+        items.add(X[:1500] + 1, id_start=0, payloads=[{"text": "x" * 9000}] * 1500)
+        items.delete([str(each) for each in range(500)])
         items.index.finish_background_work()
         items.query_many(X[:100])
-        items.query(X[0], where={"label": 4000})
+        items.query(X[0], where={"label": 2000})
         items.pairs(min_score=0.99)
-        assert [len(items), items.names()] == [5000, {0: "a", 1: "b", 2: "c"}]
-        assert sum(1 for _ in items) == 5000
+        assert [len(items), items.names()] == [2000, {0: "a", 1: "b", 2: "c"}]
+        assert sum(1 for _ in items) == 2000
         assert items.describe()["bytes_on_disk"] == 0
 
 work()  # compiles what is not compiled yet

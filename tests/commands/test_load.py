@@ -93,8 +93,13 @@ FORMATS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("from_stdin", [False, True])
-@pytest.mark.parametrize("name", FORMATS)
+FROM_STDIN = ("a.csv", "a.jsonl.zst", "a.parquet", "stream.arrows")
+
+
+@pytest.mark.parametrize(
+    ("name", "from_stdin"),
+    [*((name, False) for name in FORMATS), *((name, True) for name in FROM_STDIN)],
+)
 def test_every_format_gives_the_same_items(bench: Bench, name: str, from_stdin: bool) -> None:
     data = FORMATS[name]()
     (bench.folder / name).write_bytes(data)
@@ -245,8 +250,9 @@ def test_a_bad_row_of_a_folder_is_named_by_its_file(
     assert len(bench.plants) == 3
 
 
-@pytest.mark.parametrize("ids", [True, False])
-@pytest.mark.parametrize("names", [["all.csv"], ["all/a.csv", "all/b.csv"]])
+@pytest.mark.parametrize(
+    ("names", "ids"), [(["all.csv"], False), (["all/a.csv", "all/b.csv"], True)]
+)
 def test_rows_of_other_lengths_are_left_out_and_written_down(
     bench: Bench, names: list[str], ids: bool
 ) -> None:

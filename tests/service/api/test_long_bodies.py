@@ -20,13 +20,19 @@ PAGE: Final[dict[str, Any]] = json.loads((REPOSITORY / "openapi.json").read_text
 JSON: Final = "application/json"
 PLANTS: Final = "/v1/collections/plants"
 LONG_BYTES: Final = 300_000
-SAME: Final = ("query", "batch", "count", "explain", "sketch", "similarity", "delete")
+READS: Final = ("query", "batch", "count", "explain", "sketch", "similarity")
+"""Last words of paths that change nothing."""
+SAME: Final = (*READS, "delete")
 """Last words of paths whose answers are of the body and the items alone."""
 
 
+def is_read(path: str) -> bool:
+    return path.endswith(READS)
+
+
 def operations() -> Iterator[tuple[str, str, Json]]:
-    """Yield method, path and example of each body of JSON that the page shows."""
-    for path, methods in PAGE["paths"].items():
+    """Yield method, path and example of each body of JSON that the page shows; reads first."""
+    for path, methods in sorted(PAGE["paths"].items(), key=lambda each: not is_read(each[0])):
         for method, operation in methods.items():
             content = operation.get("requestBody", {}).get("content", {})
             if reference := content.get(JSON, {}).get("schema", {}).get("$ref"):
@@ -47,8 +53,9 @@ def grown(document: Json, count: int) -> Iterator[Json]:
 
 
 def ask(client: Client, method: str, path: str, text: bytes) -> httpx.Response:
-    client.delete(PLANTS)
-    fill(client)
+    if not is_read(path) or client.get(PLANTS).status_code == 404:
+        client.delete(PLANTS)
+        fill(client)
     url = path.format(name="plants", item_id="a")
     return client.request(method.upper(), url, content=text, headers={"Content-Type": JSON})
 
