@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -198,16 +198,11 @@ class ShardService(Collector):
 
     def _may_read(self, request: Request) -> bool:
         """Whether a request has a key that permits reading, or that of the cluster."""
-        if self._is_of_cluster(request):
-            return True
-        if self._keys is None or not self._keys.are_set:
-            return False
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        try:
-            self._keys.permission(key.strip() if scheme.lower() == "bearer" else None)
-        except Refused:
-            return False
-        return True
+        if not self._is_of_cluster(request) and self._keys is not None and self._keys.are_set:
+            _, _, key = request.headers.get("authorization", "").partition("Bearer ")
+            with suppress(Refused):
+                return bool(self._keys.permission(key))
+        return self._is_of_cluster(request)
 
     async def _message(self, request: Request) -> Response:
         body = bytearray()

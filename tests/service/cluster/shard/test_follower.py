@@ -386,3 +386,18 @@ def test_each_message_has_its_own_instant_however_a_shard_came_to_its_items(
         written.committer.commit(PreparedChoice(ids=["nothing"]))
         follow([host], written)
         assert hidden_at(host, written, instants) == [3, 3, 3, 3, 3, 2], "as the log says"
+
+
+def test_a_shard_says_how_long_it_has_lacked_changes(start: Start, written: Written) -> None:
+    with start(1, options=HostOptions(poll_seconds=SECONDS)) as hosts:
+        written.put_some(["a"])
+        follow(hosts, written)
+        [follower] = hosts[0].followers
+        follower.see(written.head)
+        assert follower.seconds_behind == 0
+        for _ in range(2):  # what a later poll sees as well has been lacking since then
+            before = follower.seconds_behind
+            follower.see(follower.head + 1)
+            assert follower.seconds_behind > before
+        follower.see(written.head)
+        assert follower.seconds_behind == 0
