@@ -143,6 +143,7 @@ def test_a_standby_copies_the_primary_and_confirms_commits(
     rehearsal: Rehearsal, server: Postgres
 ) -> None:
     """The database is told once to wait for it, and keeps that over a restart."""
+    assert server.execute("SHOW wal_keep_size") == [("1GB",)]  # for a standby that was away
     page = (REPOSITORY / "docs" / "database.md").read_text()
     [line] = [line for _, text in blocks(page) for line in text.splitlines() if "ALTER SYS" in line]
     for statement in re.findall(r'-c "([^"]*)"', line):
