@@ -32,7 +32,7 @@ def test_a_replica_cut_from_the_database_gives_no_stale_answer_and_catches_up(
                 return reached(replica) == key < reached(cluster.replicas[0][1])
 
             wait_until(is_left_behind)
-            load.go_on(times=20)
+            load.go_on(times=8)
         load.go_on()
         wait_until(lambda: reached(replica) > key)
 
@@ -45,9 +45,9 @@ def test_a_replica_long_cut_from_the_database_is_not_asked_until_it_is_back(
     with load.running():
         with network.without(replica.machine, cluster.store):
             wait_until(lambda: [each.listed()[0] for each in cluster.routers] == [1, 1])
-            load.go_on(times=20)
+            load.go_on(times=8)
         wait_until(lambda: [each.listed()[0] for each in cluster.routers] == [2, 2])
-        load.go_on(times=20)
+        load.go_on(times=8)
 
 
 def test_a_router_cut_from_the_database_searches_and_refuses_the_rest_until_it_is_back(
@@ -62,7 +62,7 @@ def test_a_router_cut_from_the_database_searches_and_refuses_the_rest_until_it_i
             wait_until(
                 lambda: "unreachable" in httpx.get(f"{router.url}/readyz", timeout=SECONDS).text
             )
-            load.go_on("session", "base", routers=(0,), times=20)
+            load.go_on("session", "base", routers=(0,), times=8)
             load.go_on(routers=(1,))
         load.go_on()
 
@@ -98,7 +98,7 @@ def test_searches_go_on_while_the_database_is_frozen(cluster: MachineCluster, lo
         with ExitStack() as stack:
             with load.without_writes():
                 stack.enter_context(frozen(cluster.server.pid))
-            load.go_on("session", "base", times=30)
+            load.go_on("session", "base", times=12)
         load.go_on()
 
 

@@ -24,10 +24,10 @@ def test_a_replica_cut_from_a_router_fails_no_request_and_is_asked_again(
     before = late(cluster, 0)
     with load.running():
         with network.without(router, replica):
-            load.go_on(times=20)
+            load.go_on(times=8)
             wait_until(lambda: late(cluster, 0) > before)
         with network.without(router, sister):
-            load.go_on(times=20)
+            load.go_on(times=8)
 
 
 @pytest.mark.parametrize("lost", ["questions", "answers"])
@@ -47,7 +47,7 @@ def test_a_replica_cut_from_a_router_one_way_fails_no_request(
 def test_a_replica_whose_link_is_slow_fails_no_request(cluster: MachineCluster, load: Load) -> None:
     before = late(cluster, 0)
     with load.running(), cluster.network.slow(cluster.replicas[0][1].machine, SLOW):
-        load.go_on(times=20)
+        load.go_on(times=8)
         wait_until(lambda: late(cluster, 0) > before)
 
 
@@ -80,8 +80,8 @@ def test_a_shard_cut_from_a_router_is_named_and_left_out_where_that_is_asked_for
 def test_a_frozen_replica_fails_no_request(cluster: MachineCluster, load: Load) -> None:
     with load.running():
         with frozen(cluster.replicas[0][1].process.pid):
-            load.go_on(times=20)
-        load.go_on(times=20)
+            load.go_on(times=8)
+        load.go_on(times=8)
 
 
 def test_a_frozen_router_loses_nothing_and_the_other_one_goes_on(
@@ -92,8 +92,8 @@ def test_a_frozen_router_loses_nothing_and_the_other_one_goes_on(
     refused = {(router, f"{kind} 503") for router in (0, 1) for kind in ("put", "delete")}
     with load.running(refused | {(0, f"{kind} 503") for kind in ("base", "session", "strict")}):
         with frozen(cluster.routers[0].process.pid):
-            load.go_on(routers=(1,), times=20)
-        load.go_on(times=20)
+            load.go_on(routers=(1,), times=8)
+        load.go_on(times=8)
 
 
 @pytest.mark.long
