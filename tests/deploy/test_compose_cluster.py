@@ -145,7 +145,8 @@ def test_a_standby_copies_the_primary_and_confirms_commits(
     """The database is told once to wait for it, and keeps that over a restart."""
     assert server.execute("SHOW wal_keep_size") == [("1GB",)]  # for a standby that was away
     page = (REPOSITORY / "docs" / "database.md").read_text()
-    [line] = [line for _, text in blocks(page) for line in text.splitlines() if "ALTER SYS" in line]
+    lines = [line for _, text in blocks(page) for line in text.splitlines()]
+    [line] = [line for line in lines if line.startswith("docker compose") and "ALTER SYS" in line]
     for statement in re.findall(r'-c "([^"]*)"', line):
         server.execute(statement)
     server.stop()
