@@ -84,6 +84,7 @@ from .contracts.analysis import (
     NO_NEIGHBOUR as NO_NEIGHBOUR,
     SHARES as SHARES,
     BackendComparison as BackendComparison,
+    Contained as Contained,
     CostCurve as CostCurve,
     CurvePoint as CurvePoint,
     Explained as Explained,

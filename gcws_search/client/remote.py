@@ -510,7 +510,8 @@ def comparison_of(found: dict[str, Any]) -> Compared:
 def explanation_of(found: dict[str, Any]) -> ix.Explained:
     """Return what each coordinate adds, by the answer of the route ``explain``."""
     coordinates = [ix.Share(**{"name": None} | each) for each in found.pop("coordinates")]
-    return ix.Explained(coordinates=coordinates, rest=ix.Rest(**found.pop("rest")), **found)
+    contained, rest = ix.Contained(**found.pop("contained")), ix.Rest(**found.pop("rest"))
+    return ix.Explained(contained=contained, coordinates=coordinates, rest=rest, **found)
 
 
 def map_of(found: dict[str, Any]) -> ix.ItemMap:

@@ -289,6 +289,7 @@ def explain(
         why = found.collection(name).explain(a, b, limit=limit)
     rows = [share._asdict() | {"coordinate": share.label} for share in why.coordinates]
     words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
+    words += f"; {why.contained.a:.4g} of {a}, {why.contained.b:.4g} of {b}"
     if tell(as_json, why.to_dict(), words):
         return
     tell_rows(False, rows, ["coordinate", "a", "b", "min", "max"])

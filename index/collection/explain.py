@@ -9,7 +9,7 @@ import numpy as np
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import widen
-from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
+from gcws_search.index.contracts.analysis import MAX_SHARES, Contained, Explained, Rest, Share
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import (
     SparseVector,
@@ -19,6 +19,7 @@ from gcws_search.index.contracts.batches import (
     row_padded,
 )
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
+from gcws_search.index.exact.containment import containment
 from gcws_search.index.payload import item_text
 from gcws_search.index.similarities import gmm
 from gcws_search.index.vectors.texts import tokens_by_coordinate
@@ -65,6 +66,7 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
         score=gmm(first, second),
         shared=float(low.sum()),
         total=float(high.sum()),
+        contained=Contained(containment(first, second), containment(second, first)),
         coordinates=[
             Share(place, names.get(place), *values) for place, *values in zip(*columns, strict=True)
         ],

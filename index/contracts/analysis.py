@@ -162,18 +162,27 @@ class SimilarItem(NamedTuple):
     score: float
 
 
+class Contained(NamedTuple):
+    """Σ min over the sum of either vector."""
+
+    a: float
+    b: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Explained:
     """Why two vectors are as similar as they are.
 
     score: their GMM, as a query returns it.
     shared, total: Σ min and Σ max over all coordinates; ``score`` is their ratio.
+    contained: containment, how much of each vector the other one has.
     coordinates: the greatest ``min`` first, then the greatest ``max - min``.
     """
 
     score: float
     shared: float
     total: float
+    contained: Contained
     coordinates: list[Share]
     rest: Rest
 
@@ -187,6 +196,7 @@ class Explained:
             "score": self.score,
             "shared": self.shared,
             "total": self.total,
+            "contained": self.contained._asdict(),
             "coordinates": coordinates,
             "rest": self.rest._asdict(),
         }

@@ -73,6 +73,12 @@ def scan_contained(
     return batch_hits(SCAN, ranked, candidates=count, scored=count, expected_recall=1.0)
 
 
+def containment(a: VectorBatch, b: VectorBatch) -> float:
+    """Return how much of one vector another one has, as a search scores it."""
+    place = np.zeros(1, np.int64)
+    return float(_shared(a, b, place)[0] / _shared(a, a, place)[0])
+
+
 def contained_shares(vectors: VectorBatch, a: Int64s, b: Int64s) -> Float64s:
     """Return how much of the smaller row of each pair the other one has: (p,) float64."""
     out = np.empty(len(a), np.float64)

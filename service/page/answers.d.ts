@@ -104,6 +104,11 @@ type ComparedAnswer = {
   "build_seconds": number;
 };
 
+type ContainedAnswer = {
+  "a": number;
+  "b": number;
+};
+
 type CountAnswer = {
   "count": number;
   "hints"?: Array<string>;
@@ -153,6 +158,7 @@ type ExplanationAnswer = {
   "score": number;
   "shared": number;
   "total": number;
+  "contained": ContainedAnswer;
   "coordinates": Array<ShareAnswer>;
   "rest": RestAnswer;
 };

@@ -62,6 +62,11 @@ def test_an_explanation_adds_up_to_the_score_of_the_query_and_has_names(client: 
         {"coordinate": 0, "a": np.float32(0.1), "b": 0, "min": 0, "max": np.float32(0.1)},
     ]
     assert whole["rest"] == {"coordinates": 0, "min": 0, "max": 0}
+    for point, other in ("ac", "ca"):
+        body = {"id": point, "score": "containment"}
+        hits = client.post(f"{URL}/query", json=body).json()["hits"]
+        [score] = [each["score"] for each in hits if each["id"] == other]
+        assert whole["contained"]["a" if point == "a" else "b"] == score
     one = explained(client, {"vector": VECTOR}, {"id": hit["id"]}, limit=1)
     assert one["score"] == hit["score"] == one["shared"] / one["total"]
     assert one["coordinates"][0]["min"] + one["rest"]["min"] == pytest.approx(one["shared"])
