@@ -637,7 +637,7 @@ def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none
 
 
 USED = {
-    "shard": ({"--shard", "--database-url", "--port"}, {"--workers", "--api-key", "--durability"}),
+    "shard": ({"--shard", "--database-url", "--port"}, {"--workers", "--durability"}),
     "cluster manifest": ({"--shards", "--replicas"}, {"--port", "--data-dir", "--database-url"}),
     "cluster adopt": ({"--database-url"}, {"--shards", "--host"}),
     "cluster up": ({"--replicas", "--seconds"}, {"--port", "--api-key"}),
