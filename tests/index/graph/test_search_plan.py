@@ -11,7 +11,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, SearchParam
 from gcws_search.index.cost_model import Tally
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_curve import BeamSetting, Extension, SearchSetting
-from gcws_search.index.graph.recall_watch import MIN_QUERIES, MissAllowance
+from gcws_search.index.graph.recall_watch import MIN_QUERIES, DriftMonitor, MissAllowance
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
@@ -246,6 +246,29 @@ def audited(
     for each in found:
         allowance.take(limit, asked, each)
     return allowance
+
+
+def test_a_plan_that_is_remembered_holds_until_less_is_allowed_or_rows_drift(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, params = made[0], SearchParams(limit=10, recall=0.9)
+    graph: GraphSearch = replace(index.state.graph, allowance=MissAllowance())
+
+    def plan() -> SearchPlan | Skipped:
+        return graph.plan(index.state.tables, index.view(), params, 1)
+
+    first = plan()
+    assert isinstance(first, SearchPlan)
+    assert plan() is first
+    audited([0.5] * MIN_QUERIES, asked=0.9, before=graph.allowance)
+    deeper = plan()
+    assert isinstance(deeper, SearchPlan)
+    assert deeper.kernel.recall > first.kernel.recall
+    monkeypatch.setattr(graph.neighbours, "drift", DriftMonitor((1.0,) * 16))
+    assert plan() is Skipped.DRIFTED
+    monkeypatch.undo()
+    audited([0.0] * 100, asked=0.9, before=graph.allowance)
+    assert plan() is Skipped.AUDITED
 
 
 def test_less_is_allowed_where_queries_find_too_little_until_the_graph_is_left() -> None:
