@@ -17,6 +17,7 @@ from gcws_search.index.storage.store import Store
 from tests.crashes.servers import Asking, Running, serving
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST
+from tests.support.waiting import wait_until
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 URL = "/v1/collections/things"
@@ -114,6 +115,7 @@ def test_a_write_is_synced_before_it_is_acknowledged(
                 asking.success("PUT", f"{URL}/items", {"items": items})
             asking.success("POST", f"{URL}/items/delete", {"ids": ["0"]})
             asking.success("DELETE", f"{URL}/items/1")
+            wait_until(lambda: "HTTP/1.1 204" in log.read_text())  # strace may be behind
             strace.terminate()
     events = "".join(
         "s" if _SYNC.match(text) else "a" if _ANSWER.match(text) else "" for _, text in calls(log)
