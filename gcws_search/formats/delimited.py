@@ -38,6 +38,8 @@ from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
+_QUOTED: Final = re.compile(rb'(?<![^,;|\t \n\r])"[^"]*(?:""[^"]*)*"')
+"""A quoted cell, with whatever is in it: delimiters, ends of lines, and quotes doubled."""
 _LINES: Final = 5
 """Lines that tell how columns are divided."""
 _CELL_LINES: Final = 1000
@@ -45,6 +47,7 @@ _CELL_LINES: Final = 1000
 _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
+_DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
 _ENCODING: Final = ", --encoding names another"
 
@@ -169,14 +172,17 @@ class _Table:
 def _open_table(source: Source, file: InputFile) -> _Table:
     """Parse the head of a CSV file."""
     head = file.head if file.is_whole_head else _whole_rows(file.head)
-    end = _line_end(head)
-    lines = [line.rstrip(b"\r") for line in head.split(end, _LINES)[:_LINES] if line.strip()]
+    lines = _first_lines(_QUOTED.sub(b'""', head))
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
     delimiter = b"\t" if file.format in ("tsv", WORKBOOK) else _delimiter(lines)
+    divides = {*delimiter, *b"\r\n"}
+    lines = _first_lines(
+        _QUOTED.sub(lambda cell: b'""' if divides & {*cell[0]} else cell[0][1:-1], head)
+    )
     point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
     told = source.choices.header
-    has_names = told if told is not None else not _is_row(lines, delimiter)
+    has_names = told if told is not None else not _is_row(lines, delimiter, point)
     table = _Table(file, delimiter.decode(), point, has_names)
     odd: list[Unreadable] = []
 
@@ -221,26 +227,39 @@ def _whole_rows(head: bytes) -> bytes:
     return head[: last + 1]  # a quote stands for itself somewhere
 
 
+def _first_lines(head: bytes) -> list[bytes]:
+    """Return those of the first lines that are not blank."""
+    lines = head.split(_line_end(head), _LINES)[:_LINES]
+    return [line.rstrip(b"\r") for line in lines if line.strip()]
+
+
 def _line_end(head: bytes) -> bytes:
     """Return what ends lines: a carriage return alone where there is no line feed."""
     return b"\n" if b"\n" in head else b"\r"
 
 
 def _delimiter(lines: list[bytes]) -> bytes:
-    """Return the delimiter of the first lines: a comma if they have one."""
+    """Return the delimiter of the first lines: a comma if the first has one that is no decimal one.
+
+    Else it is what divides all of them alike, or, but for a space, the first alone.
+    """
     counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
     even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
-    if counts[b","][0] or not even:
+    if counts[b","][0] and (b";" not in even or any(map(_DIVIDING_COMMA.search, lines))):
         return b","
-    return max(even, key=lambda each: counts[each][0])
+    others = even or [each for each in _DELIMITERS[:-1] if counts[each][0]]
+    return max(
+        (each for each in others if each != b","), key=lambda each: counts[each][0], default=b","
+    )
 
 
-def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
+def _is_row(lines: list[bytes], delimiter: bytes, point: str) -> bool:
     """Return whether the first line is a row, not the names of columns.
 
-    Numbers with even steps between them are names, as pandas writes them, or years have.
+    Numbers with even steps between them are names, as pandas writes them, or years have; two
+    numbers where the second is the next one.
     """
-    number = _number_parser()
+    number = _number_parser(point)
     kinds = [[number(cell.decode(errors="replace")) for cell in line.split(delimiter)]
              for line in lines[:2]]  # fmt: skip
     first = [each for each in kinds[0] if each is not None]
@@ -248,6 +267,8 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
     if not first[1:] or (len(lines) > 1 and is_alike[0] != is_alike[1]):
         return False
     steps = [after - before for before, after in pairwise(first)]
+    if not steps[1:]:
+        return steps[0] != 1
     return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
 
 

@@ -252,6 +252,37 @@ def test_ids_of_text_stay_as_written(
         ]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_what_quotes_hold_does_not_tell_how_columns_are_divided(
+    tmp_path: Path, delimiter: str
+) -> None:
+    words = ["one, two", "line\nbreak", 'says "a;b"', '5" pipe | tab\t', "; ; ;,"]
+    rows = [
+        [word.replace('"', '""').join('""'), str(n), "1" if delimiter == "," else "0,5"]
+        for n, word in enumerate(words)
+    ]
+    lines = [["says", "x", "y"], *rows]
+    path = tmp_path / "a.csv"
+    path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    if delimiter not in ",;":  # decimal commas go with semicolons
+        path.write_text(path.read_text().replace("0,5", "0.5"))
+    y = 1.0 if delimiter == "," else 0.5
+    found = [(vector, payload) for _, vector, payload in items(path)]
+    assert found == [([n, y], {"says": word}) for n, word in enumerate(words)]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("names", ["", "a{0};{0}b"])
+def test_quoted_numbers_are_numbers_with_decimal_commas_and_without_names_too(
+    tmp_path: Path, quote: str, names: str
+) -> None:
+    """`{0}` stands for a quote, which Excel writes around all cells or none."""
+    rows = [names, "1,5{0};{0}2", "0,5{0};{0}-3"]
+    lines = [f"{{0}}{row}{{0}}\n".format(quote) for row in rows if row]
+    (tmp_path / "a.csv").write_text("".join(lines))
+    assert [vector for _, vector, _ in items(tmp_path / "a.csv")] == [[1.5, 2], [0.5, -3]]
+
+
 def test_numbers_of_json_keep_all_digits(tmp_path: Path) -> None:
     numbers = ["18446744073709551616", "13570027672830659665", "7", "12e3", "1.50", "-3"]
     for key, chosen in (("id", None), ("key", "key")):

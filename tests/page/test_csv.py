@@ -94,7 +94,7 @@ NUMBERS: Final = ("1", "-2", "3.25", ".5", "6.", "1e3", "+7", " 8 ", "9007199254
 CELLS: Final = {
     "numbers": NUMBERS,
     "mixed": (*NUMBERS, "NA", "", "null", "oops"),
-    "words": ("NA", "", "a", "a, b", "12:30", "true", "7", "é", 'say ""so""'),
+    "words": ("NA", "", "a", "a, b", "12:30", "true", "7", "é", 'say ""so""', "a; b", "x\ny"),
     "padded": ("007", "7", "12", "0.5", "-01"),
     "truths": ("true", "False", "TRUE", "", "NaN"),
     "ids": ("007", "7", "12e3", "18446744073709551615", "NA", "b", ""),
@@ -109,9 +109,10 @@ def made_table(rng: np.random.Generator) -> str:
     lines = [names] if rng.random() < 0.9 else []
     for _ in range(rng.choice([1, 2, 3, 8, 30])):
         lines.append([rng.choice(CELLS[kind]) for kind in kinds])
-        if rng.random() < 0.02:
+        if names[1:] and rng.random() < 0.02:
             lines[-1].append("more")
-    text = "\n".join(mark.join(f'"{cell}"' if mark in cell or '"' in cell else cell
+    always = rng.random() < 0.2
+    text = "\n".join(mark.join(f'"{cell}"' if always or {mark, '"', "\n"} & {*cell} else cell
                               for cell in line) for line in lines)  # fmt: skip
     return text + "\n"
 

@@ -46,18 +46,23 @@ function number(text, point) {
 function delimiterOf(lines) {
 	const counts = DELIMITERS.map((each) => lines.map((line) => line.split(each).length - 1));
 	const even = counts.map((found) => (Math.min(...found) === Math.max(...found) ? found[0] : 0));
-	const most = Math.max(...even);
-	return counts[0][0] || !most ? "," : DELIMITERS[even.indexOf(most)];
+	const isDecimal = even[1] && !lines.some((line) => /(?<!\d),|,(?!\d)/.test(line));
+	if (counts[0][0] && !isDecimal) return ",";
+	const found = even.some(Boolean) ? even : counts.slice(0, -1).map((each) => each[0]);
+	found[0] = 0;
+	return DELIMITERS[found.indexOf(Math.max(...found))];
 }
 
 // Numbers with even steps between them are names, such as 0, 1, 2 or years.
-function isRow(lines, delimiter) {
-	const valuesOf = (line) => line.split(delimiter).map((text) => number(text, ".") ?? truth(text));
+function isRow(lines, delimiter, point) {
+	const valuesOf = (line) =>
+		line.split(delimiter).map((text) => number(text, point) ?? truth(text));
 	const cells = lines.slice(0, 2).map(valuesOf);
 	const first = cells[0].filter((value) => value !== undefined).map(Number);
 	const shapes = cells.map((line) => line.map((value) => value === undefined).join());
 	if (first.length < 2 || (lines.length > 1 && shapes[0] !== shapes[1])) return false;
 	const steps = first.slice(1).map((value, place) => value - first[place]);
+	if (steps.length === 1) return steps[0] !== 1;
 	const widest = Math.max(...steps.map(Math.abs));
 	return Math.max(...steps) - Math.min(...steps) > 0.1 * widest || widest === 0;
 }
@@ -74,20 +79,28 @@ function kindOf(cells, point) {
 	return others ? "number, with others" : "number";
 }
 
-export async function parsed(file) {
-	const Papa = await script("vendor/papaparse.js", "Papa");
-	const text = decoded(new Uint8Array(await file.arrayBuffer()));
-	const lines = text
+function firstLines(text, unquoted) {
+	return text
 		.slice(0, HEAD)
+		.replace(/(?<![^,;|\t \n\r])"[^"]*(?:""[^"]*)*"/g, unquoted)
 		.split("\n", LINES)
 		.map((line) => line.replace(/\r$/, ""))
 		.filter((line) => line.trim());
+}
+
+export async function parsed(file) {
+	const Papa = await script("vendor/papaparse.js", "Papa");
+	const text = decoded(new Uint8Array(await file.arrayBuffer()));
+	let lines = firstLines(text, () => '""');
 	const delimiter = /\.tsv$/i.test(file.name) ? "\t" : delimiterOf(lines.length ? lines : [""]);
+	lines = firstLines(text, (cell) =>
+		[delimiter, "\r", "\n"].some((each) => cell.includes(each)) ? '""' : cell.slice(1, -1),
+	);
 	const point =
 		delimiter === ";" && lines.some((line) => /(^|;)-?\d+,\d+(;|$)/.test(line)) ? "," : ".";
 	const { data, errors } = Papa.parse(text, { delimiter, skipEmptyLines: true });
 	if (errors.length) throw new Error(`line ${(errors[0].row ?? 0) + 1}: ${errors[0].message}`);
-	const hasNames = !lines.length || !isRow(lines, delimiter);
+	const hasNames = !lines.length || !isRow(lines, delimiter, point);
 	const names = hasNames ? data.shift() || [] : data[0].map((_, place) => `f${place}`);
 	if (!data.length) {
 		throw new Error("expected a line with names of columns and a line with values, got less");
