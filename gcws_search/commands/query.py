@@ -33,7 +33,7 @@ from gcws_search.commands.options import (
 
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
-    from gcws_search.index.contracts.analysis import Explained
+    from gcws_search.index.contracts.analysis import Explained, Share
 
 cli = family()
 
@@ -149,8 +149,6 @@ def query(
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
             tell_rows(False, rows, ["query", "id", "score", "payload"])
         return
-    if why and score == "containment":
-        usage("--why: expected --score gmm or bray_curtis, whose fraction it draws")
     if smiles is None and fingerprint is not None:
         usage("expected --smiles with --fingerprint")
     vector = vector_of(row, names)
@@ -183,7 +181,7 @@ def query(
     columns = ["id", "score", *(["text"] if is_text else []), "payload"]
     tell_rows(as_json, rows, columns)
     for hit, reason in zip([] if as_json else rows, reasons, strict=False):
-        _draw(hit["id"], reason)
+        _draw(hit["id"], reason, score)
     if hits.explanation:
         tell(as_json, {"explain": dict(hits.explanation)}, cost_words(hits.explanation))
 
@@ -203,22 +201,46 @@ def cost_words(cost: Mapping[str, Any]) -> str:
     return f"{found}; no item has {', '.join(map(repr, unknown))}" if unknown else found
 
 
-def _draw(item_id: str, why: Explained) -> None:
-    """Draw the fraction that a score is: what both share above what both have together.
+def _draw(item_id: str, why: Explained, score: str) -> None:
+    """Draw the fraction that a score is: what both share above what it is a share of.
 
     The largest slices are those of the first coordinates, each in a shade of its own.
     """
-    slices = [(share.label, share.min, share.max) for share in why.coordinates]
+    shared, total, words = _fraction(why, score)
+    typer.echo(f"\n{item_id}: {words}")
+    if total == 0:
+        return
+    places = [(each.label, *_parts(each, score)) for each in why.coordinates]
     if why.rest.coordinates:
-        slices.append((f"{why.rest.coordinates:,} more", why.rest.min, why.rest.max))
+        low, high = shared - sum(low for _, low, _ in places), total - sum(x for *_, x in places)
+        places.append((f"{why.rest.coordinates:,} more", max(low, 0.0), max(high, 0.0)))
     shades = [*_SLICES[: len(why.coordinates)], _OTHERS]
-    typer.echo(f"\n{item_id}: {why.shared:.4g} shared of {why.total:.4g}")
-    for amounts in ([low for _, low, _ in slices], [high for _, _, high in slices]):
-        ends = [round(_WIDTH * end / why.total) for end in accumulate(amounts, initial=0)]
+    for amounts in ([low for _, low, _ in places], [high for _, _, high in places]):
+        ends = [round(_WIDTH * end / total) for end in accumulate(amounts, initial=0)]
         lengths = [after - before for before, after in pairwise(ends)]
         typer.echo("  " + "".join(map(mul, shades, lengths)))
-    for shade, (label, low, high) in zip(shades, slices, strict=False):
+    for shade, (label, low, high) in zip(shades, places, strict=False):
         typer.echo(f"  {shade} {label}  {low:.4g} of {high:.4g}")
+
+
+def _fraction(why: Explained, score: str) -> tuple[float, float, str]:
+    """Return both parts of the fraction that a score is, and words for them."""
+    if score == "bray_curtis":
+        both = why.shared + why.total
+        return 2 * why.shared, both, f"2 × {why.shared:.4g} shared of {both:.4g} in both"
+    if score == "containment":
+        if why.shared == 0:
+            return 0.0, 0.0, "nothing shared"
+        query = why.shared / why.contained.a
+        return why.shared, query, f"{why.shared:.4g} shared of {query:.4g} in the query"
+    return why.shared, why.total, f"{why.shared:.4g} shared of {why.total:.4g}"
+
+
+def _parts(share: Share, score: str) -> tuple[float, float]:
+    """Return what a coordinate adds to both parts of a fraction."""
+    if score == "bray_curtis":
+        return 2 * share.min, share.min + share.max
+    return share.min, abs(share.a) if score == "containment" else share.max
 
 
 def _query_rows(

@@ -838,21 +838,33 @@ def test_ids_and_scores_are_whole_however_narrow_the_terminal(
         assert ("…" in seen) == (word in ("query", "find")), word
 
 
-@pytest.mark.parametrize("score", ["gmm", "bray_curtis"])
+@pytest.mark.parametrize("score", ["gmm", "bray_curtis", "containment"])
 def test_the_fraction_of_a_score_is_drawn_as_two_bars(
-    coffees: gcws_search.Collection, call: Call, score: str
+    server: gcws_search.Server, call: Call, score: str
 ) -> None:
-    words = ("query", "coffees", "--row", "1,-1,0,-0.5", "--limit", "1", "--score", score, "--why")
-    shown = map(str.strip, call(*words).stdout.splitlines())
-    bars = [line for line in shown if line and {*line} <= {*"█▓▒░"}]
-    reasons = [each["why"] for each in lines(call(*words, "--json"))]
-    assert len(bars) == 2
-    for shared, total, why in zip(bars[::2], bars[1::2], reasons, strict=True):
-        assert why["shared"] / why["total"] == pytest.approx(why["score"])
-        assert len(shared) / len(total) == pytest.approx(why["score"], abs=0.5 / len(total))
-    expected = coffees.explain([1, -1, 0, -0.5], coffees.query([1, -1, 0, -0.5])[0].id)
-    assert reasons[0]["shared"] == expected.shared
-    call("query", "coffees", "--id", "kenya", "--why", "--score", "containment", code=2)
+    query = [1, -1, 0, -0.5, 2, 0.25]
+    items = server.collection("plants", dim=6)
+    items.add([[1, 2, 0, 0, 1, 1], [0.5, -3, 1, 0, 0, 0], [0, 1, 1, 1, 0, 0]], ids=["a", "b", "c"])
+    words = ("query", "plants", "--row", ",".join(map(str, query)), "--score", score, "--why")
+    hits, shown = lines(call(*words, "--json")), call(*words).stdout
+    found = items.query(query, score=score)  # type: ignore[arg-type]  # one of the kinds
+    assert [(each["id"], each["score"]) for each in hits] == [(hit.id, hit.score) for hit in found]
+    for hit in hits:
+        expected = items.explain(query, hit["id"], limit=3)
+        assert hit["why"] == expected.to_dict()
+        part = shown.split(f"\n{hit['id']}: ")[1].split("\n\n")[0]
+        first, *drawn = map(str.strip, part.splitlines())
+        if hit["score"] == 0 and score == "containment":
+            assert (first, drawn) == ("nothing shared", [])
+            continue
+        amounts = [[float(each) for each in re.findall(r"[\d.]+(?= of|$)", line)] for line in drawn]
+        shared, total, *slices = drawn
+        assert {*shared} | {*total} <= {*"█▓▒░"}
+        assert len(shared) == pytest.approx(60 * hit["score"], abs=0.5)
+        assert len(total) == 60
+        assert len(slices) == 4
+        sums = np.array(amounts[2:]).sum(axis=0)
+        assert sums[0] / sums[1] == pytest.approx(hit["score"], rel=1e-3)
 
 
 @pytest.mark.usefixtures("coffees")
