@@ -7,6 +7,7 @@
 - `similarities`, `polya`: exact similarities; kernels of random binning
 - `joins`: near-duplicate pairs
 - `corpus`: groups of near-duplicates among rows in files
+- `memory`: how much of it a process may have
 - `payload`: payloads as JSON, columns of their keys, filters over these
 - `threads`: work split over threads; threads in the background leave a processor to searches
 - `cost_model`: nanoseconds of each step; when a scan is sooner

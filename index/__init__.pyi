@@ -190,6 +190,7 @@ from .contracts.scores import (
     score_of as score_of,
 )
 from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures
+from .memory import memory_bytes as memory_bytes
 from .payload import (
     Columns as Columns,
     Filter as Filter,

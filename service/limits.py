@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -24,10 +23,6 @@ from gcws_search.service.settings import Settings
 ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that answer however much there is to do."""
 _HELD: Final = "gcws.held_bytes"
-_CGROUPS: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 _NUMBER_BYTES = 12
 """About what a number of a vector takes as JSON."""
 _HIT_BYTES = 38
@@ -195,7 +190,7 @@ class Room:
         self._folder = settings.data_dir
         self._disk_share = settings.max_disk_share
         self._memory_share = settings.max_memory_share
-        self._memory = memory_bytes()
+        self._memory = ix.memory_bytes()
         self._checked_at = float("-inf")
         self._refusal: Refused | None = None
 
@@ -241,13 +236,6 @@ class Room:
         return None
 
 
-def memory_bytes() -> int:
-    """Return how much memory this process may have."""
-    limits = [_number(path) for path in _CGROUPS]
-    limits.append(psutil.virtual_memory().total)
-    return min(limit for limit in limits if limit is not None)
-
-
 def resident_bytes() -> int:
     """Return how much memory this process has."""
     return int(psutil.Process().memory_info().rss)
@@ -257,10 +245,3 @@ def unmapped_bytes() -> int:
     """Return how much of it the system cannot take back: what is no page of a file."""
     memory = psutil.Process().memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))  # not every system tells the latter
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such group, or "max"
-        return None

@@ -104,7 +104,7 @@ def config_of(
     dim: int | None,
     transform: Transform | dict[str, Any] | None = None,
     backend: BackendParams | dict[str, Any] | None = None,
-    storage: Storage = "memory",
+    storage: Storage = "auto",
     text: TextParams | dict[str, Any] | None = None,
     *,
     ttl: float | None = None,
@@ -222,7 +222,7 @@ class Collection:
         dim: int | None = UNSET,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
-        storage: Storage = "memory",
+        storage: Storage = "auto",
         text: TextParams | dict[str, Any] | None = None,
         ttl: float | None = None,
         durability: Literal["full", "normal"] = "full",
@@ -239,7 +239,7 @@ class Collection:
             Number of coordinates; None for an open space of sparse vectors. May be left out where
             the file exists.
         transform, backend : objects, or dicts as in the API
-        storage : {"memory", "mapped"}
+        storage : {"auto", "memory", "mapped"}
             Where vectors lie; see `CollectionConfig`.
         text : TextParams or dict, or None
             Make it a collection of texts: ``{"tokens": "words"}``; see `TextParams`. It has no

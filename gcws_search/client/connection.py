@@ -274,7 +274,7 @@ class Server(Requester):
         *,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
-        storage: Storage = "memory",
+        storage: Storage = "auto",
         text: TextParams | dict[str, Any] | None = None,
         ttl: float | None = None,
     ) -> Collection:
@@ -464,7 +464,7 @@ class AsyncServer(Requester):
         *,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
-        storage: Storage = "memory",
+        storage: Storage = "auto",
         text: TextParams | dict[str, Any] | None = None,
         ttl: float | None = None,
     ) -> AsyncCollection:

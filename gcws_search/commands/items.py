@@ -92,7 +92,7 @@ def create(
             name,
             size,
             transform=transform_of(normalize, power, scale),
-            storage=storage or "memory",
+            storage=storage or "auto",
             text=given or None,
             ttl=ttl,
         )

@@ -243,7 +243,7 @@ def load(
             options = {
                 "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
                 "backend": export.get("backend"),
-                "storage": storage or export.get("storage", "memory"),
+                "storage": storage or export.get("storage", "auto"),
                 "ttl": ttl or export.get("ttl"),
             }
             collection = _create(found, into, first, dim, options, yes=yes)

@@ -88,7 +88,7 @@ Scale = Annotated[
     typer.Option(help="Weights of coordinates, learned from the items: 1/σ, 1/IQR, 1/max, idf."),
 ]
 Storage = Annotated[
-    Literal["memory", "mapped"] | None,
+    Literal["auto", "memory", "mapped"] | None,
     typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
 ]
 OPEN: Final = "open"

@@ -90,7 +90,7 @@ def _lines(described: dict[str, Any]) -> list[str]:
               for word, value in backend["params"].items() if value is not None)  # fmt: skip
     facts = {
         "items": f"{found['items']:,}, {space_words(found['dim'], text and text['tokens'])}",
-        "vectors": "in memory" if found["storage"] == "memory" else "in a file that is mapped",
+        "vectors": "in a file that is mapped" if found["bytes_mapped"] else "in memory",
         "transform": ", ".join(changes) or "none",
         "names": f"{found['names']:,} coordinates have one" if found["names"] else "none",
         "search": f"{backend['kind']}: {', '.join(params)}",

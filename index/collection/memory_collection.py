@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -56,6 +56,7 @@ from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.joins import contained_pairs
+from gcws_search.index.memory import memory_bytes
 from gcws_search.index.payload import Filter
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -64,13 +65,15 @@ from gcws_search.index.vectors.space import VectorSpace
 from gcws_search.index.vectors.weights import Weights
 
 _log = logging.getLogger(__name__)
+_MEMORY_PARTS: Final = 3
+"""Vectors that take more than one of so many parts of the memory are mapped."""
 
 
 class MemoryCollection:
     """The items of one collection, in memory.
 
     searches: those of all collections that share the processors; None for those of this one alone.
-    folder: where vectors are mapped, if the configuration says so.
+    folder: where vectors are mapped, unless the configuration says that they stay in memory.
     expirations: returns what hides items that have expired.
     paused: rows are not copied in bytes, nor the index optimized, while it is set.
     Raises InvalidParameter (vectors are to be mapped, and there is no folder).
@@ -87,8 +90,7 @@ class MemoryCollection:
         expirations: Callable[[], Expirations] = Expirations,
         paused: threading.Event | None = None,
     ) -> None:
-        is_mapped = config.storage == "mapped"
-        if is_mapped and folder is None:
+        if config.storage == "mapped" and folder is None:
             raise InvalidParameter(
                 expected="'memory' of a collection without a file", got="'mapped'", loc=("storage",)
             )
@@ -97,7 +99,7 @@ class MemoryCollection:
         self.config = config
         self.policies = policies
         self.space = VectorSpace.of(config)
-        self._folder = folder if is_mapped else None
+        self._folder = None if config.storage == "memory" else folder
         self.names = CoordinateNames(config.dim)
         self.expirations = expirations()
         self.backend = make_backend(
@@ -120,12 +122,20 @@ class MemoryCollection:
     def use_weights(self, weights: Weights | None) -> None:
         """Give a collection of no items the weights that its file has."""
         self.space = VectorSpace.of(self.config, weights)
-        rows = GrowingRows(self.config.form, self.config.dim, self._folder, self.paused)
+        is_mapped = self.config.storage == "mapped"
+        mapped_from = min(self.policies.max_unmapped_bytes, memory_bytes() // _MEMORY_PARTS)
+        rows = GrowingRows(
+            self.config.form,
+            self.config.dim,
+            self._folder,
+            self.paused,
+            mapped_from=0 if is_mapped else mapped_from,
+        )
         none = np.empty(0, np.int64)
-        self._row_store = RowStore(
+        self.row_store = RowStore(
             self.space, rows, [], [], sequences=none, versions=none, expires=none
         )
-        self.published = self._row_store.view(self.backend.empty(), 0, 0)
+        self.published = self.row_store.view(self.backend.empty(), 0, 0)
 
     def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
         """Return a collection of no items for `take_over`: this one's, but for its weights."""
@@ -148,7 +158,7 @@ class MemoryCollection:
         view, version = fresh.stored_view, self.stored_view.version
         with self._lock:
             self.config, self.space = fresh.config, fresh.space
-            self._row_store, self._row_of = fresh._row_store, fresh._row_of
+            self.row_store, self._row_of = fresh.row_store, fresh._row_of
             self._build_seconds = fresh._build_seconds
             self.published = replace(view, version=max(version, view.version) + 1)
 
@@ -169,7 +179,7 @@ class MemoryCollection:
     @property
     def mapped_bytes(self) -> int:
         """Bytes of mapped files; see `GrowingRows`."""
-        return self._row_store.rows.mapped_bytes
+        return self.row_store.rows.mapped_bytes
 
     @property
     def count(self) -> int:
@@ -224,13 +234,15 @@ class MemoryCollection:
             numbers.
         Raises what ``pieces`` raises. Then no view shows an item; the collection is of no use.
         """
-        row_store = self._row_store
-        row_store.rows.reserve(count)
+        row_store = self.row_store
+        pieces = iter(pieces)
+        first = next(pieces, None)
+        self._reserve(count, 0 if first is None else first.vectors.numbers / len(first))
         step = self.backend.byte_step(notes)
         if step is not None:
             row_store.rows.copy_with(*step)
         codes = np.empty((count, self.backend.code_width), np.uint64)
-        remaining = iter(pieces)
+        remaining = pieces if first is None else chain((first,), pieces)
         while len(row_store) < count and (piece := next(remaining, None)) is not None:
             before, n = len(row_store), len(row_store) + len(piece)
             codes = with_room(codes, before, n)
@@ -254,10 +266,26 @@ class MemoryCollection:
             self._row_of = row_of.result()
             self.published = row_store.view(state, n, self.published.version + 1)
 
+    def _reserve(self, count: int, numbers: float) -> None:
+        """Make room for rows of so many numbers each; vectors that may, stay in memory if need be.
+
+        Raises OSError (vectors must be mapped, and the disk has no space).
+        """
+        rows = self.row_store.rows
+        entries = int(count * numbers) if self.config.form == "sparse" else 0
+        try:
+            rows.reserve(count, entries)
+        except OSError as error:
+            if self.config.storage == "mapped":
+                raise
+            _log.warning("vectors stay in memory: no room on the disk (%s)", error)
+            rows.stay_in_memory()
+            rows.reserve(count, entries)
+
     def resume_copies(self) -> None:
         """Copy rows that came while that was paused; no change is being made."""
         with self._lock:
-            rows = self._row_store.rows
+            rows = self.row_store.rows
             rows.resume_copies()
             self.published = replace(self.published, vectors=rows.view())
 
@@ -270,7 +298,7 @@ class MemoryCollection:
         for part in parts:
             count, numbers = count + len(part), numbers + part.numbers
         with self._lock:
-            rows = self._row_store.rows
+            rows = self.row_store.rows
             count += len(rows) + self.pending_count
             rows.reserve(count, rows.entries + self._pending_numbers + numbers)
 
@@ -313,7 +341,7 @@ class MemoryCollection:
         view = self.stored_view
         items = EncodedBatch.concatenate(parts)
         if replaced:
-            self._row_store.mark_dead(replaced)
+            self.row_store.mark_dead(replaced)
         grown = self._extend(view, items, len(replaced))
         with self._lock:
             self._row_of.put(items.ids, len(view))
@@ -349,13 +377,13 @@ class MemoryCollection:
         try:
             self.published = self._extend(published, EncodedBatch.concatenate(self._pending))
         except BaseException:
-            self._row_store.truncate(len(published))  # the items stay pending
+            self.row_store.truncate(len(published))  # the items stay pending
             raise
         self._pending, self.pending_count, self._pending_numbers = [], 0, 0
 
     def _extend(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
         """Return the view after further rows; ``replaced`` is how many of them are updates."""
-        row_store = self._row_store
+        row_store = self.row_store
         row_store.append(items)
         rows, start = row_store.rows.view(), time.perf_counter()
         state = self.backend.extend(view.state, rows, items.codes)
@@ -368,7 +396,7 @@ class MemoryCollection:
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
-        row_store, old = self._row_store, self.stored_view
+        row_store, old = self.row_store, self.stored_view
         row_store.mark_dead(rows)
         view = row_store.view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._lock:
@@ -379,7 +407,7 @@ class MemoryCollection:
 
     def change_payloads(self, payloads: Mapping[str, bytes | None]) -> None:
         """Replace the payloads of some items, all of them there; their rows stay."""
-        row_store, old = self._row_store, self.stored_view
+        row_store, old = self.row_store, self.stored_view
         row_store.change_payloads(self.rows_of(payloads), [*payloads.values()])
         view = row_store.view(old.state, old.count, old.version + 1, old.attached)
         with self._lock:
@@ -395,17 +423,22 @@ class MemoryCollection:
                 self.postpone_compaction(error)
 
     def postpone_compaction(self, error: OSError) -> None:
-        """Leave tombstones until the next change, for want of room on the disk."""
-        _log.warning("tombstones stay: no room on the disk (%s)", error)
+        """Leave rows as they are until the next change, for want of room on the disk."""
+        _log.warning("rows are not compacted: no room on the disk (%s)", error)
         self._postponed_at = self.stored_view.version
 
     @property
     def compaction_is_overdue(self) -> bool:
-        """Whether tombstones should be removed in the background."""
+        """Whether tombstones should be removed in the background, or vectors mapped."""
         view = self.published
-        if not view.obsolete or view.version == self._postponed_at:
+        if view.version == self._postponed_at:
             return False
-        return self.policies.compactor(view.obsolete, view.count) == "background"
+        if self.row_store.rows.is_outgrown:
+            return True
+        return (
+            bool(view.obsolete)
+            and self.policies.compactor(view.obsolete, view.count) == "background"
+        )
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
@@ -419,7 +452,7 @@ class MemoryCollection:
 
         Any thread may call it.
         """
-        return Compaction(self._row_store, self.stored_view, self.backend, stop)
+        return Compaction(self.row_store, self.stored_view, self.backend, stop)
 
     def adopt_compaction(self, compaction: Compaction) -> bool:
         """Publish a compaction with the changes made since; no change is being made.
@@ -434,7 +467,7 @@ class MemoryCollection:
         compaction.apply_changes(view)
         compacted = compaction.view(view.version + 1)
         with self._lock:
-            self._row_store, self._row_of = compaction.store, compaction.row_of
+            self.row_store, self._row_of = compaction.store, compaction.row_of
             self.published = compacted
         if self.expirations.are_any:
             self.expirations.replace(compacted)
@@ -660,7 +693,7 @@ class MemoryCollection:
         """Return about how many bytes of memory the collection holds."""
         view = self.view
         return (
-            self._row_store.nbytes
+            self.row_store.nbytes
             + self.names.nbytes
             + view.columns.nbytes
             + self.backend.nbytes(view.state)

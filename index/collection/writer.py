@@ -790,7 +790,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
 
     def _store_and_publish(self, writes: Sequence[Write]) -> None:
         """Make changes in the file, then in memory."""
-        if self._collection.config.storage == "mapped":
+        if self._collection.row_store.rows.is_mapped:
             with storage_errors(self._store.name):
                 self._collection.make_room(
                     write.items.vectors for write in writes if isinstance(write, Put)

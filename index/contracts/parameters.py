@@ -15,7 +15,7 @@ from gcws_search.index.contracts.errors import InvalidParameter, place_errors
 from gcws_search.index.contracts.scores import Ranking
 
 Form = Literal["dense", "sparse"]
-Storage = Literal["memory", "mapped"]
+Storage = Literal["auto", "memory", "mapped"]
 Normalize = Literal["none", "l1", "l2"]
 WeightKind = Literal["idf", "standard", "robust", "max"]
 """Weights that are learned from items."""
@@ -527,9 +527,10 @@ class CollectionConfig:
     ----------
     dim : int or None
         Number of coordinates; None for an open slot space (sparse vectors only).
-    storage : {"memory", "mapped"}
+    storage : {"auto", "memory", "mapped"}
         Where float vectors lie: in memory, or in files that the system maps into it and drops from
-        it when memory is short. All that a search reads of most rows lies in memory in any case.
+        it when memory is short. "auto": in memory up to 1 GiB, or a third of the memory if that is
+        less. All that a search reads of most rows lies in memory in any case.
     text : TextParams or None
         How the texts of items and queries become vectors; ``dim`` is None then. None: items and
         queries have vectors.
@@ -541,7 +542,7 @@ class CollectionConfig:
     dim: int | None
     transform: Transform = field(default_factory=Transform)
     backend: BackendParams = field(default_factory=GcwsParams)
-    storage: Storage = "memory"
+    storage: Storage = "auto"
     text: TextParams | None = None
     ttl: Annotated[float, Within(0.0, MAX_TTL_SECONDS, is_open=True)] | None = None
 
@@ -591,7 +592,7 @@ class CollectionConfig:
             "dim": self.dim,
             "transform": transform,
             "backend": backend_document(self.backend),
-            **({} if self.storage == "memory" else {"storage": self.storage}),
+            **({} if self.storage == "auto" else {"storage": self.storage}),
             **({} if self.text is None else {"text": self.text.to_dict()}),
             **({} if self.ttl is None else {"ttl": self.ttl}),
         }
@@ -611,7 +612,7 @@ class CollectionConfig:
 
         Raises InvalidParameter, KeyError, TypeError, ValueError (it is the form of none).
         """
-        storage, ttl = document.get("storage", "memory"), document.get("ttl")
+        storage, ttl = document.get("storage", "auto"), document.get("ttl")
         _require_types(cls, {"dim": document["dim"], "storage": storage, "ttl": ttl})
         with place_errors("transform"):
             transform = _transform_of(dict(document["transform"]))

@@ -218,8 +218,12 @@ class MappedArray:
 class GrowingRows:
     """All rows of a collection; one writer appends, readers hold views.
 
-    Vectors lie in mapped files of a folder, if given; norms and copies always lie in memory. No
-    copies are begun while ``paused`` is set.
+    Vectors lie in mapped files of a folder, if given, and if `reserve` makes room for
+    ``mapped_from`` bytes of them; norms and copies always lie in memory. No copies are begun while
+    ``paused`` is set.
+
+    is_mapped: whether vectors lie in files.
+    is_outgrown: whether they would, had room for them been made at first; see `take`.
     """
 
     def __init__(
@@ -228,13 +232,17 @@ class GrowingRows:
         dim: int | None,
         folder: Path | None = None,
         paused: threading.Event | None = None,
+        mapped_from: int = 0,
     ) -> None:
         self._form: Form = form
         self._dim = dim
         self._folder = folder
-        spaces = (AddressSpace() if folder is None else MappedArray(folder) for _ in range(2))
+        self._mapped_from = mapped_from
         # Of dense rows or slots; of values.
-        self._room, self._room_of_values = (space.with_room for space in spaces)
+        self._room, self._room_of_values = AddressSpace().with_room, AddressSpace().with_room
+        self.is_mapped = self.is_outgrown = False
+        if not mapped_from:
+            self._map()
         self._count = 0
         self._entries = 0
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
@@ -257,12 +265,12 @@ class GrowingRows:
     def nbytes(self) -> int:
         """Bytes of memory held, room to grow included, mapped files left out."""
         arrays = self._indptr.nbytes + self._norms.nbytes + self._copies.nbytes
-        return arrays + (self._vector_bytes if self._folder is None else 0)
+        return arrays + (0 if self.is_mapped else self._vector_bytes)
 
     @property
     def mapped_bytes(self) -> int:
         """Bytes of mapped files, room to grow included."""
-        return 0 if self._folder is None else self._vector_bytes
+        return self._vector_bytes if self.is_mapped else 0
 
     @property
     def _vector_bytes(self) -> int:
@@ -275,8 +283,27 @@ class GrowingRows:
 
         Raises OSError where the disk has no space for mapped files; the rows are as they were.
         """
+        if not self._count and not self.is_mapped and self._outgrow_memory(count, entries):
+            self._map()
         self._make_room(count, entries)
         self._copies.reserve(count)
+
+    def _outgrow_memory(self, count: int, entries: int) -> bool:
+        """Return whether so many rows should lie in files."""
+        bytes_ = 4 * count * self._dense.shape[1] + 8 * entries
+        return self._folder is not None and bytes_ >= self._mapped_from
+
+    def _map(self) -> None:
+        """Let vectors lie in files of the folder, if there is one; there are no rows yet."""
+        if self._folder is not None:
+            self._room = MappedArray(self._folder).with_room
+            self._room_of_values = MappedArray(self._folder).with_room
+            self.is_mapped = True
+
+    def stay_in_memory(self) -> None:
+        """Let vectors lie in memory, however many they become; there are no rows yet."""
+        self._folder, self.is_mapped = None, False
+        self._room, self._room_of_values = AddressSpace().with_room, AddressSpace().with_room
 
     def copy_with(self, step: float, origin: int) -> None:
         """Copy rows with the step of a graph, so that it shares the copies; after `reserve`."""
@@ -311,6 +338,7 @@ class GrowingRows:
             self._values[self._entries : entries] = batch.values
             self._entries = entries
         self._count = count
+        self.is_outgrown = not self.is_mapped and self._outgrow_memory(count, entries)
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; nobody may hold a view of the others."""
@@ -341,7 +369,7 @@ class GrowingRows:
 
         Once ``stop`` is set, StoppedError is raised; OSError as of `reserve`.
         """
-        taken = GrowingRows(self._form, self._dim, self._folder, self._paused)
+        taken = GrowingRows(self._form, self._dim, self._folder, self._paused, self._mapped_from)
         taken._copies = self._copies.of_no_rows()
         entries = np.diff(vectors.indptr)[rows].sum() if self._form == "sparse" else 0
         taken.reserve(len(rows), int(entries))

@@ -80,9 +80,9 @@ class CreateBody(Body):
         default_factory=BODY_OF["gcws"], description="How the collection is searched."
     )
     storage: ix.Storage = Field(
-        default="memory",
+        default="auto",
         description="Where vectors lie: in memory, or `mapped` from a file, whose pages the "
-        "system drops when memory is short.",
+        "system drops when memory is short; `auto`: in memory up to 1 GiB, or a third of it.",
     )
 
 

@@ -27,7 +27,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import Follower, HostOptions, Place, name_of, number_of
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
-from gcws_search.service.limits import memory_bytes, unmapped_bytes
+from gcws_search.service.limits import unmapped_bytes
 from gcws_search.service.messages import Malformed, Message, encode
 from gcws_search.service.startup import Startup
 
@@ -457,7 +457,7 @@ class ShardHost:
             self._database.trim()
 
     def _listing(self) -> Replica:
-        share = unmapped_bytes() / memory_bytes()
+        share = unmapped_bytes() / ix.memory_bytes()
         return Replica(
             self._options.cell,
             self.place.shard,

@@ -53,7 +53,7 @@ type CollectionAnswer = {
   "dim": number | null;
   "transform": Record<string, any>;
   "backend": Record<string, any>;
-  "storage": "memory" | "mapped";
+  "storage": "auto" | "memory" | "mapped";
   "text"?: Record<string, any>;
   "ttl"?: number;
   "metadata": Record<string, any> | null;

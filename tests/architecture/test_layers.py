@@ -16,6 +16,7 @@ EVERYWHERE = {"contracts", "threads", "kernels"}
 
 ARROWS: dict[str, set[str]] = {
     "contracts": set(),
+    "memory": set(),
     "threads": set(),
     "kernels": {"contracts"},
     "payload": {"contracts"},
@@ -36,8 +37,8 @@ ARROWS: dict[str, set[str]] = {
     "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
-    "collection": {"backend", "backends", "cost_model", "exact", "hashing", "joins", "payload"}
-    | {"similarities", "storage", "vectors"}
+    "collection": {"backend", "backends", "cost_model", "exact", "hashing", "joins", "memory"}
+    | {"payload", "similarities", "storage", "vectors"}
     | EVERYWHERE,
     "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
     | EVERYWHERE,

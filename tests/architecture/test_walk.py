@@ -116,14 +116,19 @@ def profiling(recorder: Recorder) -> Iterator[None]:
     threading.setprofile(None)
 
 
+def rows_along_a_plane(rng: np.random.Generator, count: int) -> Float32s:
+    """Return rows of four dimensions within `DIM`: others would be out of distribution."""
+    plane = np.random.default_rng(3).normal(size=(4, DIM))
+    return (rng.normal(size=(count, 4)) @ plane).astype(np.float32)
+
+
 @pytest.fixture(scope="module")
 def client(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Return a client of a collection that has its graph."""
-    rng = np.random.default_rng(7)
     found = started(folder := tmp_path_factory.mktemp("walk"))
     found.wait_until_ready()
     found.put("/v1/collections/walk", json={"dim": DIM})
-    rows = (rng.normal(size=(ROWS, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32)
+    rows = rows_along_a_plane(np.random.default_rng(7), ROWS)
     for first in range(0, ROWS, 1000):
         put(found, [*map(str, range(first, first + 1000))], rows[first : first + 1000])
     found.finish_background_work("walk")
@@ -153,7 +158,7 @@ def test_requests_walk_no_further_than_their_ceilings(
     recorder: Recorder, client: Client, rng: np.random.Generator
 ) -> None:
     """A request that goes straight is cheap, and can be followed by a reader."""
-    rows = rng.normal(size=(4 * TURNS, DIM)).astype(np.float32)
+    rows = rows_along_a_plane(rng, 4 * TURNS)
     explained = query(client, rows[0], explain=True)["explain"]
     assert explained["method"] == "graph", explained
     walks: dict[str, list[Walk]] = {name: [] for name in CEILINGS}

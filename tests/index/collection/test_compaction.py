@@ -139,16 +139,16 @@ def make_overdue(modelled: ModelledCollection) -> None:
         modelled.put(*range(0, COUNT, 2))
 
 
-@pytest.fixture(params=["exact", "gcws", "sparse", "attached", "mapped"])
+@pytest.fixture(params=["exact", "gcws", "sparse", "attached", "mapped", "auto"])
 def modelled(
     request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator
 ) -> Iterator[ModelledCollection]:
     config = ix.CollectionConfig(
         dim=None if request.param == "sparse" else DIM,
         backend=ix.ExactParams() if request.param == "exact" else ix.GcwsParams(bands=8),
-        storage="mapped" if request.param == "mapped" else "memory",
+        storage=request.param if request.param in ("mapped", "auto") else "memory",
     )
-    catalog = opened_catalog(tmp_path, BACKGROUND)
+    catalog = opened_catalog(tmp_path, replace(BACKGROUND, max_unmapped_bytes=COUNT * DIM // 2))
     stored = catalog.create("things", config)[0]
     if request.param == "attached":
         stored.attach(NRFF)

@@ -21,7 +21,7 @@ from tests.support.index.policies import compacting_from, graphs_from
 from tests.support.index.saved_graph import Restart
 
 DIM = 24
-POLICY = replace(graphs_from(500), min_dead=100)
+POLICY = replace(graphs_from(500), min_dead=100, max_unmapped_bytes=50_000)
 ASKED = ix.SearchParams(limit=5, recall=1.0)
 
 
@@ -66,33 +66,40 @@ def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
     catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator, dim: int | None
 ) -> None:
     rows, _ = clustered(rng, 1500, 20, dim=DIM)
-    both = [catalog.create(name, config(name, dim))[0] for name in ("memory", "mapped")]
+    held, mapped, grown = all_ = [
+        catalog.create(name, config(name, dim))[0] for name in ("memory", "mapped", "auto")
+    ]
 
     def all_alike() -> None:
-        for each in both:
+        for each in all_:
             each.finish_background_work()
         for recall in (0.9, 1.0):
-            held, mapped = (answers(each, recall) for each in both)
-            assert held == mapped
+            assert answers(held, recall) == answers(mapped, recall) == answers(grown, recall)
 
     for first in range(0, 1500, 250):
-        for each in both:
+        for each in all_:
             put(each, rows[first : first + 250], first)
+        if not first:
+            assert [each.describe().bytes_mapped > 0 for each in all_] == [False, True, False]
     all_alike()
-    for each in both:
+    assert [each.describe().bytes_mapped > 0 for each in all_] == [False, True, True]
+    for each in all_:
         put(each, rows[:100] * 2 + 0.5)
         each.delete([f"i{n}" for n in range(300, 1200)])
-    assert [each.describe().rows for each in both] == [each.describe().items for each in both]
+    assert [each.describe().rows for each in all_] == [each.describe().items for each in all_]
     all_alike()
-    mapped = both[1].describe()
-    assert mapped.bytes_mapped > 0
-    assert mapped.bytes_in_memory < both[0].describe().bytes_in_memory
-    assert both[0].describe().bytes_mapped == 0
-    before = answers(both[1])
+    assert mapped.describe().bytes_mapped > 0
+    assert mapped.describe().bytes_in_memory < held.describe().bytes_in_memory
+    assert held.describe().bytes_mapped == 0
+    before = answers(mapped)
     catalog.close()
     again = opened_catalog(tmp_path, POLICY)
-    assert again.get("mapped").config.storage == "mapped"
-    assert answers(again.get("mapped")) == before
+    assert [again.get(name).config.storage for name in ("mapped", "auto")] == ["mapped", "auto"]
+    assert answers(again.get("mapped")) == answers(again.get("auto")) == before
+    assert [again.get(name).describe().bytes_mapped > 0 for name in ("memory", "auto")] == [
+        False,
+        True,
+    ]
     assert {path.name for path in tmp_path.iterdir()} >= {"mapped.sqlite"}
     again.close()
 
@@ -103,7 +110,7 @@ def test_storage_is_a_part_of_the_configuration(catalog: ix.Catalog) -> None:
     assert catalog.create("things", config())[0] is stored
     with pytest.raises(ix.CollectionExists, match="with storage mapped, not memory"):
         catalog.create("things", config("memory"))
-    with pytest.raises(ix.InvalidParameter, match="'memory' or 'mapped'"):
+    with pytest.raises(ix.InvalidParameter, match="'auto', 'memory' or 'mapped'"):
         ix.CollectionConfig(dim=DIM, storage="disk")  # type: ignore[arg-type]
     for wrong in ("disk", 3, None):
         with pytest.raises(ix.InvalidParameter):
@@ -162,7 +169,7 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
         assert stored.delete([f"i{n}" for n in range(300)]) == 300
         stored.finish_background_work()
         assert (stored.describe().rows, stored.describe().items) == (400, 100)
-        assert "tombstones stay" in caplog.text
+        assert "not compacted" in caplog.text
         assert "Traceback" not in caplog.text
         graph = stored.memory.view.state.graph
         assert graph.calibration.rows <= 100 < before.calibration.rows  # linked anew all the same
@@ -187,6 +194,31 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
     again.close()
 
 
+def test_without_room_vectors_that_may_be_mapped_stay_in_memory(
+    tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, _ = clustered(rng, 1500, 20, dim=DIM)
+    catalog = opened_catalog(tmp_path, POLICY)
+    stored = catalog.create("things", config("auto"))[0]
+    with FULL, caplog.at_level(logging.WARNING):
+        put(stored, rows)
+        stored.finish_background_work()
+        assert stored.describe().bytes_mapped == 0
+        assert "not compacted" in caplog.text
+        before = answers(stored)
+        catalog.close()
+        catalog = opened_catalog(tmp_path, POLICY)
+        stored = catalog.get("things")
+        assert "stay in memory" in caplog.text
+    stored.finish_background_work()
+    assert (stored.describe().bytes_mapped, answers(stored)) == (0, before)
+    put(stored, rows[:1])
+    catalog.close()
+    catalog = opened_catalog(tmp_path, POLICY)
+    assert catalog.get("things").describe().bytes_mapped > 0
+    catalog.close()
+
+
 def test_a_start_that_fails_among_the_rows_leaves_no_thread(
     catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
@@ -205,8 +237,9 @@ def test_a_start_that_fails_among_the_rows_leaves_no_thread(
 
 def test_the_usual_storage_is_not_written_down() -> None:
     """Files of before have none, and are read; their configurations stay byte for byte."""
-    assert "storage" not in config("memory").to_dict()
-    assert ix.CollectionConfig.from_dict(config("memory").to_dict()) == config("memory")
+    assert "storage" not in config("auto").to_dict()
+    for storage in ("auto", "memory", "mapped"):
+        assert ix.CollectionConfig.from_dict(config(storage).to_dict()) == config(storage)
     assert ix.CollectionConfig.from_dict(config().to_dict()) == config()
 
 

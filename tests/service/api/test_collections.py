@@ -48,10 +48,11 @@ def test_vectors_may_lie_in_a_mapped_file(client: Client) -> None:
     hits = client.post(f"{url}/query", json={"vector": [4, 2, -1], "limit": 1}).json()["hits"]
     assert [(hit["id"], hit["score"]) for hit in hits] == [("3", 1.0)]
     assert client.put(url, json={"dim": 3, "storage": "mapped"}).status_code == 200
-    for other in ({"dim": 3}, {"dim": 3, "storage": "memory"}):
-        refused = client.put(url, json=other)
-        assert_problem(refused, 409, "collection_exists", "with storage mapped, not memory")
-    assert client.get(URL).json()["storage"] == "memory"
+    for other in ({}, {"storage": "memory"}):
+        refused = client.put(url, json={"dim": 3, **other})
+        asked = other.get("storage", "auto")
+        assert_problem(refused, 409, "collection_exists", f"with storage mapped, not {asked}")
+    assert client.get(URL).json()["storage"] == "auto"
 
 
 def test_the_list_names_every_collection(client: Client) -> None:
