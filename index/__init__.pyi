@@ -6,7 +6,7 @@ from .collection.attached_backends import (
 from .collection.audit import AuditedQueries as AuditedQueries, AuditedRecall as AuditedRecall
 from .collection.catalog import Catalog as Catalog
 from .collection.check import Report as Report, check_directory as check_directory
-from .collection.compare import Comparison as Comparison
+from .collection.compare import Comparison as Comparison, require_two as require_two
 from .collection.describe import (
     BackendDescription as BackendDescription,
     Description as Description,
@@ -143,6 +143,7 @@ from .contracts.errors import (
     VersionConflict as VersionConflict,
     error_words as error_words,
     place_errors as place_errors,
+    require_one as require_one,
     too_many_pairs as too_many_pairs,
 )
 from .contracts.hits import METHODS as METHODS, Explanation as Explanation

@@ -71,7 +71,12 @@ from gcws_search.index.contracts.analysis import (
     ItemMap,
     JoinParams,
 )
-from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound, place_errors
+from gcws_search.index.contracts.errors import (
+    InvalidParameter,
+    ItemNotFound,
+    place_errors,
+    require_one,
+)
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -352,9 +357,7 @@ class Collection:
         """
 
         def read() -> Items:
-            if (data is None) == (texts is None):
-                got = "neither" if data is None else "both"
-                raise InvalidParameter(expected="one of 'data' and 'texts'", got=got)
+            require_one(data=data, texts=texts)
             if texts is None:
                 items = items_of(data, ids, payloads, id_start)
             else:
@@ -494,9 +497,7 @@ class Collection:
         With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
         ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
         """
-        if (vectors is None) == (texts is None):
-            got = "neither" if vectors is None else "both"
-            raise InvalidParameter(expected="one of 'vectors' and 'texts'", got=got)
+        require_one(vectors=vectors, texts=texts)
         read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
         options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         options["guarantee"] = guarantee
@@ -730,9 +731,7 @@ class Collection:
             after=after if after is None or isinstance(after, str) else index(after),
             score=None if kind == "gmm" else kind,
         )
-        if (data is None) == (texts is None):
-            got = "neither" if data is None else "both"
-            raise InvalidParameter(expected="one of 'data' and 'texts'", got=got)
+        require_one(data=data, texts=texts)
         other = getattr(data, "place", None)
         if isinstance(other, EmbeddedCollection | RemoteCollection):
             _require_same_place(self.place, other)

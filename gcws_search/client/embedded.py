@@ -52,8 +52,6 @@ from gcws_search.formats.vectors import (
 MEMORY: Final = ":memory:"
 _SUFFIX: Final = ".sqlite"
 _BATCH_BYTES: Final = 32 << 20
-_JOINED_PAGE: Final = 4000
-"""Items of another collection that are joined together."""
 
 
 def open_file(
@@ -356,11 +354,7 @@ class EmbeddedCollection:
         group_by: str | None,
         group_size: int,
     ) -> Hits:
-        words = {"vector": vector, "id": id, "text": text}
-        given = [word for word, value in words.items() if value is not None]
-        if len(given) != 1:
-            got = f"both {' and '.join(map(repr, given))}" if given else "neither"
-            raise ix.InvalidParameter(expected="one of 'vector', 'id' and 'text'", got=got)
+        given = ix.require_one(vector=vector, id=id, text=text)
         if group_by is not None and offset:
             raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
         if group_size < 1:
@@ -377,7 +371,7 @@ class EmbeddedCollection:
             found = self.index.search_around(str(id), params, where=where, backend=backend)
             return found[0]
 
-        with _naming_argument(given[0]):
+        with _naming_argument(given):
             rows = ix.InputVectors()
             if id is None:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
@@ -556,21 +550,13 @@ class EmbeddedCollection:
         index, stored = self.index, other.index
         ix.require_joinable(index.config, stored.config)
         hits = index.join(params, _filter(where))
-        parts, cursor = list[Joined](), None
-        if after is not None:
-            cursor = stored.cursor_behind(str(after))
-        while True:
-            page = stored.page(limit=_JOINED_PAGE, cursor=cursor, with_vector=True)
-            if page.items:
-                are_texts = stored.config.text is not None
-                rows = ix.stored_vectors(page.items, stored.names, are_texts=are_texts)
-                raw = rows.check(index.space, lambda words: index.names.find(words)[0])
-                ids = [item.id for item in page.items]
-                for part in hits(raw):
-                    named = [ids[row] for row in part.rows.tolist()]
-                    parts.append(Joined(None, named, part.to, part.scores))
-            if (cursor := page.next_cursor) is None:
-                return joined_of(parts)
+        cursor = None if after is None else stored.cursor_behind(str(after))
+        parts = list[Joined]()
+        for ids, rows in ix.stored_vectors(stored, cursor):
+            for part in hits(rows.check(index.space, lambda words: index.names.find(words)[0])):
+                named = [ids[row] for row in part.rows.tolist()]
+                parts.append(Joined(None, named, part.to, part.scores))
+        return joined_of(parts)
 
     def groups(
         self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ix.ScoreKind
@@ -706,9 +692,7 @@ def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
 
 def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:
     """Return the ids, or the filter, which is not empty."""
-    if (ids is None) == (where is None):
-        got = "neither" if ids is None else "both"
-        raise ix.InvalidParameter(expected="one of 'ids' and 'where'", got=got)
+    ix.require_one(ids=ids, where=where)
     if ids is not None:
         return ids
     found = _filter(where)

@@ -200,17 +200,18 @@ class ManyHits:
             return self
         bad = {each.row for each in rejected}
         good = [row for row in range(len(self.ids) + len(bad)) if row not in bad]
-        ids = np.full((len(good) + len(bad), self.ids.shape[1]), None, object)
-        scores = np.full(ids.shape, np.nan)
-        ids[good], scores[good] = self.ids, self.scores
-        payloads = texts = None
-        if self.payloads is not None:
-            payloads = np.full(ids.shape, None, object)
-            payloads[good] = self.payloads
-        if self.texts is not None:
-            texts = np.full(ids.shape, None, object)
-            texts[good] = self.texts
-        return ManyHits(ids, scores, rejected, payloads, texts, self.hints)
+
+        def spread(rows: NDArray[Any] | None, nothing: float | None = None) -> Any:
+            if rows is None:
+                return None
+            found = np.full((len(good) + len(bad), rows.shape[1]), nothing, rows.dtype)
+            found[good] = rows
+            return found
+
+        ids, scores = spread(self.ids), spread(self.scores, np.nan)
+        return ManyHits(
+            ids, scores, rejected, spread(self.payloads), spread(self.texts), self.hints
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -238,14 +238,12 @@ def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:
 
 def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any:
     if layout.is_text:
-        return _text(found, layout.vector[0])
+        return _value(found, layout.vector[0], str, "text")
     if layout.is_sparse:
-        return {name: _list(found, name) for name in layout.vector}
+        return {name: _value(found, name, list, "list") for name in layout.vector}
     if is_matrix:
         return [_number(found.get(name), name) for name in layout.vector]
-    name = layout.vector[0]
-    value = found.get(name)
-    return value if isinstance(value, dict) else _list(found, name)
+    return _value(found, layout.vector[0], list | dict, "list")
 
 
 def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
@@ -256,17 +254,10 @@ def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
     return write_json(fields) if fields else None
 
 
-def _text(found: Mapping[str, Any], name: str) -> str:
+def _value(found: Mapping[str, Any], name: str, kind: Any, word: str) -> Any:
     value = found.get(name)
-    if not isinstance(value, str):
-        raise BadFile(f"column {name!r}: expected a text, got {value!r:.60}")
-    return value
-
-
-def _list(found: Mapping[str, Any], name: str) -> list[Any]:
-    value = found.get(name)
-    if not isinstance(value, list):
-        raise BadFile(f"column {name!r}: expected a list, got {value!r:.60}")
+    if not isinstance(value, kind):
+        raise BadFile(f"column {name!r}: expected a {word}, got {value!r:.60}")
     return value
 
 

@@ -99,17 +99,19 @@ class ComparedQueries:
         Raises InvalidParameter (there is nothing to compare: fewer than two items).
         """
         live = np.flatnonzero(view.alive)
-        if len(live) < 2:  # noqa: PLR2004 (one to search for, one to find)
-            raise InvalidParameter(
-                expected="a collection of at least 2 items",
-                got=f"one of {len(live)}",
-                loc=("sample",),
-            )
+        require_two(len(live))
         rows = np.random.default_rng(seed).choice(live, min(count, len(live)), replace=False)
         return cls(view.vectors[rows], rows.astype(np.int64), np.zeros(len(rows)))
 
     def __len__(self) -> int:
         return len(self.skip)
+
+
+def require_two(items: int) -> None:
+    """Raise InvalidParameter unless there is an item to search for, and one to find."""
+    if items < 2:  # noqa: PLR2004
+        expected, got = "a collection of at least 2 items", f"one of {items}"
+        raise InvalidParameter(expected=expected, got=got, loc=("sample",))
 
 
 def compare(

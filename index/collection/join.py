@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,11 @@ from gcws_search.index.payload import Filter, item_text
 from gcws_search.index.vectors.inputs import InputVectors, OneVector
 from gcws_search.index.vectors.names import CoordinateNames
 
+if TYPE_CHECKING:
+    from gcws_search.index.collection.stored_collection import StoredCollection
+
+_PAGE: Final = 4000
+"""Items of another collection that are read together."""
 _FIRST_ROWS: Final = 32
 _MAX_ROWS: Final = 8192
 _GROWING: Final = 16
@@ -246,6 +251,22 @@ def _show_kind(config: CollectionConfig) -> str:
 
 
 def stored_vectors(
+    other: StoredCollection, cursor: str | None
+) -> Iterator[tuple[list[str], InputVectors]]:
+    """Yield the ids of another collection's items, and their vectors, a page at a time."""
+    while True:
+        page = other.page(limit=_PAGE, cursor=cursor, with_vector=True, where=None, ids=None)
+        if page.items:
+            are_texts = other.config.text is not None
+            yield (
+                [item.id for item in page.items],
+                _vectors_of(page.items, other.names, are_texts=are_texts),
+            )
+        if (cursor := page.next_cursor) is None:
+            return
+
+
+def _vectors_of(
     items: Sequence[StoredItem], names: CoordinateNames, *, are_texts: bool
 ) -> InputVectors:
     """Return what another collection's items are of: texts, or vectors.

@@ -91,6 +91,18 @@ class InvalidParameter(InvalidInput):
     """A parameter is unknown or outside its permitted range."""
 
 
+def require_one(**given: object) -> str:
+    """Return which of some parameters is not None; InvalidParameter unless it is just one."""
+    words = [word for word, value in given.items() if value is not None]
+    if len(words) == 1:
+        return words[0]
+    *first, last = map(repr, given)
+    raise InvalidParameter(
+        expected=f"one of {', '.join(first)} and {last}",
+        got=f"both {' and '.join(map(repr, words))}" if words else "neither",
+    )
+
+
 def too_many_pairs(max_pairs: int, min_score: float) -> InvalidParameter:
     """Return why near-duplicate pairs are not listed."""
     return InvalidParameter(

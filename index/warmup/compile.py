@@ -78,36 +78,19 @@ def chains() -> list[list[Exercise]]:
 
     Those of one chain share kernels: one process should run them, in this order.
     """
-    dense, sparse = _Collection(dim=24), _Collection(dim=None)
-    return [
-        [
-            Exercise("dense hashing", dense.hash, "dense"),
-            Exercise("dense tables", dense.build, "dense"),
-        ],
-        [
-            Exercise("dense scan", dense.scan, "dense"),
-            Exercise("dense similarity", dense.compare, "dense"),
-        ],
-        [
-            Exercise("sparse hashing", sparse.hash, "sparse"),
-            Exercise("sparse tables", sparse.build, "sparse"),
-        ],
-        [
-            Exercise("sparse scan", sparse.scan, "sparse"),
-            Exercise("sparse similarity", sparse.compare, "sparse"),
-        ],
-        [
-            Exercise("dense search", dense.probe),
-            Exercise("dense graph", dense.link),
-            Exercise("dense pairs", dense.join),
-        ],
-        [Exercise("dense copies", dense.copy), Exercise("quantization", dense.quantize)],
-        [
-            Exercise("sparse search", sparse.probe),
-            Exercise("sparse graph", sparse.link),
-            Exercise("sparse pairs", sparse.join),
-        ],
-    ]
+    dense = _Collection(dim=24)
+    collections: dict[Form, _Collection] = {"dense": dense, "sparse": _Collection(dim=None)}
+    basics, others = [], []
+    for form, some in collections.items():
+        for first, second in (
+            (("hashing", some.hash), ("tables", some.build)),
+            (("scan", some.scan), ("similarity", some.compare)),
+        ):
+            basics.append([Exercise(f"{form} {word}", run, form) for word, run in (first, second)])
+        three = ("search", some.probe), ("graph", some.link), ("pairs", some.join)
+        others.append([Exercise(f"{form} {word}", run) for word, run in three])
+    others.append([Exercise("dense copies", dense.copy), Exercise("quantization", dense.quantize)])
+    return basics + others
 
 
 def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:

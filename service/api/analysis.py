@@ -470,11 +470,8 @@ def _point_to_explain(
     body: ExplainedBody, collection: ix.StoredCollection, limits: Settings, word: str
 ) -> Point:
     """Return what is to be explained: an id, a vector or a text; errors are at ``word``."""
-    given = [name for name in ("id", "vector", "text") if getattr(body, name) is not None]
-    if len(given) != 1:
-        got = f"both {' and '.join(map(repr, given))}" if given else "neither"
-        expected = "one of 'id', 'vector' and 'text'"
-        raise ix.InvalidParameter(expected=expected, got=got, loc=(word,))
+    with ix.place_errors(word):
+        ix.require_one(id=body.id, vector=body.vector, text=body.text)
     if body.vector is not None:
         return _one_vector(body.vector, collection, limits, word, "vector")
     if body.text is None:

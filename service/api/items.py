@@ -383,9 +383,7 @@ async def delete_item(
 
 def _chosen_items(body: ChosenItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
     """Return the filter, which is not empty, or the ids."""
-    if (body.ids is None) == (body.filter is None):
-        got = "neither" if body.ids is None else "both"
-        raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
+    ix.require_one(ids=body.ids, filter=body.filter)
     if body.ids is not None:
         return list(map(str, body.ids))
     where = requests.condition(body.filter, limits)

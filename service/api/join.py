@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -37,8 +37,6 @@ from gcws_search.service.settings import Settings
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 
-_PAGE: Final = 4000
-"""Items of another collection that are read at a time."""
 _HELD_BYTES: Final = 1 << 20
 """Lines that the client has not taken: more wait in a file."""
 _SENT_BYTES: Final = 1 << 18
@@ -100,7 +98,7 @@ class _Part(NamedTuple):
     """Vectors of a join with their names in lines: rows from ``first`` on, ids, or both."""
 
     vectors: ix.RawBatch
-    ids: list[str | None]
+    ids: Sequence[str | None]
     first: int | None
 
 
@@ -203,23 +201,9 @@ def _stored(
     """Return the vectors of another collection's items."""
     ix.require_joinable(collection.config, other.config)
     cursor = None if after is None else other.cursor_behind(after)
-    return _pages(collection, other, cursor)
-
-
-def _pages(
-    collection: ix.StoredCollection, other: ix.StoredCollection, cursor: str | None
-) -> Iterator[_Part]:
     find = requests.finder(collection, [], beyond_dim=False)
-    while True:
-        page = other.page(limit=_PAGE, cursor=cursor, with_vector=True, where=None, ids=None)
-        if page.items:
-            vectors = ix.stored_vectors(
-                page.items, other.names, are_texts=other.config.text is not None
-            )
-            ids: list[str | None] = [item.id for item in page.items]
-            yield _Part(vectors.check(collection.space, find), ids, None)
-        if (cursor := page.next_cursor) is None:
-            return
+    pages = ix.stored_vectors(other, cursor)
+    return (_Part(rows.check(collection.space, find), ids, None) for ids, rows in pages)
 
 
 class _Piece(NamedTuple):

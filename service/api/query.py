@@ -328,10 +328,8 @@ def reads_names(body: QueryBody) -> bool:
 
 def request_of(body: QueryBody, collection: ix.StoredCollection, limits: Settings) -> QueryRequest:
     """Return a checked query."""
-    given = (body.vector is not None) + (body.text is not None) + (body.id is not None)
-    if given != 1:
-        got = "both" if given else "neither"
-        raise ix.InvalidParameter(expected="one of 'vector', 'text' and 'id'", got=got)
+    if (body.vector is not None) + (body.text is not None) + (body.id is not None) != 1:
+        ix.require_one(vector=body.vector, text=body.text, id=body.id)
     asked, space = query_of(body, limits), collection.space
     if space.text is not None:
         asked = asked._replace(shows_texts=True)

@@ -13,7 +13,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.committer import PreparedChoice
-from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, expires_of
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, items_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import StoreUnavailable
@@ -253,9 +253,7 @@ class ClusterCatalog:
             copy.store.add_backend(backend)
         with closing(database.read_all(number, _CHUNK_ROWS)) as reading:
             for rows in reading:
-                vectors = copy.space.from_blobs([row.vector for row in rows])
-                ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-                items = ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
+                items = items_of(rows, copy.space)
                 copy.commit(copy.prepare(items, versions=[row.version for row in rows]))
 
     def restore(

@@ -872,12 +872,7 @@ class ClusterCollection:
         skip: list[str] = []
         if queries is None:
             drawn = self.sample(sample, seed, None)
-            if len(drawn.ids) < 2:  # noqa: PLR2004 (one to search for, one to find)
-                raise ix.InvalidParameter(
-                    expected="a collection of at least 2 items",
-                    got=f"one of {len(drawn.ids)}",
-                    loc=("sample",),
-                )
+            ix.require_two(len(drawn.ids))
             queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
         head, blobs = operations.comparison_message(queries, params, backends, skip)
         answers = self.ask("compare", operations.LONG_SECONDS, stop, blobs, **head)

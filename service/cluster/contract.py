@@ -150,6 +150,13 @@ def expires_of(rows: Sequence[Row]) -> list[int | None]:
     return [] if found.count(None) == len(found) else found
 
 
+def items_of(rows: Sequence[Row], space: ix.VectorSpace) -> ix.ItemBatch:
+    """Return rows as the index stores them."""
+    vectors = space.from_blobs([row.vector for row in rows])
+    ids, payloads = [row.id for row in rows], [row.payload for row in rows]
+    return ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
+
+
 class Position(NamedTuple):
     """How far a replica has followed a collection."""
 

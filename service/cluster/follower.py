@@ -31,7 +31,7 @@ from gcws_search.service.cluster.contract import (
     Position,
     Row,
     buckets_of,
-    expires_of,
+    items_of,
 )
 from gcws_search.service.cluster.database import Changes, Database
 from gcws_search.service.errors import StoreUnavailable
@@ -484,12 +484,11 @@ class Follower:
         self, collection: ix.StoredCollection, rows: Sequence[Row], reached: FilePosition
     ) -> None:
         """Put rows under their keys; the commit stores how far that is."""
-        vectors = collection.space.from_blobs([row.vector for row in rows])
-        ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-        items = ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
         known = position_record(self._place, reached)
         write = collection.prepare(
-            items, progress=lambda _: known, sequences=[row.key for row in rows]
+            items_of(rows, collection.space),
+            progress=lambda _: known,
+            sequences=[row.key for row in rows],
         )
         collection.commit(write)
         self._position = reached.position
