@@ -320,8 +320,9 @@ class Collection:
             In the place of ``data``, in a collection of texts.
         ids : sequence, str or None
             A string names the column of a frame; "index" is the index of a frame of pandas. None
-            takes the frame's column ``id``, or its index where that has a name or holds text. Rows
-            without ids are given the next numbers not taken, from 0 on: see ``ids`` of the result.
+            takes the frame's column ``id``, or its index where that holds text, or whole numbers
+            under a name. Rows without ids are given the next numbers not taken, from 0 on: see
+            ``ids`` of the result.
         payloads : dict of columns, sequence of dicts, names of columns, or None
             ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
         mode : {"upsert", "insert", "unless_similar"}
@@ -913,6 +914,8 @@ class Collection:
         ----------
         prefix : str
             Only names that begin so.
+        limit : int
+            At most so many, by coordinate.
         indices : iterable of int, or None
             The names of these coordinates instead; one without a name is left out.
         """

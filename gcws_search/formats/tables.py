@@ -113,16 +113,33 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     """Return a frame as an Arrow table, where mixed columns are null, and these columns."""
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
         return _table_of(frame), {}
-    objects = [place for place, kind in enumerate(frame.dtypes) if kind.kind in "Oc"]
-    columns = {str(frame.columns[place]): frame.iloc[:, place] for place in objects}
+    frame = _with_plain_columns(frame)
+    columns = {name: frame[name] for name, kind in frame.dtypes.items() if kind.kind in "Oc"}
     mixed = {name: column for name, column in columns.items() if _has_others(column.tolist())}
-    rest = frame.rename(columns=str).assign(**dict.fromkeys(mixed)) if mixed else frame
+    rest = frame.assign(**dict.fromkeys(mixed)) if mixed else frame
     try:
         table = _table_of(rest)
     except InvalidParameter:
         mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
-        table = _table_of(frame.rename(columns=str).assign(**dict.fromkeys(mixed)))
+        table = _table_of(frame.assign(**dict.fromkeys(mixed)))
     return table, {name: _present_values(each) for name, each in mixed.items()}
+
+
+def _with_plain_columns(frame: Any) -> Any:
+    """Return a frame of pandas with different texts for names, its sparse columns dense."""
+    if any(not isinstance(name, str) for name in frame.columns):  # often numbers
+        frame = frame.rename(columns=str)
+    _require_different_names([*frame.columns])
+    sparse = {
+        name: kind.subtype for name, kind in frame.dtypes.items() if hasattr(kind, "fill_value")
+    }
+    return frame.astype(sparse) if sparse else frame
+
+
+def _require_different_names(names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
 
 
 def _has_others(values: list[Any]) -> bool:
@@ -159,8 +176,6 @@ def _table_of(frame: Any) -> Any:
         return pa.table({"vector": column})
     if hasattr(frame, "to_table"):
         return frame.to_table()
-    if any(not isinstance(name, str) for name in getattr(frame, "columns", ())):
-        frame = frame.rename(columns=str)  # of pandas, where names are often numbers
     try:
         return pa.table(frame)
     except pa.ArrowException as error:
@@ -169,7 +184,10 @@ def _table_of(frame: Any) -> Any:
 
 
 def payload_columns(frame: Any) -> dict[str, Any]:
-    """Return the columns of a frame of payloads; a series is one column, by its name."""
+    """Return the columns of a frame of payloads; a series is one column, by its name.
+
+    An index of a frame of pandas without a name is no column.
+    """
     if hasattr(frame, "dtype") or hasattr(frame, "type"):  # a series, or a column of Arrow
         name = getattr(frame, "name", None)
         if isinstance(name, str) and name:
@@ -180,7 +198,8 @@ def payload_columns(frame: Any) -> dict[str, Any]:
             loc=("payloads",),
         )
     table, mixed = _table_and_mixed(frame)
-    return {name: mixed.get(name) or table[name].to_pylist() for name in table.column_names}
+    names = [name for name in table.column_names if not name.startswith(_LEVEL)]
+    return {name: mixed.get(name) or table[name].to_pylist() for name in names}
 
 
 def rows_of_frame(frame: Any) -> InputVectors:
@@ -251,16 +270,15 @@ def guess(
         JSON has no value for what a column of the payload holds.
     """
     names = [*schema.names]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
+    _require_different_names(names)
     called = [name for name in names if name.lower() == "id"]
     levels = {UNNAMED, *_index_columns(schema)}
     index = [name for name in names if name in levels]
-    counts = [  # the rows of a frame
+    counts = [  # the rows of a frame; one level of several does not
         name
         for name in index
-        if (name == UNNAMED or name.startswith(_LEVEL)) and _is_numbers(schema.field(name).type)
+        if (name == UNNAMED or (name.startswith(_LEVEL) and len(index) == 1))
+        and _is_numbers(schema.field(name).type)
     ]
     if id_ is None:
         if not called and len(index) == 1 and not counts:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 from gcws_search.formats.items import items_of
-from gcws_search.formats.tables import Layout, guess
+from gcws_search.formats.tables import Layout, guess, rows_of_frame
 from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
 
@@ -108,6 +109,10 @@ def test_other_indexes_become_payload() -> None:
     found = items_of(levels)
     assert (found.ids, [*found.rows.json()]) == (None, [[1], [2]])
     assert found.payloads == [b'{"a":5,"b":"u"}', b'{"a":6,"b":"v"}']
+    nameless = items_of(levels.rename_axis([None, "b"]))
+    assert nameless.payloads == [
+        b'{"__index_level_0__":5,"b":"u"}', b'{"__index_level_0__":6,"b":"v"}',
+    ]  # fmt: skip
     for one in (levels, pa.table({"x": [1, 2]})):
         with pytest.raises(InvalidParameter, match="with one index"):
             items_of(one, ids="index")
@@ -123,6 +128,40 @@ def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said()
     assert caught.value.loc == ("ids", 2)
     assert items_of(frame, ids="index").ids == ["a", "b", "a"]
     assert [*rows_of(frame).json()] == [[1], [2], [3]]
+
+
+def test_an_index_without_a_name_is_no_field_of_a_frame_of_payloads() -> None:
+    pandas = pytest.importorskip("pandas")
+    for index in ([5, 9], ["u", "v"], None):
+        frame = pandas.DataFrame({"a": [1, 2]}, index=index)
+        assert items_of(np.eye(2), payloads=frame).payloads == [b'{"a":1}', b'{"a":2}']
+    named = pandas.DataFrame({"a": [1, 2]}, index=pandas.Index([5, 9], name="n"))
+    assert items_of(np.eye(2), payloads=named).payloads == [b'{"a":1,"n":5}', b'{"a":2,"n":9}']
+
+
+@pytest.mark.parametrize("names", [["x", "x"], [1, "1"]])
+def test_two_columns_of_one_name_are_refused_by_their_name(names: list[Any]) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([[1, 2], [3, 4]], columns=names)
+    uses: list[Callable[[], object]] = [
+        lambda: items_of(frame),
+        lambda: rows_of_frame(frame),
+        lambda: items_of(np.eye(2), payloads=frame),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidParameter, match=f"got '{names[0]}' twice"):
+            use()
+
+
+def test_sparse_columns_of_pandas_are_taken_like_others() -> None:
+    pandas = pytest.importorskip("pandas")
+    words = pandas.get_dummies(pandas.Series(["u", "v", "u"]), sparse=True)
+    assert [*items_of(words).rows.json()] == [[1, 0], [0, 1], [1, 0]]
+    counts = words.astype(pandas.SparseDtype(float)).assign(z=[1, 2, 3])
+    assert [*rows_of_frame(counts).json()] == [[1, 0, 1], [0, 1, 2], [1, 0, 3]]
+    assert items_of(np.eye(3), payloads=counts).payloads == [
+        b'{"u":1.0,"v":0.0,"z":1}', b'{"u":0.0,"v":1.0,"z":2}', b'{"u":1.0,"v":0.0,"z":3}',
+    ]  # fmt: skip
 
 
 def test_one_column_is_a_payload_where_it_has_a_name() -> None:
