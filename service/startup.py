@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -21,6 +22,8 @@ class StartProgress:
     phase: Phase
     loaded: int = 0
     total: int = 0
+    seconds_left: float | None = None
+    """About how long the rest of the phase takes at the pace so far; None where that is unknown."""
 
 
 class Startup:
@@ -31,6 +34,7 @@ class Startup:
         self.progress = StartProgress("starting")
         self.is_compiled = False
         """Whether all kernels are compiled; until then searches are exact (`require_basics`)."""
+        self._phase_started = time.monotonic()
         self._stopping = threading.Event()
         self._announced = logging.DEBUG  # level at which compiling is logged
         self._basics: frozenset[ix.Form] = frozenset()
@@ -70,8 +74,8 @@ class Startup:
     def _refuse(self) -> NoReturn:
         if self.progress.phase == "stopping":
             raise Stopping
-        phase = self.progress.phase
-        raise Refused("loading", f"the service is not ready (phase {phase!r}); try again")
+        state = f"phase {self.progress.phase!r}{_rest(self.progress)}"
+        raise Refused("loading", f"the service is not ready ({state}); try again")
 
     def _run(self) -> None:
         try:
@@ -102,24 +106,35 @@ class Startup:
         _log.info("ready")
 
     def _report_compiled(self, done: int, total: int, name: str) -> None:
-        self._step(StartProgress("compiling", done, total))
-        _log.log(self._announced, "compiled %d of %d: %s", done, total, name)
+        self._step("compiling", done, total)
+        rest = _rest(self.progress)
+        _log.log(self._announced, "compiled %d of %d: %s%s", done, total, name, rest)
 
     def _report_loaded(self, _collection: str, done: int, total: int) -> None:
-        self._step(StartProgress("loading", done, total))
+        self._step("loading", done, total)
 
     def _report_basics(self, form: ix.Form) -> None:
         self._basics |= {form}
         _log.log(self._announced, "%s items can be stored, and searched exactly", form)
 
     def _enter(self, progress: StartProgress) -> None:
+        if progress.phase != self.progress.phase:
+            self._phase_started = time.monotonic()
         self.progress = progress
         self.is_compiled = progress.phase in ("ready", "loading")
 
-    def _step(self, progress: StartProgress) -> None:
+    def _step(self, phase: Phase, done: int, total: int) -> None:
         self._check()
-        self._enter(progress)
+        elapsed = time.monotonic() - self._phase_started
+        left = round(elapsed * (total - done) / done, 1) if done else None
+        self._enter(StartProgress(phase, done, total, left))
 
     def _check(self) -> None:
         if self._stopping.is_set():
             raise ix.StoppedError
+
+
+def _rest(progress: StartProgress) -> str:
+    """Return how long the rest of a phase takes, to be put behind other words."""
+    left = progress.seconds_left
+    return "" if left is None else f", about {left:.0f} s more"

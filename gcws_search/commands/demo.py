@@ -57,7 +57,7 @@ MODULES: Final = (
     "weakref", "xml.etree.ElementTree", "zipfile", "zlib",
 )  # fmt: skip
 _WORD: Final = re.compile(r"[a-z][a-z_]{2,}")
-_READY: Final = RetryPolicy(attempts=600, max_seconds=1)
+_READY: Final = RetryPolicy(attempts=600, max_seconds=1, report=typer.echo)
 
 TRY: Final = """
 gcws-search collections{url}

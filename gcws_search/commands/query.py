@@ -390,5 +390,8 @@ def recall(name: Name, *, as_json: Json = False, url: Url = LOCAL, key: Key = No
         audits = found.collection(name).audits()
     if not tell(as_json, audits):
         columns = ["week", "recall", "limit", "queries", "found", "low", "high"]
-        tell_rows(False, audits["audited"], columns)
+        if audits["audited"]:
+            tell_rows(False, audits["audited"], columns)
+        else:
+            typer.echo(f"No query of {name} has been audited yet.")
         typer.echo(f"{audits['waiting']:,} queries wait")

@@ -175,6 +175,8 @@ def health(
     told = str(answer["phase"])
     if answer.get("total") and not is_ready:
         told += f", {answer.get('loaded', 0):,} of {answer['total']:,}"
+        if (left := answer.get("seconds_left")) is not None:
+            told += f", about {left:.0f} s more"
     tell(as_json, {"url": address, **answer}, f"{address}: {told}")
     if not is_ready:
         raise typer.Exit(FAILED)

@@ -32,7 +32,7 @@ async def readyz(request: Request) -> Response:
     """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
     service = service_of(request)
     progress, cluster = service.startup.progress, service.cluster
-    document = asdict(progress)
+    document = {word: value for word, value in asdict(progress).items() if value is not None}
     if cluster is not None:
         document["database"] = "reachable" if cluster.is_store_reachable else "unreachable"
     if progress.phase == "ready":

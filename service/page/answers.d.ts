@@ -291,6 +291,7 @@ type Readiness = {
   "phase": string;
   "loaded": number;
   "total": number;
+  "seconds_left"?: number | null;
   "database"?: "reachable" | "unreachable" | null;
 };
 

@@ -119,7 +119,10 @@ def test_search_methods_metadata_and_recall_are_shown_and_changed(
     call("backends", "coffees", "--attach", "nrff", "--params", "[1]", code=2)
     shown = json.loads(call("recall", "coffees", "--json").stdout)
     assert {*shown} == {"audited", "allowance", "waiting"}
-    call("recall", "coffees")
+    assert call("recall", "coffees").stdout.splitlines() == [
+        "No query of coffees has been audited yet.",
+        "0 queries wait",
+    ]
     call("collections", "coffees", "--metadata", '{"source": "a survey"}')
     assert coffees.describe()["metadata"] == {"source": "a survey"}
     call("collections", "coffees", "--metadata", "null")

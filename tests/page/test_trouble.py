@@ -234,6 +234,25 @@ def test_below_a_prefix_all_is_as_it_is_at_the_root_and_the_api_page_knows_the_k
     page.locator(".live-responses-table", has_text='"three"').wait_for()
 
 
+def test_each_view_says_how_long_a_start_goes_on(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    here.expected += ["status of 503"]
+    start = {"phase": "compiling", "loaded": 3, "total": 14, "seconds_left": 41.2}
+
+    def answer(route: Route) -> None:
+        route.fulfill(status=200 if route.request.url.endswith("livez") else 503, json=start)
+
+    here.page.route(re.compile(r"/(livez|readyz)$"), answer)
+    for view in ("#/", "#/pictures/browse"):
+        here.open(view)
+        said = here.page.locator(".starting")
+        expect(said).to_contain_text("compiling kernels")
+        expect(said).to_contain_text("3 of 14, about 41 s more")
+    here.look("starting")
+    here.page.unroute_all(behavior="ignoreErrors")
+    expect(said).to_have_count(0)
+
+
 def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
     tmp_path: Path, tab: OpenTab
 ) -> None:

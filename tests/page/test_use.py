@@ -194,6 +194,9 @@ def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
 
 def test_a_range_of_numbers_becomes_a_filter(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/browse")
+    facet = page.locator(".facet", has_text="group")
+    expect(facet.locator("li .figure").first).to_have_text("315")
+    expect(facet.locator("bdi")).to_have_text(["group", *map(str, range(7))])
     page.get_by_label("group from").fill("2")
     page.get_by_label("group to").fill("3")
     page.get_by_role("button", name="Apply", exact=True).click()

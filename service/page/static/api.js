@@ -129,7 +129,7 @@ export function forgetKey() {
 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
-async function beat() {
+export async function start() {
 	if (document.visibilityState === "visible") {
 		try {
 			const response = await fetch(new URL("livez", root), { cache: "no-store" });
@@ -140,7 +140,7 @@ async function beat() {
 		}
 	}
 	const isCalm = !state.gone && state.phase === "ready";
-	setTimeout(beat, isCalm ? 5000 : 1000);
+	setTimeout(start, isCalm ? 5000 : 1000);
 }
 
 async function introduce() {
@@ -152,8 +152,4 @@ async function introduce() {
 			change({ service: await get("v1") });
 		}
 	}
-}
-
-export function start() {
-	beat();
 }

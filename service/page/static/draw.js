@@ -1,6 +1,7 @@
 import { at, get } from "./api.js";
 import * as figures from "./figures.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { useKnown } from "./hooks.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { useInk } from "./ink.js";
 import { Cut } from "./parts.js";
 import { script } from "./script.js";
@@ -93,28 +94,18 @@ export function Molecule({ smiles, label }) {
 }
 
 export function useNames(collection, items, limit = BARS) {
-	const [names, set] = useState(new Map());
-	useEffect(() => {
-		if (!collection.names) return undefined;
-		const wanted = new Set();
-		for (const { vector } of items) {
-			for (const [index] of greatest(vector, limit)) if (!names.has(index)) wanted.add(index);
-		}
-		if (!wanted.size) return undefined;
-		const stop = new AbortController();
-		const asked = chunksOf([...wanted], 500).map((indices) =>
-			get(at(collection.name, `/names?indices=${indices}`), stop.signal),
-		);
-		Promise.all(asked).then(
-			(answers) => {
-				const found = answers.flatMap((answer) => answer.names);
-				set((before) => new Map([...before, ...found.map(({ index, name }) => [index, name])]));
-			},
-			() => {},
-		);
-		return () => stop.abort();
+	const wanted = useMemo(() => {
+		const shown = collection.names ? items.flatMap(({ vector }) => greatest(vector, limit)) : [];
+		return [...new Set(shown.map(([index]) => index))];
 	}, [collection.name, items]);
-	return names;
+	const read = async (indices, signal) => {
+		const asked = chunksOf(indices, 500).map((some) =>
+			get(at(collection.name, `/names?indices=${some}`), signal),
+		);
+		const answers = await Promise.all(asked);
+		return answers.flatMap(({ names }) => names.map(({ index, name }) => [index, name]));
+	};
+	return useKnown(wanted, read).known;
 }
 
 export function Bars({ vector, names, limit = BARS }) {

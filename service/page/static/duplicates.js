@@ -4,7 +4,7 @@ import { Member, Payload } from "./differences.js";
 import { useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
-import { useAct, useAsk } from "./hooks.js";
+import { useAct, useAsk, useKnown } from "./hooks.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Command, Skeleton, Trouble } from "./parts.js";
 import { remove, restore } from "./removal.js";
@@ -93,21 +93,11 @@ function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ..
 }
 
 function useItems(name, groups) {
-	const [items, set] = useState(new Map());
-	const [problem, fail] = useState(null);
-	const wanted = groups
-		.flatMap(({ members }) => members.slice(0, ABREAST + 1))
-		.filter((id) => !items.has(id));
-	useEffect(() => {
-		if (!wanted.length) return undefined;
-		const stop = new AbortController();
-		itemsOf(name, wanted, stop.signal).then(
-			(found) => set((before) => new Map([...before, ...found.map((item) => [item.id, item])])),
-			(error) => stop.signal.aborted || fail(error),
-		);
-		return () => stop.abort();
-	}, [name, wanted.join("\n")]);
-	return { items, problem };
+	const wanted = groups.flatMap(({ members }) => members.slice(0, ABREAST + 1));
+	const read = async (ids, signal) =>
+		(await itemsOf(name, ids, signal)).map((item) => [item.id, item]);
+	const { known, problem } = useKnown(wanted, read);
+	return { items: known, problem };
 }
 
 function Export({ collection, groups, keepOf, threshold }) {

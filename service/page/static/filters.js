@@ -1,6 +1,7 @@
 import { at, Problem, post } from "./api.js";
 import * as figures from "./figures.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { useAsk } from "./hooks.js";
+import { html, useEffect, useMemo, useState } from "./html.js";
 import { Cut, fieldsOf, Trouble } from "./parts.js";
 import { payloadAt } from "./view.js";
 
@@ -157,72 +158,58 @@ function dateLength(values) {
 	return [10, 7, 4].find((length) => kinds(length) <= VALUES) || 4;
 }
 
+// The commonest values of a key: dates from the last, numbers from the least.
 function choices(items, name) {
 	const all = items.flatMap(({ payload }) => scalars(payloadAt(payload, name)));
 	const counts = new Map();
 	for (const value of all) counts.set(value, (counts.get(value) || 0) + 1);
-	const kinds = [...counts.keys()];
-	const areNumbers = kinds.length > 2 && kinds.every((value) => typeof value === "number");
+	const kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one));
+	const numbers = kinds.every((value) => typeof value === "number") ? kinds : [];
 	const length = dateLength(kinds);
-	const values = length
-		? [...new Set(kinds.map((date) => date.slice(0, length)))].sort().reverse()
-		: kinds.sort((one, other) => counts.get(other) - counts.get(one));
+	const dates = [...new Set(kinds.map((date) => length && date.slice(0, length)))].sort().reverse();
+	const values = (length ? dates : kinds).slice(0, VALUES);
+	const isOrdered = length || numbers.length;
 	return {
-		values: values.slice(0, VALUES),
-		numbers: areNumbers ? kinds : null,
+		values: numbers.length ? values.sort((one, other) => one - other) : values,
+		numbers,
 		isDate: length > 0,
+		order: isOrdered ? () => 0 : ([, one], [, other]) => other - one,
 	};
 }
 
 function Facet({ name, collection, items, filter, onChange, isFirst }) {
 	const [isOpen, open] = useState(isFirst);
-	const [counts, set] = useState(null);
-	const [problem, fail] = useState(null);
-	const found = useRef(null);
-	const { numbers, isDate } = found.current || {};
-	const matching = (value) => ({
-		key: name,
-		match: found.current.isDate ? { prefix: value } : { value },
-	});
-	useEffect(() => {
-		if (!isOpen) return undefined;
-		if (!found.current) found.current = choices(items, name);
-		const chosen = found.current.values;
-		set(new Map(chosen.map((value) => [value, null])));
-		const stop = new AbortController();
+	const found = useMemo(() => isOpen && choices(items, name), [isOpen]);
+	const { values = [], numbers = [], isDate, order } = found || {};
+	const matching = (value) => ({ key: name, match: isDate ? { prefix: value } : { value } });
+	const count = async (value, signal) => {
 		const others = conditions(filter).filter((one) => one.key !== name);
-		const count = (value) =>
-			post(
-				at(collection.name, "/count"),
-				{ filter: { must: [...others, matching(value)] } },
-				stop.signal,
-			);
-		Promise.all(chosen.map(count)).then(
-			(answers) => set(new Map(chosen.map((value, place) => [value, answers[place].count]))),
-			(error) => stop.signal.aborted || fail(error),
-		);
-		return () => stop.abort();
-	}, [isOpen, filter, collection.name]);
+		const body = { filter: { must: [...others, matching(value)] } };
+		return [value, (await post(at(collection.name, "/count"), body, signal)).count];
+	};
+	const { data: counts, problem } = useAsk(
+		(signal) => found && Promise.all(values.map((value) => count(value, signal))),
+		[found, filter, collection.name],
+	);
 	const chosen = new Set(
 		conditions(filter)
 			.filter((one) => one.key === name && one.match)
 			.map((one) => one.match.prefix ?? one.match.value),
 	);
-	const order = isDate ? ([a], [b]) => (a < b ? 1 : -1) : ([, a], [, b]) => b - a;
-	const shown = counts ? [...counts].sort(order) : [];
-	const most = Math.max(1, ...shown.map(([, count]) => count || 0));
+	const shown = counts ? [...counts].sort(order) : values.map((value) => [value, null]);
+	const most = Math.max(1, ...shown.map(([, number]) => number));
 	return html`<details class="facet" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
     <summary><bdi>${name}</bdi></summary>
     <${Trouble} problem=${problem} />
-    ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
+    ${found && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(
-			([value, count]) => html`<li><button type="button"
+			([value, number]) => html`<li><button type="button"
       class=${chosen.has(value) ? "value on" : "value"} aria-pressed=${chosen.has(value)}
       onClick=${() => onChange(added(filter, matching(value)))}>
       <bdi>${String(value).slice(0, 60)}</bdi>${" "}
-      <span class="figure">${count === null ? "…" : figures.count(count)}</span>
-      <i style=${{ width: `${(100 * (count || 0)) / most}%` }}></i></button></li>`,
+      <span class="figure">${number === null ? "…" : figures.count(number)}</span>
+      <i style=${{ width: `${(100 * number) / most}%` }}></i></button></li>`,
 		)}</ul>
-    ${counts && numbers && html`<${Range} ...${{ name, filter, onChange, numbers }} />`}
+    ${numbers.length > 2 && html`<${Range} ...${{ name, filter, onChange, numbers }} />`}
   </details>`;
 }

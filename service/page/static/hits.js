@@ -1,13 +1,15 @@
 import { href } from "./address.js";
 import * as figures from "./figures.js";
 import { html } from "./html.js";
-import { Bar, Cut, number, Table, Text } from "./parts.js";
+import { Bar, Cut, number, Table, Text, texts } from "./parts.js";
 import { csv, Save } from "./save.js";
 import { sorted, turned } from "./sorting.js";
 
 const KEYS = 12;
 
 const keysOf = (items) => [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))];
+
+const haveTexts = (hits) => hits.some(({ text }) => text !== undefined);
 
 export function columnValue(item, key) {
 	if (key.startsWith("payload ")) return item.payload?.[key.slice(8)];
@@ -35,15 +37,7 @@ export function HitTable({ collection, hits, why, sort, onSort }) {
 		number("rank", "rank", (rank) => rank ?? "missed"),
 		number("score", "score", score),
 		{ key: "id", name: "id", show: link },
-		...(hits.some(({ text }) => text !== undefined)
-			? [
-					{
-						key: "text",
-						name: "text",
-						show: (text) => html`<${Text} value=${text ?? ""} />`,
-					},
-				]
-			: []),
+		...(haveTexts(hits) ? [texts("text", "text")] : []),
 		...payloadColumns(hits),
 		{
 			key: "why",
@@ -58,7 +52,7 @@ export function HitTable({ collection, hits, why, sort, onSort }) {
 
 export function HitExport({ name, hits }) {
 	const keys = keysOf(hits);
-	const own = ["id", "score", ...(hits.some(({ text }) => text !== undefined) ? ["text"] : [])];
+	const own = ["id", "score", ...(haveTexts(hits) ? ["text"] : [])];
 	const rows = () =>
 		csv([
 			["rank", ...own, ...keys],
@@ -68,12 +62,8 @@ export function HitExport({ name, hits }) {
 				...keys.map((key) => hit.payload?.[key]),
 			]),
 		]);
-	const json = () =>
-		JSON.stringify(
-			hits.map(({ vector, ...hit }) => hit),
-			null,
-			1,
-		);
+	const bare = hits.map(({ vector, ...hit }) => hit);
+	const json = () => JSON.stringify(bare, null, 1);
 	return html`<${Save} name=${`${name}-hits.csv`} text=${rows} type="text/csv" />
     <${Save} name=${`${name}-hits.json`} text=${json} type="application/json" />`;
 }

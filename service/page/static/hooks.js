@@ -49,6 +49,19 @@ export const useAnswer = (path, body, ...inputs) =>
 export const useItem = (name, id) =>
 	useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
 
+// A map that grows by what is wanted; `read` gives the entries of keys.
+export function useKnown(wanted, read) {
+	const [known, set] = useState(new Map());
+	const missing = wanted.filter((key) => !known.has(key));
+	const { problem } = useAsk(
+		(signal) =>
+			missing.length > 0 &&
+			read(missing, signal).then((found) => set((before) => new Map([...before, ...found]))),
+		[missing.join("\n")],
+	);
+	return { known, problem };
+}
+
 export function useAct() {
 	const [state, set] = useState({});
 	const act = async (work) => {

@@ -3,16 +3,12 @@ import { Bars, Drawn, Link, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { useItem } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Copy, Skeleton, Table, Text, Trouble } from "./parts.js";
+import { Copy, Skeleton, Table, Trouble, texts } from "./parts.js";
 import { entries } from "./vectors.js";
 import { title } from "./view.js";
 
 const LARGEST = 40;
-const text = (value) => html`<${Text} value=${value} />`;
-const COLUMNS = [
-	{ key: 0, name: "key", show: text },
-	{ key: 1, name: "value", show: text },
-];
+const COLUMNS = [texts(0, "key"), texts(1, "value")];
 
 export default function Item({ collection, params }) {
 	const { name, view } = collection;

@@ -15,7 +15,18 @@ import * as figures from "./figures.js";
 import { handed } from "./guess.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { Command, Dialog, Drop, GraphBar, LoadBar, number, Table, Text, Trouble } from "./parts.js";
+import {
+	Command,
+	Dialog,
+	Drop,
+	GraphBar,
+	LoadBar,
+	number,
+	Table,
+	Text,
+	Trouble,
+	texts,
+} from "./parts.js";
 
 const KINDS = [
 	{ called: /\.(ndjson|jsonl)(\.gz)?$/i, type: "application/x-ndjson" },
@@ -28,7 +39,7 @@ const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave
 const REJECTED = [
 	{ key: "row", name: "row", figure: true },
 	{ key: "code", name: "code" },
-	{ key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` },
+	texts("detail", "why"),
 ];
 
 function Result({ answer }) {
@@ -65,11 +76,7 @@ function Columns({ table, roles, onChange, collection }) {
 			name: "column",
 			show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />`,
 		},
-		{
-			key: "example",
-			name: "first value",
-			show: (one) => html`<${Text} value=${one} limit=${40} />`,
-		},
+		texts("example", "first value", 40),
 		number("share", "share of Σ|x|", (share) => share !== undefined && figures.share(share)),
 		{ key: "role", name: "becomes", show: choice },
 	];
@@ -218,7 +225,7 @@ const ENDED = [
 	number("rows", "rows"),
 	number("rejected", "rejected"),
 	number("rate", "rows/s", (x) => figures.count(Math.round(x))),
-	{ key: "error", name: "error", show: (text) => text && html`<${Text} value=${text} />` },
+	texts("error", "error"),
 ];
 
 function Loads({ collection, refresh, turn }) {
@@ -298,7 +305,7 @@ function Snapshots({ collection, writes, refresh }) {
         onClick=${() => change(() => ask("DELETE", snapshotOf(name, one)))}>remove</button>`
 		}</span>`;
 	const columns = [
-		{ key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` },
+		texts("name", "name"),
 		{ key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
 		number("bytes", "size", figures.bytes),
 		{ key: "act", name: "", show: acts },

@@ -1,8 +1,9 @@
 import { go, href, read, useAddress } from "./address.js";
 import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
-import { useAct, useAnswer, useAsk, useKeys, useServer } from "./hooks.js";
+import * as figures from "./figures.js";
+import { useAct, useAnswer, useAsk, useKeys, useServer, useTimer } from "./hooks.js";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
-import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
+import { Bar, Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
 import { collectionOf } from "./view.js";
 
@@ -76,13 +77,10 @@ function Theme() {
 	const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
 	const change = () => {
 		const chosen = next[theme];
-		if (chosen === "auto") {
-			localStorage.removeItem("gcws-theme");
-			delete document.documentElement.dataset.theme;
-		} else {
-			localStorage.setItem("gcws-theme", chosen);
-			document.documentElement.dataset.theme = chosen;
-		}
+		const { dataset } = document.documentElement;
+		localStorage.setItem("gcws-theme", chosen);
+		if (chosen === "auto") delete dataset.theme;
+		else dataset.theme = chosen;
 		set(chosen);
 		dispatchEvent(new Event("themechange"));
 	};
@@ -94,6 +92,32 @@ function Theme() {
 function Gone({ since }) {
 	return html`<div class="away" role="status">The server has not answered since${" "}
     <time>${since.toLocaleTimeString()}</time>. This page goes on by itself when it does.</div>`;
+}
+
+const PHASES = {
+	compiling: "compiling kernels, once on this machine",
+	loading: "reading items",
+	failed: "it failed, and the log says why",
+};
+
+function Start({ phase }) {
+	const { data, repeat } = useAsk(
+		async () => (await fetch(new URL("readyz", root))).json(),
+		[phase],
+	);
+	useTimer(1000, repeat, []);
+	const isGoing = phase !== "failed";
+	const { loaded = 0, total, seconds_left: left } = data || {};
+	const done = total ? `${figures.count(loaded)} of ${figures.count(total)}` : "…";
+	const rest = left === undefined ? "" : `, about ${Math.round(left)} s more`;
+	return html`<section class="panel starting">
+    <p role="status"><strong>Starting: ${PHASES[phase] || phase}.</strong>
+      ${isGoing && " Collections answer once they can, those of fixed dimension first."}</p>
+    ${
+			isGoing &&
+			html`<${Bar} value=${loaded} max=${total || 1} label=${done} />
+      <p class="small figure">${done}${rest}</p>`
+		}</section>`;
 }
 
 // Not scrollIntoView: a browser may begin with the tabulator behind what came into view.
@@ -209,6 +233,7 @@ function App() {
 	const server = useServer();
 	const [isHelped, help] = useState(false);
 	const [isFinding, find] = useState(false);
+	const isStarting = !server.gone && server.phase && server.phase !== "ready";
 	useHeading(address);
 	useKeys({
 		"?": () => help(true),
@@ -230,7 +255,8 @@ function App() {
     <${Header} address=${address} server=${server} onHelp=${() => help(true)}
       onFind=${() => find(true)} />
     ${server.gone && html`<${Gone} since=${server.gone} />`}
-    <main id="main" tabindex="-1"><${Guarded} address=${address}>
+    <main id="main" tabindex="-1">
+      ${isStarting && html`<${Start} phase=${server.phase} />`}<${Guarded} address=${address}>
       <${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${

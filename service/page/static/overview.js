@@ -7,7 +7,6 @@ import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
 import { html, useRef, useState } from "./html.js";
 import { difference, parse } from "./metrics.js";
 import {
-	Bar,
 	Command,
 	Cut,
 	Drop,
@@ -144,20 +143,6 @@ function Live() {
         columns=${[time, ...LIVE]} /></details>`;
 }
 
-function Start({ phase }) {
-	const { data } = useAsk(async () => {
-		const response = await fetch(new URL("../../readyz", import.meta.url));
-		return response.json();
-	}, [phase, Math.floor(Date.now() / 1000)]);
-	const phases = { compiling: "compiling kernels, once on this machine", loading: "reading items" };
-	const what = phases[phase] || phase;
-	return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
-    <${Bar} value=${data?.loaded || 0} max=${data?.total || 1} label="How far the start is" />
-    <p class="small figure">${
-			data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"
-		}</p></section>`;
-}
-
 function Create() {
 	const [holds, hold] = useState("vectors");
 	const [name, call] = useState("");
@@ -270,7 +255,6 @@ export default function Overview({ server, params, writes }) {
 	useTimer(every, () => next((count) => count + 1), [every]);
 	return html`<div class="overview">
     <h1>Collections</h1>
-    ${isStarting && html`<${Start} phase=${server.phase} />`}
     ${!isStarting && html`<${Live} />`}
     ${
 			problem &&

@@ -97,6 +97,12 @@ export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}
   onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
 
+export const texts = (key, name, limit) => ({
+	key,
+	name,
+	show: (value) => html`<${Text} value=${value ?? ""} limit=${limit} />`,
+});
+
 export const number = (key, name, show = figures.count) => ({ key, name, show, figure: true });
 
 export function Table({ caption, columns, rows, sort, onSort }) {

@@ -12,28 +12,14 @@ import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
 
-const FORMS = [
-	["id", "Item"],
-	["row", "Row"],
-	["names", "Names"],
-];
-const TEXT_FORMS = [
-	["text", "Text"],
-	["id", "Item"],
-];
-const ALL_FORMS = ["id", "row", "names", "text"];
-const LABELS = {
-	id: "Item id",
-	row: "Row of numbers",
-	names: "Names, with weights",
-	text: "Text",
+// What is asked by: its tab, the label of its field, and an example.
+const FORMS = {
+	text: ["Text", "Text", "any words"],
+	id: ["Item", "Item id", "the id of an item"],
+	row: ["Row", "Row of numbers", "1, 0, 2.5 · 3:0.5 17:1 · JSON"],
+	names: ["Names", "Names, with weights", "copy file:2 permission"],
 };
-const HINTS = {
-	id: "the id of an item",
-	row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
-	names: "copy file:2 permission",
-	text: "any words",
-};
+const ALL_FORMS = Object.keys(FORMS);
 
 function numberOr(text, missing) {
 	const number = numberIn(text, missing);
@@ -98,9 +84,10 @@ function nothing({ filter, id }) {
 }
 
 function Form({ collection, params, problem }) {
-	const forms = collection.text ? TEXT_FORMS : FORMS;
-	const given = forms.find(([form]) => params[form] !== undefined)?.[0];
-	const [form, choose] = useState(given || forms[0][0]);
+	const forms = collection.text ? ["text", "id"] : ["id", "row", "names"];
+	const given = forms.find((form) => params[form] !== undefined);
+	const [form, choose] = useState(given || forms[0]);
+	const [, label, placeholder] = FORMS[form];
 	const [text, set] = useState(given ? params[given] : "");
 	const asked = JSON.stringify(ALL_FORMS.map((one) => params[one]));
 	const shown = useRef(asked);
@@ -127,13 +114,14 @@ function Form({ collection, params, problem }) {
 		"data-query": true,
 		value: text,
 		spellcheck: false,
-		placeholder: HINTS[form],
+		placeholder,
 		onInput: (event) => change(event.target.value),
 		"aria-invalid": problem ? "true" : undefined,
 	};
 	return html`<form onSubmit=${submit} class="query-form">
-    <${Tabs} label="Search by" chosen=${form} options=${forms} onChoose=${choose} />
-    <label>${LABELS[form]}
+    <${Tabs} label="Search by" chosen=${form} onChoose=${choose}
+      options=${forms.map((one) => [one, FORMS[one][0]])} />
+    <label>${label}
       ${
 				isLong
 					? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {

@@ -4,21 +4,16 @@ const WIDTH = 120;
 const HEIGHT = 28;
 
 export function Spark({ values, length, label }) {
-	const known = values.filter((value) => value !== null);
-	const max = Math.max(...known, 1e-12);
+	const max = Math.max(...values, 1e-12);
 	const place = (value, index) => {
 		const across = ((index + length - values.length) / (length - 1)) * WIDTH;
 		return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
 	};
-	const lines = [];
-	let line = [];
+	const lines = [[]];
 	values.forEach((value, index) => {
-		if (value === null) {
-			lines.push(line);
-			line = [];
-		} else line.push(place(value, index));
+		if (value === null) lines.push([]);
+		else lines.at(-1).push(place(value, index));
 	});
-	lines.push(line);
 	return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
       aria-label=${label}>
     ${lines.map(([first, ...more]) =>

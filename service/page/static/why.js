@@ -5,6 +5,7 @@ import * as figures from "./figures.js";
 import { useAsk, useItem } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
 import { number, Skeleton, Table, Text, Trouble, Words } from "./parts.js";
+import { sorted } from "./sorting.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
 
@@ -166,54 +167,33 @@ function Mirror({ row, longest, isSigned }) {
     ${half("right", row.b)}</span>`;
 }
 
-const SORTS = {
-	a: (x, y) => Math.abs(y.a) - Math.abs(x.a),
-	b: (x, y) => Math.abs(y.b) - Math.abs(x.b),
-	min: (x, y) => y.min - x.min,
-	either: (x, y) => either(y) - either(x),
-	left: (x, y) => leftOver(y) - leftOver(x),
-	right: (x, y) => rightOver(y) - rightOver(x),
-};
-
 function Coordinates({ answer: { coordinates, rest }, nameOf }) {
 	const [sort, order] = useState("min");
 	const [isWhole, show] = useState(false);
 	const rows = useMemo(() => {
-		const byName = (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true });
-		const all = [...coordinates].sort(sort === "name" ? byName : SORTS[sort]);
-		return all.slice(0, isWhole ? LISTED : SHOWN);
+		const of = { name: nameOf, either, left: leftOver, right: rightOver };
+		const cellOf = (row, key) => of[key]?.(row) ?? Math.abs(row[key]);
+		return sorted(coordinates, sort, cellOf).slice(0, isWhole ? LISTED : SHOWN);
 	}, [coordinates, sort, isWhole]);
 	const longest = useMemo(() => longestOf(coordinates), [coordinates]);
 	const isSigned = coordinates.some(({ a, b }) => a < 0 || b < 0);
 	const listed = Math.min(LISTED, coordinates.length);
-	const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
-	const side = (of) => (_, row) => html`<span>${figures.apart(of(row), row.a, row.b)}</span>`;
+	const figure = (of) => (_, row) => figures.value(of(row));
+	const side = (value, row) => figures.apart(value, row.a, row.b);
 	const columns = [
 		{
 			key: "name",
 			name: "coordinate",
 			show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />`,
 		},
-		number(
-			"a",
-			"left",
-			side((row) => row.a),
-		),
+		number("a", "left", side),
 		{
 			key: "either",
 			name: "left | right",
 			show: (_, row) => html`<${Mirror} ...${{ row, longest, isSigned }} />`,
 		},
-		number(
-			"b",
-			"right",
-			side((row) => row.b),
-		),
-		number(
-			"min",
-			"shared",
-			figure((row) => row.min),
-		),
+		number("b", "right", side),
+		number("min", "shared", figures.value),
 		number("left", "only left", figure(leftOver)),
 		number("right", "only right", figure(rightOver)),
 	];
