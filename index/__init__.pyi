@@ -25,7 +25,11 @@ from .collection.fit import (
     sample_size as sample_size,
     weights_of as weights_of,
 )
-from .collection.groups import group_rows as group_rows
+from .collection.groups import (
+    GroupedRows as GroupedRows,
+    join_groups as join_groups,
+    rank_rows as rank_rows,
+)
 from .collection.hints import (
     KnownWords as KnownWords,
     hints_of as hints_of,
@@ -99,7 +103,13 @@ from .contracts.analysis import (
     Share as Share,
     SimilarItem as SimilarItem,
 )
-from .contracts.arrays import AnyArray as AnyArray, Int64s as Int64s
+from .contracts.arrays import (
+    AnyArray as AnyArray,
+    Float64s as Float64s,
+    Int32s as Int32s,
+    Int64s as Int64s,
+    UInt64s as UInt64s,
+)
 from .contracts.batches import (
     JsonVector as JsonVector,
     RawBatch as RawBatch,
@@ -146,7 +156,7 @@ from .contracts.errors import (
     require_one as require_one,
     too_many_pairs as too_many_pairs,
 )
-from .contracts.hits import METHODS as METHODS, Explanation as Explanation
+from .contracts.hits import METHODS as METHODS, Explanation as Explanation, Pairs as Pairs
 from .contracts.parameters import (
     BACKEND_KINDS as BACKEND_KINDS,
     MAX_DIM as MAX_DIM,
@@ -181,6 +191,7 @@ from .contracts.parameters import (
     backend_params as backend_params,
     put_mode as put_mode,
 )
+from .contracts.policies import PairPolicy as PairPolicy
 from .contracts.saved_index import notes_of as notes_of, text_of as text_of
 from .contracts.scores import (
     Ranking as Ranking,
@@ -191,12 +202,14 @@ from .contracts.scores import (
     score_of as score_of,
 )
 from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures
+from .joins import pair_scores as pair_scores
 from .memory import memory_bytes as memory_bytes
 from .payload import (
     Columns as Columns,
     Filter as Filter,
     PayloadChange as PayloadChange,
     check_metadata as check_metadata,
+    first_scalar as first_scalar,
     item_text as item_text,
     parse_filter as parse_filter,
     split_text as split_text,

@@ -2,58 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from gcws_search.index.collection.items import View
-from gcws_search.index.contracts.analysis import Group, GroupParams
-from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.analysis import Group, GroupMode, GroupParams
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.scores import Ranking
 from gcws_search.index.joins import pair_scores
 from gcws_search.index.payload import first_scalar
 from gcws_search.index.vectors.equal_rows import equal_groups
 
+Ends = Int32s | Int64s
+Edges = tuple[Ends, Ends, Float64s]
+"""Pairs of rows, and their scores."""
+
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def group_rows(
-    view: View,
-    permitted: UInt8s,
-    find_pairs: Callable[[RowView], Pairs],
-    params: GroupParams,
-    ranking: Ranking,
-) -> list[Group]:
-    """Return the groups of permitted rows that pairs join, the largest first.
+@dataclass(frozen=True, slots=True)
+class GroupedRows:
+    """What groups are made of, wherever the rows are.
 
-    Equal rows are joined before pairs are looked for: a thousand of them are half a million pairs.
-
-    permitted: (n,) uint8.
-    find_pairs: returns the pairs of the rows that it is shown, each once, scored by ``ranking``.
+    ids: of ``count`` rows, at least.
+    rank: returns rows in the order in which they are kept, the best first.
+    score: returns the exact score of each pair of rows.
     """
-    single, copies = permitted.copy(), _copies(view, permitted)
-    for group in copies:
-        single[group[1:]] = 0
-    shown = RowView(view.vectors, single, int(np.count_nonzero(single)))
-    a, b, scores = find_pairs(shown)
-    stands = np.arange(len(view))  # of each row the one that is a node in its place
-    is_node = np.zeros(len(view), np.bool_)
+
+    count: int
+    ids: Sequence[str]
+    rank: Callable[[Int64s], Int64s]
+    score: Callable[[Int64s, Int64s], Float64s]
+
+
+def group_rows(
+    view: View, copies: Sequence[Int64s], pairs: Edges, params: GroupParams, ranking: Ranking
+) -> list[Group]:
+    """Return the groups of rows that pairs join, the largest first.
+
+    copies: groups of equal rows; see `find_copies`.
+    pairs: each once, scored by ``ranking``; of equal rows, those of the first are enough.
+    """
+    keep, payloads, vectors = params.keep, view.payloads, view.vectors
+
+    def rank(rows: Int64s) -> Int64s:
+        return rank_rows(rows, keep, vectors.norms, lambda row: first_scalar(payloads[row], keep))
+
+    def score(a: Int64s, b: Int64s) -> Float64s:
+        return pair_scores(vectors, a, b, ranking)
+
+    rows = GroupedRows(len(view), view.ids, rank, score)
+    return join_groups(rows, copies, pairs, params.mode)
+
+
+def join_groups(
+    grouped: GroupedRows, copies: Sequence[Int64s], pairs: Edges, mode: GroupMode
+) -> list[Group]:
+    """Return the groups of rows, by number, that pairs join; see `group_rows`."""
+    n = grouped.count
+    a, b, scores = pairs
+    stands = np.arange(n, dtype=np.int32)  # of each row the one that is a node in its place
+    is_node = np.zeros(n, np.bool_)
     others = [np.empty(0, np.int64)]
     for group in copies:
-        best = _ranked(view, group, params.keep)
+        best = grouped.rank(group)
         stands[group] = best[0]
         is_node[best[0]] = True
         others.append(best[1:])
     a, b = stands[a], stands[b]
     is_node[a] = is_node[b] = True
-    rows = _ranked(view, np.flatnonzero(is_node), params.keep)
-    number = np.empty(len(view), np.int64)
+    rows = grouped.rank(np.flatnonzero(is_node))
+    number = np.empty(n, np.int32)
     number[rows] = np.arange(len(rows))
     a, b = number[a], number[b]
-    if params.mode == "components":
+    if mode == "components":
         owners = _components(len(rows), a, b)
         joined = owners[a] == owners[b]
     else:
@@ -63,10 +89,10 @@ def group_rows(
     np.minimum.at(weakest, owners[a[joined]], scores[joined])
     other = np.concatenate(others)
     owners = np.append(owners, owners[number[stands[other]]])
-    return _named(view, np.append(rows, other), owners, weakest, ranking)
+    return _named(grouped, np.append(rows, other), owners, weakest)
 
 
-def _copies(view: View, permitted: UInt8s) -> list[Int64s]:
+def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
     """Return groups of equal rows, each in rising order."""
     vectors = view.vectors
     keys: UInt64s = np.zeros((len(vectors), 1), np.uint64)
@@ -81,18 +107,24 @@ def _copies(view: View, permitted: UInt8s) -> list[Int64s]:
     return equal_groups(vectors, np.flatnonzero(permitted), keys, more_than=1)
 
 
-def _ranked(view: View, rows: Int64s, keep: str) -> Int64s:
-    """Return rows in the order in which they are kept, the best first."""
+def rank_rows(
+    rows: Int64s, keep: str, norms: AnyArray, value_of: Callable[[int], bool | float | str | None]
+) -> Int64s:
+    """Return rows in the order in which they are kept, the best first; see `GroupParams`.
+
+    norms: of all rows, for the longest.
+    value_of: returns the value that a row's payload has under the key ``keep``.
+    """
     if keep == "first":
         return np.sort(rows)
     if keep == "longest":
-        order: Int64s = rows[np.lexsort((rows, -view.vectors.norms[rows]))]
+        order: Int64s = rows[np.lexsort((rows, -norms[rows]))]
         return order
     numbers: list[tuple[float, int]] = []
     texts: list[tuple[str, int]] = []
     others: list[int] = []
     for row in np.sort(rows).tolist():
-        value = first_scalar(view.payloads[row], keep)
+        value = value_of(row)
         if isinstance(value, str):
             texts.append((value, row))
         elif value is None:
@@ -105,7 +137,7 @@ def _ranked(view: View, rows: Int64s, keep: str) -> Int64s:
     return np.array(found, np.int64)
 
 
-def _components(count: int, a: Int64s, b: Int64s) -> Int64s:
+def _components(count: int, a: Ends, b: Ends) -> Int64s:
     """Return the first node that each of ``count`` nodes is joined with by edges from a to b."""
     from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -117,7 +149,7 @@ def _components(count: int, a: Int64s, b: Int64s) -> Int64s:
     return owners
 
 
-def _leaders(count: int, a: Int64s, b: Int64s) -> Int64s:
+def _leaders(count: int, a: Ends, b: Ends) -> Int64s:
     """Return of each of ``count`` nodes its leader: nodes are taken in their order."""
     ends = np.concatenate([a, b])
     order = np.argsort(ends, kind="stable")
@@ -131,15 +163,13 @@ def _leaders(count: int, a: Int64s, b: Int64s) -> Int64s:
     return owners
 
 
-def _named(
-    view: View, rows: Int64s, owners: Int64s, weakest: Float64s, ranking: Ranking
-) -> list[Group]:
+def _named(grouped: GroupedRows, rows: Int64s, owners: Int64s, weakest: Float64s) -> list[Group]:
     """Return groups of nodes, which are owned by the first of each."""
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
     ends = np.append(starts[1:], len(rows))
-    scores = pair_scores(view.vectors, rows[owners[order]], rows[order], ranking)
-    ids, members = view.ids, rows[order].tolist()
+    scores = grouped.score(rows[owners[order]], rows[order])
+    ids, members = grouped.ids, rows[order].tolist()
     groups: list[tuple[int, int, Group]] = []
     several = ends - starts > 1
     for first, last in zip(starts[several].tolist(), ends[several].tolist(), strict=True):

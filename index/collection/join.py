@@ -109,10 +109,15 @@ class CollectionJoin:
         params: JoinParams,
         where: Filter | None,
         stop: threading.Event | None,
+        *,
+        without: Int64s | None,
     ) -> None:
         self._memory = memory
         self._view = memory.view
         self._permitted = self._view.alive if where is None else memory.mask(self._view, where)
+        if without is not None and len(without):
+            self._permitted = self._permitted.copy()
+            self._permitted[np.isin(self._view.sequences, without)] = 0
         self._permitted_count = int(np.count_nonzero(self._permitted))
         self._params = params
         self._left = 0  # vectors that are expected to come

@@ -618,6 +618,7 @@ class MemoryCollection:
             return self.backend.pairs(view.state, rows, **asked)
         del asked["recall"]  # scans find all
         inverted = self.backend.inverted(view.state, view.vectors)
+        asked = {"max_pairs": self.policies.pairs.max_pairs} | asked
         return contained_pairs(rows, inverted=inverted, workers=self.backend.workers, **asked)
 
     def search_rows(

@@ -38,7 +38,7 @@ from gcws_search.index.collection.fit import (
     config_with,
     weights_of,
 )
-from gcws_search.index.collection.groups import group_rows
+from gcws_search.index.collection.groups import find_copies, group_rows
 from gcws_search.index.collection.hints import hints_of
 from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
@@ -757,6 +757,22 @@ class StoredCollection:
 
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
+        view, found = self.pair_rows(
+            min_score=min_score, recall=recall, limit=limit, where=where, ranking=ranking, stop=stop
+        )
+        return view.rank(found)[:limit]
+
+    def pair_rows(
+        self,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None,
+        where: Filter | None,
+        ranking: Ranking,
+        stop: threading.Event | None,
+    ) -> tuple[View, Pairs]:
+        """Return pairs as rows of a view; with a limit some more, which tie with the last."""
         view = self.memory.view
         permitted = self.memory.mask(view, where)
         rows = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
@@ -764,17 +780,23 @@ class StoredCollection:
             view, rows, ranking, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
         self.optimizer.start()  # tables that were of use are kept
-        return view.rank(found)[:limit]
+        return view, found
 
     def join(
-        self, params: JoinParams, where: Filter | None = None, stop: threading.Event | None = None
+        self,
+        params: JoinParams,
+        where: Filter | None = None,
+        stop: threading.Event | None = None,
+        *,
+        without: Int64s | None = None,
     ) -> CollectionJoin:
         """Return what yields the hits of vectors among the items there are now.
 
         where: of the items.
         stop: ends it soon, by a CancelledError of `concurrent.futures`.
+        without: sequence numbers of rows that are no hits.
         """
-        return CollectionJoin(self.memory, params, where, stop)
+        return CollectionJoin(self.memory, params, where, stop, without=without)
 
     def cursor_behind(self, item_id: str) -> str:
         """Return the cursor of the page that begins behind an item; raises ItemNotFound."""
@@ -796,22 +818,41 @@ class StoredCollection:
         stop, ranking: as of `pairs`.
         Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
         """
-        view, memory = self.memory.view, self.memory
+        view, copies, pairs = self.edges(params, where, stop, ranking=ranking)
+        return group_rows(view, copies, pairs, params, ranking)
 
-        def find_pairs(rows: RowView) -> Pairs:
-            return memory.pairs(
-                view,
-                rows,
-                ranking,
-                min_score=params.min_score,
-                recall=params.recall,
-                stop=stop,
-                max_pairs=memory.policies.pairs.max_edges,
-            )
+    def edges(
+        self,
+        params: GroupParams,
+        where: Filter | None = None,
+        stop: threading.Event | None = None,
+        *,
+        ranking: Ranking = "gmm",
+    ) -> tuple[View, list[Int64s], Pairs]:
+        """Return what joins items into groups: groups of equal rows, and pairs of all others.
 
-        found = group_rows(view, memory.mask(view, where), find_pairs, params, ranking)
+        Of equal rows the first has pairs: a thousand of them would have half a million.
+
+        stop, ranking: as of `pairs`.
+        Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
+        """
+        memory, view = self.memory, self.memory.view
+        permitted = memory.mask(view, where)
+        copies, single = find_copies(view, permitted), permitted.copy()
+        for group in copies:
+            single[group[1:]] = 0
+        rows = RowView(view.vectors, single, int(np.count_nonzero(single)))
+        found = memory.pairs(
+            view,
+            rows,
+            ranking,
+            min_score=params.min_score,
+            recall=params.recall,
+            stop=stop,
+            max_pairs=memory.policies.pairs.max_edges,
+        )
         self.optimizer.start()  # tables that were of use are kept
-        return found
+        return view, copies, found
 
     def map_items(
         self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()

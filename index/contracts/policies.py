@@ -44,7 +44,7 @@ class PairPolicy:
     """How near-duplicate pairs are looked for.
 
     max_pairs: more pairs than this are not listed at once.
-    max_edges: more pairs than this are not held to make groups of them: 32 bytes each.
+    max_edges: more pairs than this are not held to make groups of them: 16 bytes each.
     capacity: pairs that a thread lists before they are offered.
     max_unscored: pairs offered before they are scored.
     sampled, max_sampled: rows all of whose partners are found by comparing them with all rows. More

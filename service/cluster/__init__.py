@@ -3,6 +3,7 @@
 - `contract`: what all say of each other, and remember of the current primary
 - `connections`, `schema`, `database`, `committer`: all that speaks SQL
 - `operations`: what routers ask, a shard's answer, and the answers of all as one
+- `duplicates`: pairs, groups and joins over shards
 - `catalog`, `collection`: what routes call on a router
 - `shards`: which replica of a shard a router asks, and what if it is late
 - `server`, `host`, `follower`: a replica behind its port, its collections, one of them

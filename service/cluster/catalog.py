@@ -42,14 +42,14 @@ class ClusterCatalog:
         shards: ShardSet,
         metrics: Metrics,
         settings: Settings,
-        max_pairs: int,  # more near-duplicate pairs are not listed at once
+        pair_policy: ix.PairPolicy,
     ) -> None:
         self.local = local
         self.database = database
         self.shards = shards
         self.metrics = metrics
         self.settings = settings
-        self.max_pairs = max_pairs
+        self.pair_policy = pair_policy
         self._one_snapshot = threading.Lock()
         self.snapshots, self.full, self.targets = local.snapshots, shards.full, shards.targets
         self._by_name: dict[str, ClusterCollection] = {}
@@ -348,7 +348,7 @@ def open_router(
             )
         shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
         metrics.register(shards)
-        return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs.max_pairs)
+        return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs)
     except BaseException:
         database.close()
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster import operations
+from gcws_search.service.cluster import duplicates, operations
 from gcws_search.service.cluster.committer import Committer, GroupPlan, PreparedChoice, PreparedPut
 from gcws_search.service.cluster.contract import (
     CollectionRow,
@@ -44,7 +44,6 @@ _MAX_CALLS: Final = 2
 PART_ROWS: Final = 256  # queries of one request that are sent together
 _LEARNING: Final = "learning"
 _LEARNED_AT_ONCE: Final = 2048  # items that weights are learned from together
-_LENT_AT_ONCE: Final = 10_000  # ids of items asked for together
 _SMALL_WRITE: Final = 16  # writes of more concern all shards
 
 
@@ -136,6 +135,20 @@ class ClusterCollection:
         except ix.CollectionNotFound:
             raise self.not_found() from None
 
+    def ask_some(
+        self, questions: Mapping[int, Message], shards: int, seconds: float, stop: threading.Event
+    ) -> list[Message]:
+        """Return the answers of some of ``shards`` shards, each to its own message; in a thread."""
+
+        async def ask() -> list[Message]:
+            each = (self.shards.ask(n, shards, one, seconds) for n, one in questions.items())
+            return await asyncio.gather(*each)
+
+        try:
+            return self.shards.wait(ask(), stop)
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
     def not_found(self) -> Exception:
         """Return why shards do not know the collection: it was dropped, or replaced just now."""
         is_replaced = self.database.find(self.name) is not None
@@ -167,30 +180,11 @@ class ClusterCollection:
         self, count: int, seed: int, where: ix.Filter | None
     ) -> Iterator[ix.StoredCollection]:
         """Lend a collection in memory that has some of the items."""
-        with self._lend(self.sample(count, seed, where)) as sample:
-            yield sample
-
-    @contextmanager
-    def lend_items(self, ids: Sequence[str]) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory that has the items of these ids, in the order of keys."""
-        keys, parts = list[int](), list[ix.ItemBatch]()
-        for first in range(0, len(ids), _LENT_AT_ONCE):
-            some = ids[first : first + _LENT_AT_ONCE]
-            for answer in self.ask("rows", ids=some, with_vector=True):
-                found, items = operations.decode_items(answer)
-                keys += found
-                parts.append(items)
-        order = np.argsort(np.array(keys, np.int64)).tolist()
-        with self._lend(ix.ItemBatch.concatenate(parts).take(order) if keys else None) as lent:
-            yield lent
-
-    @contextmanager
-    def _lend(self, items: ix.ItemBatch | None) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory of these items."""
+        items = self.sample(count, seed, where)
         sample = self._in_memory(self.router.settings.threads)
         try:
             sample.names.load(self.empty.names.listed())
-            if items is not None and len(items):
+            if len(items):
                 sample.put(items)
             yield sample
         finally:
@@ -878,13 +872,13 @@ class ClusterCollection:
         answers = self.ask("compare", operations.LONG_SECONDS, stop, blobs, **head)
         return operations.merge_comparisons(answers, params.limit)
 
-    pairs = operations.find_pairs
-    groups = operations.find_groups
+    pairs = duplicates.find_pairs
+    groups = duplicates.find_groups
 
     def join(
         self, params: ix.JoinParams, where: ix.Filter | None, stop: threading.Event
     ) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
-        return partial(operations.join_shards, self, params, where, stop)
+        return partial(duplicates.join_shards, self, params, where, stop)
 
     def cursor_behind(self, item_id: str) -> str:
         return str(self._row(item_id).key)

@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
-from functools import partial
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Row, buckets_of, decode_filter, encode_filter
+from gcws_search.service.cluster.contract import decode_filter
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
@@ -34,23 +32,13 @@ from gcws_search.service.messages import (
 from gcws_search.service.searches import measured_recall, search
 
 if TYPE_CHECKING:  # a shard needs no HTTP client
-    from gcws_search.service.cluster.collection import ClusterCollection
+    pass
 
 Answer = Callable[[ix.StoredCollection, Message], Message]
 Heads = Sequence[dict[str, Any]]
-Pair = tuple[str, str, float]
 
 LONG_SECONDS: Final = 3600.0  # how long shards may take to compare, or to find pairs
 
-_CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
-# Partners of an item that are asked for at first; more where all of them come.
-_FIRST_LIMIT: Final = 64
-_GROWTH: Final = 8
-# Vectors of a join that shards are asked for together: at first, and at most.
-_JOINED_ROWS: Final = 64
-_MAX_JOINED_ROWS: Final = 4096
-_MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
-_SPARE_PAIRS: Final = 1024  # the best pairs are cut when so many more, or an eighth, have come
 # A shard's hits may take this many times the longest answer: routers show few of them.
 _SPARE_ANSWERS: Final = 8
 _MAX_HINTED: Final = 64  # conditions of a filter that hints are given on
@@ -428,223 +416,78 @@ def merge_hints(where: ix.Filter, answers: Sequence[Message]) -> list[str]:
 def _answer_pairs(
     collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
 ) -> Message:
-    head = asked.head
-    found = collection.pairs(
-        min_score=head["min_score"],
-        recall=head["recall"],
-        limit=head.get("limit"),
-        where=decode_filter(head.get("filter")),
-        ranking=head.get("ranking", "gmm"),
-        stop=stop,
-    )
-    first, second = encode_names([a for a, _, _ in found]), encode_names([b for _, b, _ in found])
-    scores = np.array([score for _, _, score in found], np.float64)
-    return Message({}, [*first, *second, scores.tobytes()])
-
-
-def find_pairs(
-    collection: ClusterCollection,
-    *,
-    min_score: float,
-    recall: float,
-    limit: int | None,
-    stop: threading.Event,
-    where: ix.Filter | None = None,
-    ranking: ix.Ranking = "gmm",
-) -> list[Pair]:
-    """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
-
-    Pairs within a shard are found as in one collection; those across by searches of each shard for
-    the items of the shards before it, and by containment of those after it, too. InvalidParameter
-    where there are more than one collection would list.
-    """
-    is_mutual = ranking == "gmm"
-    best = _BestPairs(min_score, limit, collection.router.max_pairs, is_mutual=is_mutual)
-    text, now_ms = encode_filter(where), collection.database.now_ms
-    wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
-    wanted |= {} if is_mutual else {"ranking": ranking}
-
-    def search(shard: int, vectors: ix.RawBatch, limit: int) -> ShardHits:
-        params = ix.SearchParams(
-            limit=limit, recall=recall, min_score=best.threshold, ranking=ranking
+    """Return pairs: the best of all items, or those that join items into groups."""
+    head, copies = asked.head, list[ix.Int64s]()
+    where, ranking = decode_filter(head.get("filter")), head.get("ranking", "gmm")
+    if (groups := head.get("groups")) is not None:
+        params = ix.GroupParams(**groups)
+        view, copies, found = collection.edges(params, where, stop, ranking=ranking)
+    else:
+        view, found = collection.pair_rows(
+            min_score=head["min_score"],
+            recall=head["recall"],
+            limit=head.get("limit"),
+            where=where,
+            ranking=ranking,
+            stop=stop,
         )
-        head = collection.head("search", now=now_ms)
-        message = search_message(head, vectors, params, filter=text)
-        answer = collection.shards.ask(shard, count, message, LONG_SECONDS)
-        return ShardHits.decode(collection.shards.wait(answer, stop))
-
-    try:
-        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted, filter=text, now=now_ms)
-        count = len(answers)
-        while answers:
-            blobs = answers.pop().blobs
-            first, second = decode_names(*blobs[:2]), decode_names(*blobs[2:4])
-            best.add(zip(first, second, np.frombuffer(blobs[4]).tolist(), strict=True))
-        database, number = collection.database, collection.number
-        for shard in range(count):
-            others = [*range(shard + 1, count), *(() if is_mutual else range(shard))]
-            for bucket in buckets_of(shard, count, database.buckets):
-                after = ""
-                # In chunks, without a transaction between them: an item that stays comes once.
-                page = partial(database.bucket_rows, number, bucket, now_ms=now_ms)
-                while others and (rows := page(after=after, limit=_CHUNK_ROWS)):
-                    _add_pairs_across(
-                        collection, search, best, rows, others, where=where, stop=stop
-                    )
-                    after = rows[-1].id
-    except CancelledError:
-        return []
-    return best.rank()
+    return ShardPairs.encode(view, found, copies)
 
 
-def find_groups(
-    collection: ClusterCollection,
-    params: ix.GroupParams,
-    where: ix.Filter | None,
-    stop: threading.Event,
-    *,
-    ranking: ix.Ranking = "gmm",
-) -> list[ix.Group]:
-    """Return groups of near-duplicates: of what `find_pairs` finds; the router holds their items.
+class ShardPairs(NamedTuple):
+    """Pairs of a shard's items.
 
-    InvalidParameter where there are more pairs than one collection would list.
+    a, b: (p,) int32, places in ``ids``.
+    first, copies: (c,) int32, places of the first of equal items and of another one of them.
+    keys: (c,) int64, of these others.
     """
-    pairs = find_pairs(
-        collection,
-        min_score=params.min_score,
-        recall=params.recall,
-        limit=None,
-        stop=stop,
-        where=where,
-        ranking=ranking,
-    )
-    with collection.lend_items(sorted({each for pair in pairs for each in pair[:2]})) as items:
-        view = items.memory.view
-        row_of = {name: row for row, name in enumerate(view.ids[: len(view)])}
-        # those deleted since are gone
-        there = [(row_of[a], row_of[b], s) for a, b, s in pairs if a in row_of and b in row_of]
-        ends = np.array([pair[:2] for pair in there], np.int64).reshape(-1, 2)
-        scores = np.array([score for _, _, score in there], np.float64)
-        found = ends.min(1), ends.max(1), scores
-        return ix.group_rows(view, view.alive, lambda _: found, params, ranking)
+
+    ids: list[str]
+    a: ix.Int32s
+    b: ix.Int32s
+    scores: ix.Float64s
+    first: ix.Int32s
+    copies: ix.Int32s
+    keys: ix.Int64s
+
+    @staticmethod
+    def encode(view: Any, found: ix.Pairs, copies: Sequence[ix.Int64s]) -> Message:  # noqa: ANN401
+        """Return the message that `decode` reads."""
+        none = [np.empty(0, np.int64)]
+        first = np.concatenate(none + [np.repeat(rows[:1], len(rows) - 1) for rows in copies])
+        others = np.concatenate(none + [rows[1:] for rows in copies])
+        is_named = np.zeros(len(view), np.bool_)
+        for rows in (*found[:2], first, others):
+            is_named[rows] = True
+        place = np.cumsum(is_named, dtype=np.int32) - np.int32(1)
+        ids = encode_names([view.ids[row] for row in np.flatnonzero(is_named).tolist()])
+        columns = (*(place[rows] for rows in found[:2]), found[2], place[first], place[others])
+        blobs = [each.tobytes() for each in (*columns, view.sequences[others])]
+        return Message({}, [*ids, *blobs])
+
+    @classmethod
+    def decode(cls, answer: Message) -> ShardPairs:
+        """Read an answer."""
+        lengths, ids, *blobs = answer.blobs
+        kinds = np.int32, np.int32, np.float64, np.int32, np.int32, np.int64
+        columns = [np.frombuffer(blob, kind) for blob, kind in zip(blobs, kinds, strict=True)]
+        return cls(decode_names(lengths, ids), *columns)
 
 
 def _answer_join(
     collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
 ) -> Message:
+    """Return all hits of vectors; where ``is_part``, without items whose keys are the last blob."""
     head = asked.head
     vectors = decode_vectors(head, iter(asked.blobs))
-    hits = collection.join(ix.JoinParams(**head["params"]), decode_filter(head.get("filter")), stop)
-    found = [*hits(vectors)]
+    blobs = asked.blobs[-1:] if head.get("is_part") else ()
+    without = np.frombuffer(b"".join(blobs), np.int64)
+    params, where = ix.JoinParams(**head["params"]), decode_filter(head.get("filter"))
+    found = [*collection.join(params, where, stop, without=without)(vectors)]
     ids = encode_names([each for part in found for each in part.to])
     rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in found)])
     scores = np.concatenate([np.empty(0, np.float64), *(part.scores for part in found)])
     return Message({}, [rows.tobytes(), scores.tobytes(), *ids])
-
-
-def join_shards(
-    collection: ClusterCollection,
-    params: ix.JoinParams,
-    where: ix.Filter | None,
-    stop: threading.Event,
-    vectors: ix.RawBatch,
-) -> Iterator[ix.JoinedRows]:
-    """Yield the hits of vectors, some at a time: those of all shards, or the best of them."""
-    first, size, text = 0, _JOINED_ROWS, encode_filter(where)
-    while first < len(vectors):
-        said, blobs = encode_vectors(vectors[first : first + size])
-        more: dict[str, Any] = {**said, "params": asdict(params), "filter": text}
-        answers = collection.ask("join", LONG_SECONDS, stop, blobs, **more)
-        rows = np.concatenate([np.frombuffer(each.blobs[0], np.int64) for each in answers])
-        scores = np.concatenate([np.frombuffer(each.blobs[1]) for each in answers])
-        ids = [name for each in answers for name in decode_names(*each.blobs[2:4])]
-        end = min(first + size, len(vectors))
-        yield ix.ranked_hits(end, rows + first, ids, scores, params.limit)
-        first = end
-        size = max(1, min(4 * size, _MAX_JOINED_ROWS, size * _MESSAGE_HITS // (len(rows) + 1)))
-
-
-class _BestPairs:
-    """The best pairs so far: as many as are wanted and a few more; any thread.
-
-    is_mutual: a pair is taken once; else it may be taken twice, and has the greater score.
-    """
-
-    def __init__(
-        self, min_score: float, limit: int | None, max_pairs: int, *, is_mutual: bool
-    ) -> None:
-        self._is_mutual = is_mutual
-        self.threshold = self._min_score = min_score  # pairs that score less are of no use
-        self._max_pairs = max_pairs
-        self._is_bounded = limit is not None and limit <= max_pairs
-        self._limit = limit
-        # partners of one item that may be among them
-        self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
-        self._pairs: list[Pair] = []
-        self._lock = threading.Lock()
-
-    def add(self, found: Iterable[Pair]) -> None:
-        """Take pairs."""
-        with self._lock:
-            self._pairs += (pair for pair in found if pair[2] >= self.threshold)
-            most = self._max_pairs if self._is_mutual else 2 * self._max_pairs
-            if not self._is_bounded and len(self._pairs) > most:
-                raise ix.too_many_pairs(self._max_pairs, self._min_score)
-            if len(self._pairs) > self.wanted + max(_SPARE_PAIRS, self.wanted // 8):
-                self._pairs = self.rank()
-                if len(self._pairs) == self._limit:
-                    self.threshold = self._pairs[-1][2]
-
-    def rank(self) -> list[Pair]:
-        """Return the pairs by falling score, ties by ids."""
-        self._pairs.sort(key=lambda pair: (-pair[2], *pair[:2]))
-        if not self._is_mutual:
-            greatest = dict[tuple[str, str], Pair]()
-            for pair in self._pairs:
-                greatest.setdefault(pair[:2], pair)
-            self._pairs = [*greatest.values()]
-        return self._pairs[: self._limit]
-
-
-def _add_pairs_across(
-    collection: ClusterCollection,
-    search: Callable[[int, ix.RawBatch, int], ShardHits],  # of a shard, vectors, hits of each
-    best: _BestPairs,
-    rows: Sequence[Row],  # of a shard
-    others: Sequence[int],  # shards
-    *,
-    where: ix.Filter | None,
-    stop: threading.Event,
-) -> None:
-    """Search other shards, all at once; again for items with more partners."""
-    if where is not None:
-        passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
-        rows = [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
-        if not rows:
-            return
-    vectors = collection.space.from_blobs([row.vector for row in rows])
-
-    def add(other: int) -> None:
-        left, limit = np.arange(len(rows)), min(_FIRST_LIMIT, best.wanted)
-        while len(left):
-            size, more = max(1, _MESSAGE_HITS // limit), list[ix.Int64s]()
-            for part in np.split(left, range(size, len(left), size)):
-                if stop.is_set():
-                    raise CancelledError
-                hits = search(other, vectors[part], limit)
-                is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
-                ids = decode_names(hits.lengths.data, hits.ids)
-                for place in np.flatnonzero(is_whole).tolist():
-                    ours = slice(int(hits.starts[place]), int(hits.starts[place + 1]))
-                    own, scores = rows[int(part[place])].id, hits.scores[ours].tolist()
-                    pairs = zip(ids[ours], scores, strict=True)
-                    best.add((*sorted((own, other)), score) for other, score in pairs)
-                more.append(part[~is_whole])
-            left, limit = np.concatenate(more), min(_GROWTH * limit, best.wanted)
-
-    with ThreadPoolExecutor(len(others)) as pool:
-        for done in [pool.submit(add, other) for other in others]:
-            done.result()
 
 
 # Comparisons

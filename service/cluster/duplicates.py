@@ -1,0 +1,524 @@
+"""Near-duplicates over shards, as a router finds them: pairs, groups, joins.
+
+Pairs within a shard are found as in one collection. Those across come from the items of each shard,
+read from the database, which the shards behind it are asked for; by containment those before it,
+too, since then a pair's two directions differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Row, buckets_of, encode_filter
+from gcws_search.service.cluster.operations import (
+    LONG_SECONDS,
+    ShardHits,
+    ShardPairs,
+    decode_items,
+    decode_keys,
+    search_message,
+)
+from gcws_search.service.messages import Message, decode_names, encode_vectors
+
+if TYPE_CHECKING:
+    from gcws_search.service.cluster.collection import ClusterCollection
+
+Pair = tuple[str, str, float]
+Columns = tuple[ix.Int64s, list[str], ix.Float64s]
+"""Hits of vectors: which vector, the id of an item, the score."""
+
+_CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
+# Partners of an item that are asked for at first; more where all of them come.
+_FIRST_LIMIT: Final = 64
+_GROWTH: Final = 8
+# Vectors of a join that shards are asked for together: at first, and at most.
+_JOINED_ROWS: Final = 64
+_MAX_JOINED_ROWS: Final = 4096
+_MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
+_SPARE_PAIRS: Final = 1024  # pairs are sorted when so many more, or an eighth, have come
+_TAKEN: Final = 1 << 18  # pairs of one answer that are taken together
+_READ: Final = 4096  # items of groups that are read together
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_HALF: Final = np.uint64(32)
+
+
+# Joins
+
+
+def join_shards(
+    collection: ClusterCollection,
+    params: ix.JoinParams,
+    where: ix.Filter | None,
+    stop: threading.Event,
+    vectors: ix.RawBatch,
+) -> Iterator[ix.JoinedRows]:
+    """Yield the hits of vectors, some at a time: those of all shards, or the best of them."""
+    join = _ShardJoin(collection, params, encode_filter(where), stop)
+    end = 0
+    for size, (rows, ids, scores) in join(vectors):
+        end += size
+        yield ix.ranked_hits(end, rows, ids, scores, params.limit)
+
+
+class _ShardJoin:
+    """The join of vectors with items of shards, which are asked for as many as they answer well.
+
+    count: how many shards there are; None takes their number anew with each question.
+    now: the instant by which items have expired; None takes that of each question.
+    without: of a shard the keys of items that are no hits.
+    """
+
+    def __init__(
+        self,
+        collection: ClusterCollection,
+        params: ix.JoinParams,
+        where: str | None,
+        stop: threading.Event,
+        *,
+        count: int | None = None,
+        now: int | None = None,
+        without: Mapping[int, ix.Int64s] | None = None,
+    ) -> None:
+        self._collection = collection
+        self._said: dict[str, Any] = {"params": asdict(params), "filter": where}
+        self._said |= {} if now is None else {"now": now}
+        self._stop = stop
+        self._count = count
+        self._without = without or {}
+        self._size = _JOINED_ROWS
+
+    def __call__(
+        self, vectors: ix.RawBatch, shards: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Columns]]:
+        """Yield how many vectors were asked for, and their hits in some shards, or in all."""
+        first = 0
+        while first < len(vectors):
+            if self._stop.is_set():
+                raise CancelledError
+            said, blobs = encode_vectors(vectors[first : first + self._size])
+            head = self._collection.head("join", **self._said, **said)
+            count = self._count or len(self._collection.shards)
+            asked = range(count) if shards is None else shards
+            questions = {shard: self._question(shard, head, blobs) for shard in asked}
+            answers = self._collection.ask_some(questions, count, LONG_SECONDS, self._stop)
+            rows = np.concatenate([np.frombuffer(each.blobs[0], np.int64) for each in answers])
+            scores = np.concatenate([np.frombuffer(each.blobs[1]) for each in answers])
+            ids = [name for each in answers for name in decode_names(*each.blobs[2:4])]
+            size = min(self._size, len(vectors) - first)
+            yield size, (rows + first, ids, scores)
+            first += size
+            fair = size * _MESSAGE_HITS // (len(rows) + 1)
+            self._size = max(1, min(4 * self._size, _MAX_JOINED_ROWS, fair))
+
+    def _question(self, shard: int, head: dict[str, Any], blobs: list[bytes]) -> Message:
+        keys = self._without.get(shard)
+        if keys is None or len(keys) == 0:
+            return Message(head, blobs)
+        return Message({**head, "is_part": True}, [*blobs, keys.tobytes()])
+
+
+# Pairs
+
+
+class _Pairs:
+    """The pairs so far, each once with its greatest score: all, or the best; any thread.
+
+    Items have numbers by arrival, and a pair is one of 64 bits and its score. InvalidParameter
+    where there are more than ``max_pairs``.
+    """
+
+    def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
+        self.threshold = self._min_score = min_score  # pairs that score less are of no use
+        self._max_pairs = max_pairs
+        self.limit = limit if limit is not None and limit <= max_pairs else None
+        self._spare = max(_SPARE_PAIRS, (max_pairs if self.limit is None else self.limit) // 8)
+        self.numbers: dict[str, int] = {}  # of ids, rising
+        self._pending: list[tuple[ix.UInt64s, ix.Float64s]] = []
+        self._pending_count = 0
+        self._pairs = np.empty(0, np.uint64)
+        self._scores = np.empty(0, np.float64)
+        self._lock = threading.RLock()
+
+    def add(self, ids: Sequence[str], a: ix.AnyArray, b: ix.AnyArray, scores: ix.Float64s) -> None:
+        """Take pairs of items by their places in ``ids``."""
+        for start in range(0, len(scores), _TAKEN):
+            part = slice(start, start + _TAKEN)
+            good = scores[part] >= self.threshold
+            ends = np.concatenate([a[part][good], b[part][good]])
+            places, found = np.unique(ends, return_inverse=True)
+            with self._lock:
+                numbers = self.number([ids[place] for place in places.tolist()])
+                first, second = numbers[found].reshape(2, -1).astype(np.uint64)
+                packed = np.minimum(first, second) << _HALF | np.maximum(first, second)
+                self._pending.append((packed, scores[part][good]))
+                self._pending_count += len(packed)
+                if self._pending_count > self._spare:
+                    self._sort()
+
+    def number(self, ids: Sequence[str]) -> ix.Int64s:
+        """Return the numbers of items."""
+        with self._lock:
+            numbers = self.numbers
+            return np.array([numbers.setdefault(each, len(numbers)) for each in ids], np.int64)
+
+    def columns(self) -> tuple[ix.Int32s, ix.Int32s, ix.Float64s]:
+        """Return the numbers of both items of each pair, and the scores."""
+        with self._lock:
+            self._sort()
+            a = (self._pairs >> _HALF).astype(np.int32)
+            return a, (self._pairs & _LOW).astype(np.int32), self._scores
+
+    def rank(self) -> list[Pair]:
+        """Return the pairs by falling score, ties by ids."""
+        *ends, scores = (column.tolist() for column in self.columns())
+        ids = [*self.numbers]
+        ranked = sorted(
+            (-score, *sorted((ids[a], ids[b]))) for a, b, score in zip(*ends, scores, strict=True)
+        )
+        return [(a, b, -score) for score, a, b in ranked]
+
+    def _sort(self) -> None:
+        """Take in what has come since; of the same pairs the greatest score is kept."""
+        if not self._pending:
+            return
+        fresh, scores = (np.concatenate(column) for column in zip(*self._pending, strict=True))
+        self._pending, self._pending_count = [], 0
+        order = np.lexsort((-scores, fresh))
+        fresh, scores = fresh[order], scores[order]
+        is_first = np.append(True, fresh[1:] != fresh[:-1])[: len(fresh)]
+        fresh, scores = fresh[is_first], scores[is_first]
+        places = np.searchsorted(self._pairs, fresh)
+        known = places < len(self._pairs)
+        known[known] = self._pairs[places[known]] == fresh[known]
+        again = places[known]
+        self._scores[again] = np.maximum(self._scores[again], scores[known])
+        self._pairs = np.insert(self._pairs, places[~known], fresh[~known])
+        self._scores = np.insert(self._scores, places[~known], scores[~known])
+        if self.limit is not None and len(self._pairs) >= self.limit:
+            self._cut(self.limit)
+        elif len(self._pairs) > self._max_pairs:
+            raise ix.too_many_pairs(self._max_pairs, self._min_score)
+
+    def _cut(self, limit: int) -> None:
+        """Keep the best ``limit``; of those that tie with the last one, the first by ids."""
+        self.threshold = float(np.partition(self._scores, -limit)[-limit])
+        chosen = np.flatnonzero(self._scores > self.threshold)
+        tied = np.flatnonzero(self._scores == self.threshold)
+        if len(tied) > limit - len(chosen):
+            ids = [*self.numbers]
+            ends = ((self._pairs[tied] >> _HALF).tolist(), (self._pairs[tied] & _LOW).tolist())
+            names = [sorted((ids[a], ids[b])) for a, b in zip(*ends, strict=True)]
+            order = sorted(range(len(tied)), key=names.__getitem__)
+            tied = tied[order[: limit - len(chosen)]]
+        chosen = np.sort(np.append(chosen, tied))
+        self._pairs, self._scores = self._pairs[chosen], self._scores[chosen]
+
+
+def find_pairs(
+    collection: ClusterCollection,
+    *,
+    min_score: float,
+    recall: float,
+    limit: int | None,
+    stop: threading.Event,
+    where: ix.Filter | None = None,
+    ranking: ix.Ranking = "gmm",
+) -> list[Pair]:
+    """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+
+    InvalidParameter where there are more than one collection would list.
+    """
+    found = _Pairs(min_score, limit, collection.router.pair_policy.max_pairs)
+    text, now = encode_filter(where), collection.database.now_ms
+    said: dict[str, Any] = {"filter": text, "now": now, "ranking": ranking}
+    said |= {"min_score": min_score, "recall": recall, "limit": limit}
+    try:
+        answers = collection.ask("pairs", LONG_SECONDS, stop, **said)
+        count = len(answers)
+        while answers:
+            part = ShardPairs.decode(answers.pop())
+            found.add(part.ids, part.a, part.b, part.scores)
+        chunks = _chunks(collection, count, where, now, is_mutual=ranking == "gmm")
+        if found.limit is None:
+            params = ix.JoinParams(min_score=min_score, recall=recall, ranking=ranking)
+            join = _ShardJoin(collection, params, text, stop, count=count, now=now)
+            _join_across(found, chunks, join)
+            return found.rank()
+
+        def search(shard: int, vectors: ix.RawBatch, limit: int) -> ShardHits:
+            params = ix.SearchParams(
+                limit=limit, recall=recall, min_score=found.threshold, ranking=ranking
+            )
+            head = collection.head("search", now=now)
+            message = search_message(head, vectors, params, filter=text)
+            answer = collection.shards.ask(shard, count, message, LONG_SECONDS)
+            return ShardHits.decode(collection.shards.wait(answer, stop))
+
+        for chunk in chunks:
+            _search_across(found, found.limit, search, chunk, stop)
+    except CancelledError:
+        return []
+    return found.rank()
+
+
+Chunk = tuple[list[str], ix.RawBatch, Sequence[int]]
+"""Ids of items, their vectors, and the shards that are asked for these."""
+
+
+def _chunks(
+    collection: ClusterCollection,
+    count: int,
+    where: ix.Filter | None,
+    now: int,
+    *,
+    is_mutual: bool,
+    without: frozenset[str] = frozenset(),
+) -> Iterator[Chunk]:
+    """Yield the items of each shard that pass a filter, and the shards to ask for them.
+
+    is_mutual: a pair has the same score from both of its items.
+    """
+    database, number = collection.database, collection.number
+    for shard in range(count):
+        others = [*range(shard + 1, count), *(() if is_mutual else range(shard))]
+        for bucket in buckets_of(shard, count, database.buckets):
+            after = ""
+            # In chunks, without a transaction between them: an item that stays comes once.
+            page = partial(database.bucket_rows, number, bucket, now_ms=now)
+            while others and (rows := page(after=after, limit=_CHUNK_ROWS)):
+                after = rows[-1].id
+                if rows := _passing(rows, where, without):
+                    vectors = collection.space.from_blobs([row.vector for row in rows])
+                    yield [row.id for row in rows], vectors, others
+
+
+def _passing(rows: list[Row], where: ix.Filter | None, without: frozenset[str]) -> list[Row]:
+    if without:
+        rows = [row for row in rows if row.id not in without]
+    if where is None:
+        return rows
+    passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
+    return [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
+
+
+def _join_across(found: _Pairs, chunks: Iterator[Chunk], join: _ShardJoin) -> None:
+    """Take the pairs of items with all that are alike enough in other shards."""
+    for own, vectors, others in chunks:
+        for _, (rows, ids, scores) in join(vectors, others):
+            places = np.arange(len(own), len(own) + len(ids))
+            found.add([*own, *ids], rows, places, scores)
+
+
+def _search_across(
+    found: _Pairs,
+    wanted: int,  # partners of an item that may be among the best pairs
+    search: Callable[[int, ix.RawBatch, int], ShardHits],  # of a shard, vectors, hits of each
+    chunk: Chunk,
+    stop: threading.Event,
+) -> None:
+    """Search other shards, all at once; again for items with more partners."""
+    own, vectors, others = chunk
+
+    def add(other: int) -> None:
+        left, limit = np.arange(len(own)), min(_FIRST_LIMIT, wanted)
+        while len(left):
+            size, more = max(1, _MESSAGE_HITS // limit), list[ix.Int64s]()
+            for part in np.split(left, range(size, len(left), size)):
+                if stop.is_set():
+                    raise CancelledError
+                hits = search(other, vectors[part], limit)
+                sizes = np.diff(hits.starts)
+                is_whole = (sizes < limit) | (limit >= wanted)
+                taken = np.repeat(is_whole, sizes)
+                ids = decode_names(hits.lengths.data, hits.ids)
+                places = len(own) + np.flatnonzero(taken)
+                rows = np.repeat(part, sizes)[taken]
+                found.add([*own, *ids], rows, places, hits.scores[taken])
+                more.append(part[~is_whole])
+            left, limit = np.concatenate(more), min(_GROWTH * limit, wanted)
+
+    with ThreadPoolExecutor(len(others)) as pool:
+        for done in [pool.submit(add, other) for other in others]:
+            done.result()
+
+
+# Groups
+
+
+def find_groups(
+    collection: ClusterCollection,
+    params: ix.GroupParams,
+    where: ix.Filter | None,
+    stop: threading.Event,
+    *,
+    ranking: ix.Ranking = "gmm",
+) -> list[ix.Group]:
+    """Return groups of near-duplicates; the router holds pairs, and some of the vectors at a time.
+
+    Of equal items of a shard the first has pairs. InvalidParameter where there are more than
+    `PairPolicy.max_edges`.
+    """
+    found = _Pairs(params.min_score, None, collection.router.pair_policy.max_edges)
+    text, now = encode_filter(where), collection.database.now_ms
+    said: dict[str, Any] = {"filter": text, "now": now, "ranking": ranking}
+    firsts, copies = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    repeated, without = set[str](), dict[int, ix.Int64s]()
+    try:
+        answers = collection.ask("pairs", LONG_SECONDS, stop, **said, groups=asdict(params))
+        count = len(answers)
+        while answers:
+            part = ShardPairs.decode(answers.pop())
+            without[len(answers)] = part.keys
+            firsts.append(found.number([part.ids[place] for place in part.first.tolist()]))
+            names = [part.ids[place] for place in part.copies.tolist()]
+            copies.append(found.number(names))
+            repeated.update(names)
+            found.add(part.ids, part.a, part.b, part.scores)
+            del part
+        chunks = _chunks(
+            collection, count, where, now,
+            is_mutual=ranking == "gmm", without=frozenset(repeated),
+        )  # fmt: skip
+        wanted = ix.JoinParams(min_score=params.min_score, recall=params.recall, ranking=ranking)
+        join = _ShardJoin(collection, wanted, text, stop, count=count, now=now, without=without)
+        _join_across(found, chunks, join)
+    except CancelledError:
+        return []
+    pairs = found.columns()
+    numbers = found.numbers
+    del found
+    items = _GroupedItems.read(collection, [*numbers], params.keep, ranking)
+    copied = np.concatenate(firsts), np.concatenate(copies)
+    while (groups := items.join(copied, pairs, params)) is None:
+        if stop.is_set():
+            return []
+    return groups
+
+
+@dataclass(slots=True)
+class _GroupedItems:
+    """The items that have pairs or copies, by their numbers.
+
+    keys: (n,) int64, in whose order one collection would have them; -1 of those that are gone.
+    norms: (n,) float32, where the longest are kept.
+    values: what their payloads have under the key by which they are kept.
+    """
+
+    collection: ClusterCollection
+    ids: list[str]
+    keep: str
+    ranking: ix.Ranking
+    keys: ix.Int64s
+    norms: ix.AnyArray
+    values: dict[int, bool | float | str]
+
+    @classmethod
+    def read(
+        cls, collection: ClusterCollection, ids: list[str], keep: str, ranking: ix.Ranking
+    ) -> _GroupedItems:
+        """Read what says in which order items are kept."""
+        keys, norms = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.float32)
+        found = cls(collection, ids, keep, ranking, keys, norms, {})
+        for first in range(0, len(ids), _READ):
+            found._read_some(first)
+        return found
+
+    def _read_some(self, first: int) -> None:
+        some = self.ids[first : first + _READ]
+        place_of = {name: first + place for place, name in enumerate(some)}
+        is_first = self.keep == "first"
+        for answer in self.collection.ask("rows", ids=some, with_vector=not is_first):
+            if is_first:
+                names, keys = decode_names(*answer.blobs[1:3]), decode_keys(answer)
+            else:
+                keys, items = decode_items(answer)
+                names = [each for each in items.ids if each is not None]
+            places = [place_of[name] for name in names]
+            self.keys[places] = keys
+            if self.keep == "longest":
+                self.norms[places] = self.collection.space.prepare(items.vectors).norms
+            elif not is_first:
+                values = (ix.first_scalar(payload, self.keep) for payload in items.payloads)
+                pairs = zip(places, values, strict=True)
+                self.values |= {place: value for place, value in pairs if value is not None}
+
+    def join(
+        self,
+        copies: tuple[ix.Int64s, ix.Int64s],
+        pairs: tuple[ix.Int32s, ix.Int32s, ix.Float64s],
+        params: ix.GroupParams,
+    ) -> list[ix.Group] | None:
+        """Return the groups; None where items were deleted meanwhile, which then are left out.
+
+        copies: numbers of the first of equal items, and of another one of them.
+        """
+        is_there = self.keys >= 0
+        numbers = np.argsort(self.keys, kind="stable")[np.count_nonzero(~is_there) :]
+        row_of = np.full(len(self.ids), -1, np.int32)
+        row_of[numbers] = np.arange(len(numbers))
+        first, other = copies
+        stands = row_of.copy()  # in the place of the first of equal items, another one of them
+        for_it = ~is_there[first] & is_there[other]
+        stands[first[for_it]] = row_of[other[for_it]]
+        a, b, scores = stands[pairs[0]], stands[pairs[1]], pairs[2]
+        if not is_there.all():
+            both = (a >= 0) & (b >= 0)
+            a, b, scores = a[both], b[both], scores[both]
+        ids = [self.ids[number] for number in numbers.tolist()]
+        gone = list[ix.Int64s]()
+
+        def rank(rows: ix.Int64s) -> ix.Int64s:
+            norms = self.norms[numbers]
+            return ix.rank_rows(rows, self.keep, norms, lambda row: self.values.get(numbers[row]))
+
+        def score(a: ix.Int64s, b: ix.Int64s) -> ix.Float64s:
+            scores = np.empty(len(a), np.float64)
+            for start in range(0, len(a), _READ):
+                part = slice(start, start + _READ)
+                scores[part] = self._score(ids, a[part], b[part], gone)
+            return scores
+
+        grouped = ix.GroupedRows(len(ids), ids, rank, score)
+        equal = _equal_rows(first, other, row_of)
+        groups = ix.join_groups(grouped, equal, (a, b, scores), params.mode)
+        if gone:
+            self.keys[numbers[np.concatenate(gone)]] = -1
+            return None
+        return groups
+
+    def _score(
+        self, ids: list[str], a: ix.Int64s, b: ix.Int64s, out_gone: list[ix.Int64s]
+    ) -> ix.Float64s:
+        """Return the scores of pairs of rows; 0 where one is gone, which is added to those."""
+        rows, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+        names = [ids[row] for row in rows.tolist()]
+        answers = self.collection.ask("rows", ids=names, with_vector=True)
+        read = ix.ItemBatch.concatenate([items for _, items in map(decode_items, answers)])
+        place_of = {name: place for place, name in enumerate(read.ids)}
+        places = np.array([place_of.get(name, -1) for name in names], np.int64)
+        if (missing := rows[places < 0]).size:
+            out_gone.append(missing)
+        first, second = places[ends].reshape(2, -1)
+        scores, both = np.zeros(len(a)), (first >= 0) & (second >= 0)
+        vectors = self.collection.space.prepare(read.vectors)
+        scores[both] = ix.pair_scores(vectors, first[both], second[both], self.ranking)
+        return scores
+
+
+def _equal_rows(first: ix.Int64s, other: ix.Int64s, row_of: ix.Int32s) -> list[ix.Int64s]:
+    """Return groups of equal rows of those that are there."""
+    heads = np.unique(first)
+    marks, numbers = np.concatenate([heads, first]), np.concatenate([heads, other])
+    rows = row_of[numbers].astype(np.int64)
+    marks, rows = marks[rows >= 0], rows[rows >= 0]
+    order = np.lexsort((rows, marks))
+    borders = np.flatnonzero(np.diff(marks[order])) + 1
+    return [group for group in np.split(rows[order], borders) if len(group) > 1]
