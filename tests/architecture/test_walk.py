@@ -35,9 +35,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(24, 80, 45),
-    "put": Walk(26, 143, 60),
-    "query beside new items": Walk(30, 120, 64),
+    "query": Walk(22, 74, 42),
+    "put": Walk(26, 142, 60),
+    "query beside new items": Walk(28, 114, 60),
 }
 """They only go down."""
 SECONDS = 60
