@@ -25,6 +25,7 @@ from gcws_search import index as ix
 from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files, whole_file
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.stores import StoredPath, stored_path
 from gcws_search.index.contracts.parameters import require
 from gcws_search.index.corpus import (
     CHUNK_ROWS,
@@ -56,7 +57,9 @@ Progress = Callable[[str, float | None], None]
 _WORK: Final = ".work"
 _STATE: Final = "state.json"
 _REPORT: Final = "report.json"
+_TABLES: Final = ("groups.parquet", "kept.parquet", "removed.parquet")
 _COMMIT_ROWS: Final = 1 << 16
+_PIECE_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2**31 - 1
 _LABELS: Final = {"ids": "u1", "id_ends": "i8", "numbers": "i8"}
 """Columns beside the rows: UTF-8 of ids, where each ends, and the rows of the files."""
@@ -102,6 +105,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
+    to: str | None = None,
     min_score: float,
     recall: float = 0.95,
     keep: Literal["first", "longest"] = "first",
@@ -124,9 +128,13 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     Parameters
     ----------
     sources : path or sequence of paths
-        Files of any format that `gcws-search load` reads, or folders of them.
+        Files of any format that `gcws-search load` reads, or folders of them; or their addresses
+        in an object store.
     output : path
         A folder that is made, or one that the same call has begun.
+    to : str
+        Address to which the result is copied, ``report.json`` last; one that is there is not
+        copied again.
     min_score : float
         Least GMM of a pair, above 0 and at most 1.
     recall : float
@@ -157,6 +165,8 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         A file cannot be read, or a row of it is none.
     InvalidParameter
         An argument is out of its range, or the folder holds something else.
+    StoreFailed
+        An object store does not answer as expected; the same call goes on.
     """
     require(0 < min_score <= 1, name="min_score", expected="above 0 and at most 1", got=min_score)
     require(0 < recall < 1, name="recall", expected="above 0 and below 1", got=recall)
@@ -179,7 +189,9 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
             "recall": recall, "keep": keep, "choices": repr(choices), "encoding": encoding,
         }  # fmt: skip
         key = _key(files, options)
+        target = None if to is None else _target(to, key)
         if (done := _finished(folder, key)) is not None:
+            _copy(folder, target)
             return done
         corpus = stack.enter_context(_begin(folder, key))
         corpus.read(files, choices or Choices(), options, show or (lambda _source: None), tell)
@@ -192,12 +204,38 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     with whole_file(folder / _REPORT) as part:
         part.write_text(document + "\n")
     shutil.rmtree(folder / _WORK)
+    _copy(folder, target)
     return done
+
+
+def _target(address: str, key: str) -> StoredPath:
+    """Return where a result is copied to; refuse a place of another one."""
+    target = stored_path(address)
+    report = target / _REPORT
+    if report.exists():
+        with report.open() as file:
+            held = file.read()
+        if f'"key": "{key}"'.encode() not in held:
+            raise ix.InvalidParameter(
+                expected="a place without a result, or with that of the same files and options",
+                got=f"{str(target)!r}, which has another one",
+                loc=("to",),
+            )
+    return target
+
+
+def _copy(folder: Path, target: StoredPath | None) -> None:
+    """Copy a result, unless it is there; the report comes last."""
+    if target is None or (target / _REPORT).exists():
+        return
+    for name in (*_TABLES, _REPORT):
+        with (folder / name).open("rb") as file:
+            (target / name).write(iter(partial(file.read, _PIECE_BYTES), b""))
 
 
 def _key(files: Sequence[InputFile | Folder], options: Mapping[str, Any]) -> str:
     """Return the same for the same files, options and program."""
-    told = [[str(each.path), each.size_bytes, each.modified_ns] for each in files]
+    told = [[str(each.path), each.size_bytes, each.version] for each in files]
     return hashlib.sha256(json.dumps([told, options, program_version()]).encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@
 - `remote`: what they ask of a server
 - `embedded`: what they do in this process
 - `connection`: a server: how requests are sent, and sent again; what is asked besides; snapshots
+- `snapshot_store`: snapshots in an object store
 - `wire`: HTTP/1.1 over sockets, where nothing needs httpx
 - `results`: answers, printed in one line each
 - `export`: a whole collection as a file

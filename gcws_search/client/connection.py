@@ -28,6 +28,7 @@ from gcws_search.client.collection import (
 )
 from gcws_search.client.errors import NoServer, ServerError, error_of
 from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
+from gcws_search.client.snapshot_store import SnapshotStore
 from gcws_search.client.wire import (
     CONNECT_SECONDS,
     Answer,
@@ -38,6 +39,7 @@ from gcws_search.client.wire import (
     through_httpx,
 )
 from gcws_search.formats.files import whole_file
+from gcws_search.index import SnapshotNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -48,6 +50,8 @@ from gcws_search.index.contracts.parameters import (
 
 if TYPE_CHECKING:
     import httpx
+
+    from gcws_search.formats.stores import StoredPath
 
 R = TypeVar("R")
 _COLLECTIONS = "/v1/collections"
@@ -357,13 +361,16 @@ class ServerSnapshots:
 
     def download(self, name: str, output: Path) -> None:
         """Write a snapshot to a file, which appears when its SHA-256 is right."""
+        with whole_file(output) as part, part.open("wb") as file:
+            file.writelines(self._pieces(name))
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of a snapshot; raises ServerError behind them if they are not right."""
         sha = hashlib.sha256()
-        stream = self._server.stream(self._path(name), self._collection)
-        with stream as answer, whole_file(output) as part:
-            with part.open("wb") as file:
-                for piece in answer.iter_bytes(_PIECE_BYTES):
-                    sha.update(piece)
-                    file.write(piece)
+        with self._server.stream(self._path(name), self._collection) as answer:
+            for piece in answer.iter_bytes(_PIECE_BYTES):
+                sha.update(piece)
+                yield piece
             if answer.headers["etag"].strip('"') != sha.hexdigest():
                 raise ServerError("what arrived is not what was sent; nothing is kept")
 
@@ -371,10 +378,35 @@ class ServerSnapshots:
         """Send a file as a snapshot of this name; the server compares its SHA-256."""
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        return self._send(name, file, digest)
+
+    def _send(self, name: str, file: Path | StoredPath, sha256: str) -> dict[str, Any]:
         headers = {"Content-Type": _SQLITE, "Content-Length": str(file.stat().st_size)}
-        params = {"sha256": digest}
+        params = {"sha256": sha256}
         content = partial(_file_pieces, file)
         return self._ask("PUT", name, content=content, headers=headers, params=params)
+
+    def copy_to(self, name: str, address: str) -> dict[str, Any]:
+        """Write a snapshot to an object store, or a folder; see `SnapshotStore`.
+
+        One that the store has is not sent again. Raises StoreFailed.
+        """
+        found = [each for each in self.list() if each["name"] == name]
+        if not found:
+            raise SnapshotNotFound(self._collection, name)
+        store = SnapshotStore(address, self._collection)
+        return store.write(found[0], lambda: self._pieces(name))
+
+    def copy_from(self, name: str, address: str) -> dict[str, Any]:
+        """Send a snapshot of an object store, or a folder; the server compares its SHA-256.
+
+        One that the server has is not sent again. Raises StoreFailed, SnapshotNotFound.
+        """
+        snapshot, file = SnapshotStore(address, self._collection).read(name)
+        for each in self.list():
+            if each["name"] == name and each["sha256"] == snapshot["sha256"]:
+                return each
+        return self._send(name, file, snapshot["sha256"])
 
     def restore(self, name: str, *, replace: bool = False) -> dict[str, Any]:
         """Make the collection from a snapshot, and return its description."""
@@ -395,7 +427,7 @@ class ServerSnapshots:
         return found
 
 
-def _file_pieces(path: Path) -> Iterator[bytes]:
+def _file_pieces(path: Path | StoredPath) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
@@ -418,6 +450,14 @@ class AsyncServerSnapshots:
     async def download(self, name: str, output: Path) -> None:
         """Write a snapshot to a file, which appears when its SHA-256 is right."""
         await call_on_thread(partial(self._inner.download, name, output))
+
+    async def copy_to(self, name: str, address: str) -> dict[str, Any]:
+        """Write a snapshot to an object store, or a folder; see `ServerSnapshots.copy_to`."""
+        return await call_on_thread(partial(self._inner.copy_to, name, address))
+
+    async def copy_from(self, name: str, address: str) -> dict[str, Any]:
+        """Send a snapshot of an object store, or a folder; see `ServerSnapshots.copy_from`."""
+        return await call_on_thread(partial(self._inner.copy_from, name, address))
 
     async def upload(self, name: str, file: Path) -> dict[str, Any]:
         """Send a file as a snapshot of this name; the server compares its SHA-256."""

@@ -53,12 +53,21 @@ _UNITS: Final = {"M": _MIB, "G": _MIB << 10}
 def dedupe(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE…", help=f"{WORDS}, compressed too; folders of files."),
+        typer.Argument(
+            metavar="SOURCE…",
+            help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
+        ),
     ],
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="A new folder for the result.")
     ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Copy the result to an object store: s3://bucket/out."
+        ),
+    ] = None,
     min_score: Annotated[
         float, typer.Option(help="Least exact score of a pair that joins two rows.")
     ],
@@ -101,7 +110,7 @@ def dedupe(
 
     No server is needed, and memory holds no vectors. FOLDER has groups.parquet (id, file, row,
     group, representative, score), kept.parquet, removed.parquet and report.json. The same command
-    goes on where it was interrupted.
+    goes on where it was interrupted. In the place of --to, report.json comes last.
     """
     from gcws_search.duplicates import dedupe as run  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.sources import Choices  # noqa: PLC0415
@@ -123,6 +132,7 @@ def dedupe(
         found = run(
             sources,
             output,
+            to=to,
             min_score=min_score,
             recall=recall,
             keep=keep,

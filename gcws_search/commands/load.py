@@ -83,7 +83,8 @@ def load(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help=f"{WORDS}, also compressed with gzip, zstd or xz; a folder; - for standard input.",
+            help=f"{WORDS}, also compressed with gzip, zstd or xz; a folder; s3://bucket/prefix or "
+            "another address of either; - for standard input.",
         ),
     ],
     *,
@@ -402,8 +403,9 @@ class _Load:
         file, params = source.file, self.params
         if file.path is None:
             return None
+        path = str(file.path.resolve() if isinstance(file.path, Path) else file.path)
         told = [
-            self.collection.name, str(file.path.resolve()), file.size_bytes, file.modified_ns,
+            self.collection.name, path, file.size_bytes, file.version,
             params["mode"], params["payloads"], params["on_error"], repr(source.choices),
             *(params[word] for word in ("min_score", "recall", "expires") if word in params),
             source.guess, program_version(),
@@ -450,7 +452,9 @@ class _Load:
         from gcws_search.formats.items import SEGMENT_ROWS  # noqa: PLC0415
         from gcws_search.formats.payloads import write_json  # noqa: PLC0415
 
-        path = Path(f"{source.file.path or 'stdin'}.rejected.ndjson")
+        place = source.file.path or "stdin"
+        name = place if isinstance(place, Path | str) else place.name  # here, for what is stored
+        path = Path(f"{name}.rejected.ndjson")
         path.unlink(missing_ok=True)
         done, first = Added(0, 0), 0
         before: list[Mapping[str, Any] | None] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -33,6 +33,10 @@ from gcws_search.commands.options import (
     usage,
 )
 from gcws_search.version import program_version
+
+if TYPE_CHECKING:
+    from gcws_search.client.connection import ServerSnapshots
+    from gcws_search.client.snapshot_store import SnapshotStore
 
 cli = family()
 
@@ -231,44 +235,93 @@ cli.add_typer(snapshots)
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="ADDRESS", help="Of this object store: s3://bucket/prefix; or a folder."
+    ),
+]
 
 
 @snapshots.command("create")
 def create(
     collection: Collection,
     *,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="ADDRESS",
+            help="Then copy it to an object store: s3://bucket/prefix; or a folder.",
+        ),
+    ] = None,
     keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="Then remove all but this many, the latest.")
+        int | None,
+        typer.Option(
+            "--keep",
+            min=1,
+            help="Then remove all but this many, the latest, of the server and of --to.",
+        ),
     ] = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Make a snapshot, and print its name."""
+    """Make a snapshot, and print its name.
+
+    With --to it is in the store once all of it is there; one that is interrupted is not listed.
+    """
     with server(url, key) as found:
-        stored = found.snapshots(collection)
-        snapshot = stored.create()
+        on_server = found.snapshots(collection)
+        places: list[Any] = [on_server]
+        if to is not None:
+            from gcws_search.client.snapshot_store import SnapshotStore  # noqa: PLC0415
+
+            places.append(SnapshotStore(to, collection))
+            places[-1].list()  # before anything is made, the store has to answer
+        snapshot = on_server.create()
+        if to is not None:
+            on_server.copy_to(snapshot["name"], to)
         tell(as_json, snapshot, _line(snapshot))
-        if keep is None:
-            return
-        others = [each for each in stored.list() if each["name"] != snapshot["name"]]
-        others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
-        for each in others[keep - 1 :]:
-            stored.delete(each["name"])
+        for place in places if keep is not None else ():
+            others = [each for each in place.list() if each["name"] != snapshot["name"]]
+            others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
+            for each in others[(keep or 1) - 1 :]:
+                place.delete(each["name"])
 
 
 @snapshots.command("list")
 def show(
-    collection: Collection, *, as_json: Json = False, url: Url = LOCAL, key: Key = None
+    collection: Collection,
+    *,
+    from_: Store = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
 ) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
-    with server(url, key) as found:
-        listed = found.snapshots(collection).list()
+    with _snapshots(collection, from_, url, key) as found:
+        listed = found.list()
     tell_rows(as_json, listed, ["name", "bytes", "created", "sha256"] if listed else None)
     if not listed:
-        report(
-            f"no snapshots of {collection}; `gcws-search snapshot create {collection}` makes one"
-        )
+        make = f"gcws-search snapshot create {collection}"
+        where, more = ("", "") if from_ is None else (" there", " --to ADDRESS")
+        report(f"no snapshots of {collection}{where}; `{make}{more}` makes one")
+
+
+@contextmanager
+def _snapshots(
+    collection: str, store: str | None, url: str, key: str | None
+) -> Iterator[ServerSnapshots | SnapshotStore]:
+    """Yield the snapshots of a collection, of a store or of a server."""
+    if store is None:
+        with server(url, key) as found:
+            yield found.snapshots(collection)
+        return
+    from gcws_search.client.snapshot_store import SnapshotStore  # noqa: PLC0415
+
+    with failures():
+        yield SnapshotStore(store, collection)
 
 
 @snapshots.command("download")
@@ -310,6 +363,7 @@ def restore(
     collection: Collection,
     snapshot: Snapshot,
     *,
+    from_: Store = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a collection that exists.")
     ] = False,
@@ -317,12 +371,18 @@ def restore(
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Make the collection from a snapshot."""
+    """Make the collection from a snapshot.
+
+    With --from it is sent to the server first, which compares its SHA-256.
+    """
     from gcws_search.index import CollectionExists  # noqa: PLC0415
 
     with server(url, key) as found:
+        on_server = found.snapshots(collection)
+        if from_ is not None:
+            on_server.copy_from(snapshot, from_)
         try:
-            items = found.snapshots(collection).restore(snapshot, replace=replace)["items"]
+            items = on_server.restore(snapshot, replace=replace)["items"]
         except CollectionExists as error:
             fail(f"{error}; --replace replaces it")
     answer = {"collection": collection, "items": items}
@@ -334,13 +394,14 @@ def delete(
     collection: Collection,
     snapshot: Snapshot,
     *,
+    from_: Store = None,
     as_json: Json = False,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
     """Remove a snapshot."""
-    with server(url, key) as found:
-        found.snapshots(collection).delete(snapshot)
+    with _snapshots(collection, from_, url, key) as found:
+        found.delete(snapshot)
     tell(as_json, {"deleted": snapshot}, f"{snapshot}: deleted")
 
 

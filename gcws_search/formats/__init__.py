@@ -9,6 +9,7 @@ Of programs:
 
 Of files:
 
+- `stores`: objects of a store by their address, through pyarrow
 - `files`: compressed or not, text in any encoding, standard input; the table of formats
 - `sources`: a file as items, a batch at a time; missing numbers
 - `arrays`: `.npy` and `.npz`

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ import pyarrow as pa
 from gcws_search.formats.files import BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
+from gcws_search.formats.stores import StoredPath, StoreFailed, naming_store
 from gcws_search.formats.tables import (
     Layout,
     choose,
@@ -47,6 +48,8 @@ def read_arrow(source: Source) -> None:
             schema, batches, source.rows = _OPEN[file.format](file)
             word = file.format.title()
             word = word if source.rows is None else f"{word}, {source.rows} rows"
+    except StoreFailed:
+        raise
     except (pa.ArrowException, OSError) as error:
         found = _IN_FILE.search(str(error))
         raise not_readable(found[1] if found else file.name, file.format, error) from None
@@ -120,8 +123,16 @@ def _guard(name: str, format_: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches; turn errors of Arrow into one sentence that names the file."""
     try:
         yield from batches
+    except StoreFailed:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise not_readable(name, format_, error) from None
+
+
+def _name_store(file: Path | StoredPath, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches; what a store says is no fault of the file."""
+    with naming_store(str(file)) if isinstance(file, StoredPath) else nullcontext():
+        yield from batches
 
 
 def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:
@@ -181,8 +192,10 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     for key, found in values.items():
         is_integer = all(value is None or _INTEGER.fullmatch(value) for value in found)
         fields.append(pa.field(key, pa.int64() if is_integer else pa.string()))
+    stored = folder.path if isinstance(folder.path, StoredPath) else None
     dataset = ds.dataset(
-        str(folder.path),
+        str(folder.path) if stored is None else stored.path,
+        filesystem=None if stored is None else stored.system,
         format="ipc" if folder.format == "arrow" else folder.format,
         partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
     )
@@ -193,17 +206,20 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     more = [field for field in dataset.schema if field.name not in columns]
     schema = pa.schema([*map(_unify, columns.values()), *more])
 
+    objects = {each.path: each for each in folder.files if isinstance(each, StoredPath)}
+
     def batches() -> Iterator[Any]:
         row = 0
         for fragment in dataset.get_fragments():
-            source.starts.append((row, fragment.path))
+            file = objects.get(fragment.path, Path(fragment.path))
+            source.starts.append((row, str(file)))
             parts = fragment.to_batches(
                 schema=schema, batch_size=BATCH_ROWS, batch_readahead=4, fragment_readahead=1
             )
-            for batch in _guard(fragment.path, folder.format, parts):
+            for batch in _guard(str(file), folder.format, _name_store(file, parts)):
                 yield batch
                 row += batch.num_rows
-            folder.read_bytes += Path(fragment.path).stat().st_size
+            folder.read_bytes += file.stat().st_size
 
     return schema, [field.name for field in more], batches, dataset.count_rows()
 

@@ -281,7 +281,7 @@ def read_csv(source: Source, word: str | None = None) -> None:
     folder = source.file
     if isinstance(folder, Folder):
         for path in folder.files:
-            file = InputFile(str(path), folder.encoding)
+            file = InputFile(path, folder.encoding)
             file.format = folder.format
             files.append((file, folder.keys(path)))
         word = word or f"folder of {len(files)} files, {folder.format}"

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote
 
+from gcws_search.formats.stores import StoredPath, StoreFailed, place_of, versions
+
 if TYPE_CHECKING:
     from charset_normalizer import CharsetMatch
 
@@ -184,22 +186,27 @@ class InputFile:
     """A file to be read, perhaps several times; standard input can be read once.
 
     ``size_bytes`` is as it lies on the disk, compressed or not; ``read_bytes`` counts these since
-    it was last opened. ``encoding`` is empty where it is no text, or its beginning is UTF-8.
+    it was last opened. ``version`` changes with the bytes. ``encoding`` is empty where it is no
+    text, or its beginning is UTF-8.
     """
 
-    def __init__(self, path: str, encoding: str | None = None) -> None:
-        self.path = None if path == STDIN else Path(path)
-        self.name = "standard input" if self.path is None else path
+    def __init__(self, path: str | Path | StoredPath, encoding: str | None = None) -> None:
+        self.path = None if path == STDIN else place_of(path) if isinstance(path, str) else path
+        self.name = "standard input" if self.path is None else str(self.path)
         self.read_bytes = 0
         self.size_bytes: int | None = None
         self.modified_ns = 0
+        self.version: int | str = 0
         if self.path is not None:
             if not self.path.exists():
-                raise BadFile(f"{path}: expected a file, got nothing of that name")
+                raise BadFile(f"{self.name}: expected a file, got nothing of that name")
             if self.path.is_dir():
-                raise BadFile(f"{path}: expected a file, got a folder")
+                raise BadFile(f"{self.name}: expected a file, got a folder")
             found = self.path.stat()
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
+            self.version = self.modified_ns
+            if isinstance(self.path, StoredPath):
+                self.version = self.path.version
         self._copy: BinaryIO | None = None
         self._text: bytes | None = None
         self._is_compressed = False
@@ -316,6 +323,8 @@ class InputFile:
             try:
                 while piece := stream.read(_BUFFER_BYTES):
                     yield piece
+            except StoreFailed:
+                raise
             except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
                 if stream is raw:
                     raise
@@ -353,9 +362,12 @@ class InputFile:
         self.is_whole_head = len(text) <= HEAD_BYTES
 
     def random_access(self) -> Path | BinaryIO:
-        """Return the file so that any part can be read: its path, or a temporary copy."""
+        """Return the file so that any part can be read: its path, or a temporary copy.
+
+        An object of a store is read by parts.
+        """
         if self.path is not None and not self._is_compressed:
-            return self.path
+            return self.path if isinstance(self.path, Path) else self.path.random_access()
         if self._copy is None:
             self._copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  # see close
             with self.open() as stream:
@@ -370,20 +382,23 @@ class Folder:
     Its facts are those of `InputFile`: the bytes of all files, the last change of any.
     """
 
-    def __init__(self, path: str, encoding: str | None = None) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | StoredPath, encoding: str | None = None) -> None:
+        self.path = path
         self.encoding = encoding
-        self.name = path
-        self.files = _visible_files(self.path)
+        self.name = str(path)
+        self.files = _visible_files(path)
         found = [each.stat() for each in self.files]
         self.size_bytes = sum(each.st_size for each in found)
         self.modified_ns = max(each.st_mtime_ns for each in found)
+        self.version: int | list[str] = self.modified_ns
+        if isinstance(path, StoredPath):
+            self.version = versions(each for each in self.files if isinstance(each, StoredPath))
         self.read_bytes = 0
         self.format = _format_of_name(self.files[0]) or ""
 
-    def keys(self, path: Path) -> dict[str, str | None]:
+    def keys(self, file: Path | StoredPath) -> dict[str, str | None]:
         """Return what the names of the folders of a file say: ``key=value``."""
-        parts = [part.partition("=") for part in path.relative_to(self.path).parts[:-1]]
+        parts = [part.partition("=") for part in _within(file, self.path)[:-1]]
         return {
             unquote(key): None if value == _NO_VALUE else unquote(value)
             for key, equals, value in parts
@@ -395,33 +410,47 @@ class Folder:
 
 
 def input_files(path: str, encoding: str | None) -> Iterator[InputFile | Folder]:
-    """Yield a file, a folder that is one table, or the files of another folder, by name."""
-    if path == STDIN or not Path(path).is_dir():
-        yield InputFile(path, encoding)
+    """Yield a file, a folder that is one table, or the files of another folder, by name.
+
+    Raises StoreFailed where it is an address whose store does not answer.
+    """
+    place = None if path == STDIN else place_of(path)
+    if place is None or not place.is_dir():
+        yield InputFile(path if place is None else place, encoding)
         return
-    files = _visible_files(Path(path))
+    files = _visible_files(place)
     names = {_format_of_name(each) for each in files}
     only = FORMATS.get(names.pop() or "") if len(names) == 1 else None
     if only is not None and only.is_table:
-        yield Folder(path, encoding)
+        yield Folder(place, encoding)
         return
-    yield from (InputFile(str(each), encoding) for each in files)
+    yield from (InputFile(each, encoding) for each in files)
 
 
-def _visible_files(folder: Path) -> list[Path]:
+def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
     """Return the files of a folder and those within, but for hidden ones, by name."""
-    found = [
-        each
-        for each in sorted(folder.rglob("*"))
-        if each.is_file()
-        and not any(part.startswith((".", "_")) for part in each.relative_to(folder).parts)
-    ]
+
+    def is_visible(file: Path | StoredPath) -> bool:
+        return not any(part.startswith((".", "_")) for part in _within(file, folder))
+
+    found: list[Any] = (
+        folder.files()
+        if isinstance(folder, StoredPath)
+        else [each for each in sorted(folder.rglob("*")) if each.is_file()]
+    )
+    found = [*filter(is_visible, found)]
     if not found:
         raise BadFile(f"{folder}: expected files in this folder, got none")
     return found
 
 
-def _format_of_name(path: Path) -> str | None:
+def _within(file: Any, folder: Any) -> tuple[str, ...]:
+    """Return the parts of the path of a file in a folder."""
+    parts: tuple[str, ...] = file.relative_to(folder).parts
+    return parts
+
+
+def _format_of_name(path: Path | StoredPath) -> str | None:
     """Return the format that a file's name says it has, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
     plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz")]

@@ -13,7 +13,7 @@ Found = tuple[Json, Json, Json]
 
 def source(path: Path, encoding: str | None = None, **choices: Json) -> Source:
     """Return a file or a folder as items."""
-    file = Folder(str(path), encoding) if path.is_dir() else InputFile(str(path), encoding)
+    file = Folder(path, encoding) if path.is_dir() else InputFile(path, encoding)
     found = source_of(file, Choices(**choices))
     assert isinstance(found, Source)
     return found
