@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ import gcws_search
 from gcws_search.commands.app import app
 from gcws_search.formats.stores import place_of
 from tests.commands.conftest import Bench, lines
+from tests.support.documents import curl
+from tests.support.documents.markdown import DOCS
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import free_port
 
@@ -435,3 +438,29 @@ def is_second_open(suffix: str) -> Callable[[Request], bool]:
         return len(seen) > 1
 
     return found
+
+
+# The page
+
+
+def test_the_commands_of_the_page_answer_as_it_says(
+    bench: Bench, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    coffees = b"id,acid,body,sweet\na,2,1,1\nb,1,2,1\nc,1,1,2\nd,2,2,1\n"
+    store.put("coffees.csv", coffees)
+    texts = ["one of the first", "of the first one", "another text", "and the last"]
+    rows = [{"id": str(row), "body": text} for row, text in enumerate(texts)]
+    store.put("texts/a.jsonl", b"".join(json.dumps(each).encode() + b"\n" for each in rows))
+    for step in curl.steps((DOCS / "object-storage.md").read_text()):
+        stored = [Path(each).stem for each in store.names() if each.endswith(".json")]
+        words = [
+            word.replace("NAME", stored[0] if stored else "") for word in shlex.split(step.command)
+        ]
+        assert words[0] == "gcws-search"
+        said = bench.call(*words[1:]).output
+        shown = "\n".join(line.rstrip() for line in said.splitlines())
+        shown = shown.replace(stored, "NAME") if "delete" in words else shown
+        assert step.matches(shown), f"{step.command}\nanswered\n{shown}"
+    assert store.get("unique/report.json") == (tmp_path / "unique" / "report.json").read_bytes()
+    assert not [each for each in store.names() if each.startswith("backups/")]
