@@ -65,7 +65,7 @@ articles.close()
 #
 # ## A corpus in files
 #
-# `gcws-search dedupe` needs no server, and memory holds no vectors. It reads whatever [`load`](../command-line.md#load) reads:
+# `gcws-search dedupe` needs no server, and memory holds no vectors. It reads whatever [`load`](../command-line.md#load) reads, from [object storage](../object-storage.md#duplicates) too:
 #
 # ```console
 # $ gcws-search dedupe corpus/ --text body --ngrams 3 --min-score 0.8 -o unique

@@ -453,10 +453,9 @@ def test_the_commands_of_the_page_answer_as_it_says(
     rows = [{"id": str(row), "body": text} for row, text in enumerate(texts)]
     store.put("texts/a.jsonl", b"".join(json.dumps(each).encode() + b"\n" for each in rows))
     for step in curl.steps((DOCS / "object-storage.md").read_text()):
-        stored = [Path(each).stem for each in store.names() if each.endswith(".json")]
-        words = [
-            word.replace("NAME", stored[0] if stored else "") for word in shlex.split(step.command)
-        ]
+        backups = [each for each in store.names() if each.startswith("backups/")]
+        stored = Path(backups[0]).stem if backups else "none"
+        words = shlex.split(step.command.replace("NAME", stored))
         assert words[0] == "gcws-search"
         said = bench.call(*words[1:]).output
         shown = "\n".join(line.rstrip() for line in said.splitlines())
