@@ -126,12 +126,14 @@ def measure(folder: Path, items: int) -> Measured:
         candidates = float(np.mean([found.explanation(i).candidates for i in range(QUERIES)]))
         asked.append(Asked(_recall(found, truth), took / QUERIES * 1e6, candidates))
     links = state.graph.links.array.nbytes
+    copies = state.graph.neighbours.nbytes - links
+    tables = state.tables.nbytes + state.graph.nbytes - links - copies
     return Measured(
         items,
         seconds,
         scan_seconds / QUERIES * 1e6,
         tuple(asked),
-        (rows.nbytes, state.graph.neighbours.nbytes - links, links, state.tables.nbytes),
+        (rows.nbytes, copies, links, tables),
         resident,
         peak,
     )

@@ -157,7 +157,7 @@ _MAX_TALLIES: Final = 256
 class GcwsState:
     """The index of a number of rows."""
 
-    tables: Tables  # the first, and those that a graph or proofs have wanted beside
+    tables: Tables  # the first, and those that proofs have wanted beside
     inverted: InvertedIndex  # for exact scans of sparse rows; empty for dense ones
     graph: GraphSearch | None = None
     delta: Delta = _NO_DELTA  # newer rows, in none of these; none before a graph is decided on
@@ -171,7 +171,7 @@ class GcwsState:
     @property
     def graph_is_waiting(self) -> bool:
         """Whether a graph lacks the tables that its searches enter by, as after a restart."""
-        return self.graph is not None and self.tables.bands < self.graph.links.entry_tables
+        return self.graph is not None and self.graph.further is None
 
 
 class GcwsBackend(Backend[GcwsState]):
@@ -236,11 +236,11 @@ class GcwsBackend(Backend[GcwsState]):
         if not delta.count:
             return state
         graph = state.graph
-        needed = 0 if graph is None else graph.links.entry_tables
-        tables = self.band_keys.widen(state.tables, rows, needed, workers)
-        codes = self.band_keys.in_tables(delta.codes, tables, rows)
+        if graph is not None:
+            graph = self.graphs.with_entries(graph, state.tables, rows, workers)
+        codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
         max_merge_rows = self._policies.max_merge_rows
-        tables = tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
+        tables = state.tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
         inverted = self._cover(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
@@ -271,13 +271,13 @@ class GcwsBackend(Backend[GcwsState]):
             bool(state.delta.count)
             or state.tables.merge_is_due
             or self.graph_is_overdue(state, rows, live)
+            or state.graph_is_waiting
             or self._tables_wanted(state) > 0
         )
 
     def _tables_wanted(self, state: GcwsState) -> int:
         """Return how many tables should be made in all; 0 where none is missing."""
-        needed = 0 if state.graph is None else state.graph.links.entry_tables
-        wanted = self.plan.bands if self._all_wanted else min(needed, self.plan.bands)
+        wanted = self.plan.bands if self._all_wanted else 0
         return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
 
     def graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
@@ -310,7 +310,10 @@ class GcwsBackend(Backend[GcwsState]):
             state = replace(state, tables=state.tables.with_due_merges(self._behind, stop))
             if state.graph_is_waiting or not is_overdue:
                 tables = self.band_keys.widen(state.tables, rows, wanted, self._behind, stop=stop)
-                return self.complete(replace(state, tables=tables), rows, self._behind)
+                graph = state.graph
+                if graph is not None:
+                    graph = self.graphs.with_entries(graph, tables, rows, self._behind, stop)
+                return self.complete(replace(state, tables=tables, graph=graph), rows, self._behind)
         except StoppedError:
             return None
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
@@ -329,7 +332,7 @@ class GcwsBackend(Backend[GcwsState]):
         built = self.graphs.build(
             rows, alive, state.tables, state.inverted, workers=self._behind, stop=stop
         )
-        return None if built is None else replace(state, graph=built[0], tables=built[1])
+        return None if built is None else replace(state, graph=built)
 
     def adopt(
         self, state: GcwsState, rows: VectorBatch, replacement: GcwsState
@@ -381,9 +384,9 @@ class GcwsBackend(Backend[GcwsState]):
         if not self.plan.prefix:
             return self.extend(state, rows, codes[known:])
         first = replace(saved, links=saved.links[:known])
-        read = self.graphs.restore(rows[:known], state.tables, first)
-        if read is not None:
-            state = replace(state, graph=read[0], tables=read[1])
+        graph = self.graphs.restore(rows[:known], state.tables, first)
+        if graph is not None:
+            state = replace(state, graph=graph)
         return self.extend(state, rows, codes[known:])
 
     @staticmethod
@@ -614,7 +617,7 @@ class GcwsBackend(Backend[GcwsState]):
 
     def nbytes(self, state: GcwsState) -> int:
         """Bytes of memory the index holds, parameter table included."""
-        graph = 0 if state.graph is None else state.graph.neighbours.nbytes
+        graph = 0 if state.graph is None else state.graph.nbytes
         return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + graph
 
     def stats(self, state: GcwsState) -> dict[str, Any]:

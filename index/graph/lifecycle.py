@@ -44,7 +44,7 @@ from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.graph.candidate_pool import MAX_ROWS
 from gcws_search.index.kernels.quantized.rows import BYTES, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
-from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.lsh.tables import NO_TABLES, Tables, is_sampled
 from gcws_search.index.threads import StoppedError, Workers
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
@@ -171,11 +171,11 @@ class GraphLifecycle:
         *,
         workers: Workers,
         stop: threading.Event,
-    ) -> tuple[GraphSearch, Tables] | None:
+    ) -> GraphSearch | None:
         """Return a graph of all rows, linked in random order, and calibrated; None when stopped.
 
-        With it come tables enough to search it. Those that only link rows are forgotten: a row
-        takes 12 bytes in each.
+        Further tables, through which rows are linked, are forgotten afterwards but for a sample,
+        through which searches enter: a row takes 12 bytes in each.
         """
         order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
         queries = QUERIES // 2 if rows.dense.shape[1] > _WIDE else QUERIES
@@ -183,11 +183,13 @@ class GraphLifecycle:
         neighbours = self.empty(rows, alive, workers)
         try:
             links = neighbours.cover(rows, workers)
-            entered = self._band_keys.widen(tables, rows, links.entry_tables, workers, stop=stop)
-            tables = self._band_keys.widen(entered, rows, neighbours.tables, workers, stop=stop)
+            all_tables = self._band_keys.widen(tables, rows, neighbours.tables, workers, stop=stop)
         except StoppedError:
             return None
-        keys = keys_by_row(tables, neighbours.tables_to_link(tables))
+        further, segments = NO_TABLES, all_tables.addresses
+        if tables.bands < links.entry_tables:
+            further = all_tables.sampled(tables.bands, links.entry_tables)
+        keys = keys_by_row(all_tables, min(neighbours.tables, all_tables.bands))
         linked = order[len(held_out) :]
         visible = alive.copy()
         visible[held_out] = 0
@@ -200,7 +202,7 @@ class GraphLifecycle:
         neighbours.link(
             single,
             keys,
-            tables,
+            segments,
             links,
             visible,
             linked=0,
@@ -213,6 +215,7 @@ class GraphLifecycle:
         if stop.is_set():
             return None
         graph = self._search_of(neighbours, links, NOT_CALIBRATED, len(rows), workers)
+        graph = replace(graph, further=further)
         sample = HeldOut.of(
             graph,
             tables,
@@ -230,7 +233,7 @@ class GraphLifecycle:
         neighbours.link(
             held_out,
             keys,
-            tables,
+            segments,
             links,
             alive,
             linked=len(linked),
@@ -242,7 +245,28 @@ class GraphLifecycle:
             return None
         neighbours.reach_all(order, links)
         neighbours.mark_all_linked()
-        return replace(graph, calibration=calibration, workers=self._workers), entered
+        return replace(graph, calibration=calibration, workers=self._workers)
+
+    def with_entries(
+        self,
+        graph: GraphSearch,
+        tables: Tables,
+        rows: VectorBatch,
+        workers: Workers,
+        stop: threading.Event | None = None,
+    ) -> GraphSearch:
+        """Return a graph with the tables of a sample that its searches enter through.
+
+        Raises StoppedError (``stop`` is set).
+        """
+        if graph.further is not None:
+            return graph
+        last = graph.links.entry_tables
+        if tables.bands >= last:  # a proof has wanted them all
+            return replace(graph, further=NO_TABLES)
+        return replace(
+            graph, further=self._band_keys.sampled(tables, rows, last, workers, stop=stop)
+        )
 
     def _sums(self, items: int) -> int:
         """Return how many sums of two items are searched for, to calibrate a graph."""
@@ -280,14 +304,24 @@ class GraphLifecycle:
         """Return the graph with the last len(keys) of ``rows`` linked; None drops the graph.
 
         It is dropped when more rows are put at once than are linked. ``keys`` are those of the new
-        rows; ``tables`` and ``inverted`` have these already.
+        rows; ``tables`` and ``inverted`` have these already. The graph can be entered.
         """
-        first = len(rows) - len(keys)
+        first, further = len(rows) - len(keys), graph.further
         if len(keys) > first or len(rows) > MAX_ROWS:
             return None
+        if further is not None and further.bands:
+            new = self._band_keys.keys(
+                rows[first:], further.first + further.bands, first=further.first, workers=workers
+            )
+            chosen = np.flatnonzero(is_sampled(np.arange(first, len(rows))))
+            numbers = (first + chosen).astype(np.int32)
+            further = further.extend(new[chosen], first, workers, numbers=numbers)
+            graph = replace(graph, further=further)
+            keys = np.concatenate([keys[:, : further.first], new], axis=1)
+        keys, segments = keys[:, : graph.neighbours.tables], graph.segments(tables)
         setting = graph.calibration.setting(recall_watch.LIMIT, recall_watch.RECALL)
         if setting is None:
-            links = graph.neighbours.extend(rows, keys, tables, workers)
+            links = graph.neighbours.extend(rows, keys, segments, workers)
             return replace(graph, links=links)
         known = setting
 
@@ -295,9 +329,9 @@ class GraphLifecycle:
             searched = replace(graph, links=links, workers=workers)
             return self._measure_drift(searched, rows, new, tables, known, inverted)
 
-        chosen = rows_to_measure(first, len(rows), rows.numbers)
+        measured = rows_to_measure(first, len(rows), rows.numbers)
         links = graph.neighbours.extend(
-            rows, keys, tables, workers, measured=chosen, measure=measure
+            rows, keys, segments, workers, measured=measured, measure=measure
         )
         return replace(graph, links=links)
 
@@ -345,7 +379,7 @@ class GraphLifecycle:
             return graph
         if len(rows) > self.policy.growth * known:
             return None
-        keys = keys_by_row(tables, graph.neighbours.tables_to_link(tables), known)
+        keys = keys_by_row(tables, min(graph.neighbours.tables, tables.bands), known)
         return self.extend(graph, rows, keys, tables, inverted, workers=self._workers)
 
     def renumber(
@@ -358,7 +392,9 @@ class GraphLifecycle:
             return None
         neighbours = graph.neighbours.renumber(new_rows, rows)
         built = min(graph.built, len(rows))
-        return replace(graph, neighbours=neighbours, links=neighbours.cover(rows), built=built)
+        further = None if graph.further is None else graph.further.renumber(new_rows)
+        links = neighbours.cover(rows)
+        return replace(graph, neighbours=neighbours, links=links, built=built, further=further)
 
     def save(self, graph: GraphSearch) -> SavedIndex:
         """Return what a file holds of a graph."""
@@ -383,10 +419,8 @@ class GraphLifecycle:
             return None
         return (quantizer.step, quantizer.origin) if quantizer.kind == BYTES else None
 
-    def restore(
-        self, rows: VectorBatch, tables: Tables, saved: SavedIndex
-    ) -> tuple[GraphSearch, Tables] | None:
-        """Return a graph as it was saved, with its tables; None where there was none.
+    def restore(self, rows: VectorBatch, tables: Tables, saved: SavedIndex) -> GraphSearch | None:
+        """Return a graph as it was saved; None where there was none.
 
         Rows whose links are unknown are linked again. Else a graph that is searched through more
         tables than there are waits for them: to make them takes longer than all else.
@@ -416,18 +450,22 @@ class GraphLifecycle:
             drift=drift,
             links=_own_links(saved.links, unknown),
         )
-        if len(unknown) or tables.bands >= used:
-            tables = self._band_keys.widen(tables, rows, used, workers)
         links = neighbours.cover(rows, workers)
+        # Rows that were dead when the graph was built, or died since, are gone.
+        built = min(built, len(rows))
+        graph = self._search_of(neighbours, links, calibration, built, workers)
+        if tables.bands < used:
+            graph = replace(graph, further=None)
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)
-            keys = keys_by_row(tables, neighbours.tables_to_link(tables))
-            neighbours.link(unknown, keys, tables, links, alive, linked=known, workers=workers)
+            all_tables = self._band_keys.widen(tables, rows, used, workers)
+            if tables.bands < used:
+                graph = replace(graph, further=all_tables.sampled(tables.bands, used))
+            keys, segments = keys_by_row(all_tables, used), all_tables.addresses
+            neighbours.link(unknown, keys, segments, links, alive, linked=known, workers=workers)
         neighbours.mark_all_linked()
-        # Rows that were dead when the graph was built, or died since, are gone.
-        built = min(built, len(rows))
-        return self._search_of(neighbours, links, calibration, built, workers), tables
+        return graph
 
     def _search_of(
         self,

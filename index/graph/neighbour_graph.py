@@ -179,15 +179,11 @@ class NeighbourGraph:
         more = self.narrow or self.quantizer.kind == SPARSE
         return self._tables * (_TABLE_FACTOR if more else 1)
 
-    def tables_to_link(self, tables: Tables) -> int:
-        """Return the number of tables in which the keys of rows must be known to link them."""
-        return min(self.tables, tables.bands)
-
     def sizes(
-        self, tables: Tables, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
+        self, segments: int, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
     ) -> ScratchSizes:
         """Return the scratch memory of searches that see ``room`` rows once they have entered."""
-        keys = self.tables * len(tables.segments)
+        keys = self.tables * segments
         entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
@@ -199,7 +195,7 @@ class NeighbourGraph:
         self,
         rows: VectorBatch,
         keys: UInt64s,
-        tables: Tables,
+        segments: Int64s,
         workers: Workers,
         *,
         measured: Int64s = _NO_ROWS,
@@ -207,8 +203,9 @@ class NeighbourGraph:
     ) -> NeighbourLinks:
         """Link the last len(keys) of ``rows`` in order; return the links of all ``rows``.
 
-        Any thread: one waits for the other. Rows linked already are left out. The rows ``measured``
-        are linked last. Before, ``measure`` returns the drift after them, given all links.
+        They enter through the tables of (s, 6) ``segments``, in which ``keys`` are known. Any
+        thread: one waits for the other. Rows linked already are left out. The rows ``measured`` are
+        linked last. Before, ``measure`` returns the drift after them, given all links.
         """
         with self._extending:
             links = self.cover(rows)
@@ -218,15 +215,14 @@ class NeighbourGraph:
             alive = np.ones(len(rows), np.uint8)
             alive[last_ones] = 0
             others = np.flatnonzero(alive[first:]) + first
-            used = keys[:, : self.tables_to_link(tables)]
             if len(others):
-                self.link(others, used, tables, links, alive, linked=first, workers=workers)
+                self.link(others, keys, segments, links, alive, linked=first, workers=workers)
             if len(last_ones):
                 if measure is not None:
                     self.drift = measure(links, last_ones)
                 alive[last_ones] = 1
                 linked = len(rows) - len(last_ones)
-                self.link(last_ones, used, tables, links, alive, linked=linked, workers=workers)
+                self.link(last_ones, keys, segments, links, alive, linked=linked, workers=workers)
             self._name_new(np.arange(first, len(rows)), links)
             self._in_turn = max(self._in_turn, len(rows))
         return links
@@ -235,7 +231,7 @@ class NeighbourGraph:
         self,
         chosen: Int64s,
         keys: UInt64s,
-        tables: Tables,
+        segments: Int64s,
         links: NeighbourLinks,
         alive: UInt8s,
         *,
@@ -247,7 +243,7 @@ class NeighbourGraph:
         """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
 
         Once ``stop`` is set, the rest is left. The (k, t) ``keys`` are of the last k of all rows,
-        which include ``chosen``, in as many tables as `tables_to_link` says. Rows that are
+        which include ``chosen``, in the tables of the ``segments``. Rows that are
         ``alive`` may be chosen as neighbours. By (n,) or (0,) ``leaders`` a search enters instead
         of the rows of a table: another one, for copies of that.
         """
@@ -262,7 +258,7 @@ class NeighbourGraph:
             self._link_round(
                 chosen[part],
                 keys[chosen[part] - first],
-                tables,
+                segments,
                 links,
                 alive,
                 beam=beam,
@@ -275,7 +271,7 @@ class NeighbourGraph:
         self,
         chosen: Int64s,
         keys: UInt64s,
-        tables: Tables,
+        segments: Int64s,
         links: NeighbourLinks,
         alive: UInt8s,
         *,
@@ -291,8 +287,8 @@ class NeighbourGraph:
         """
         rows = links.quantized.rows
         own = np.empty((len(chosen), WIDTH), np.int32)
-        sizes = self.sizes(tables, beam, SEEN_A_PLACE * beam)
-        graph = Graph(links.quantized.addresses, tables.addresses, links.array, rows.dense)
+        sizes = self.sizes(len(segments), beam, SEEN_A_PLACE * beam)
+        graph = Graph(links.quantized.addresses, segments, links.array, rows.dense)
         if len(chosen) > 1:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]

@@ -35,7 +35,7 @@ from gcws_search.index.kernels.graph.queries import Queries
 from gcws_search.index.kernels.hashing.gcws_table import Hashing
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
-from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.lsh.tables import NO_TABLES, Tables
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import NAMES
 
@@ -91,7 +91,8 @@ class GraphSearch:
     """Search over one state of the neighbour graph.
 
     ``neighbours`` and the ``allowance`` are shared with the states before and after. ``built`` rows
-    there were when the graph was last built in random order.
+    there were when the graph was last built in random order. Beside tables of all rows a search
+    enters through ``further`` ones of a sample; None where these are yet to be made.
     """
 
     neighbours: NeighbourGraph
@@ -102,7 +103,25 @@ class GraphSearch:
     workers: Workers
     policy: SearchPolicy
     allowance: MissAllowance = field(default_factory=MissAllowance)
+    further: Tables | None = NO_TABLES
+    _entered: list[tuple[Tables, Int64s]] = field(default_factory=list, init=False)
     _plans: dict[PlanKey, SearchPlan | Skipped] = field(default_factory=dict, init=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self.neighbours.nbytes + (0 if self.further is None else self.further.nbytes)
+
+    def segments(self, tables: Tables) -> Int64s:
+        """Return the (s, 6) segments of tables that a search enters through; see `Graph`."""
+        further = self.further
+        if further is None or not further.segments or tables.bands > further.first:
+            return tables.addresses
+        known = self._entered
+        if not known or known[0][0] is not tables:
+            both = np.concatenate([tables.addresses, further.addresses])
+            self._entered[:] = known = [(tables, both)]
+        return known[0][1]
 
     def plan(
         self, tables: Tables, view: RowView, params: SearchParams, queries: int
@@ -116,7 +135,7 @@ class GraphSearch:
         key = (
             *(params.limit, params.recall, params.guarantee, self.allowance.shares),
             *(self.neighbours.drift.has_drifted, view.vectors.count, view.permitted_count, live),
-            *(tables.bands, len(tables.segments), together),
+            *(tables.bands, len(self.segments(tables)), together),
         )
         known = self._plans.get(key)
         if known is None:
@@ -138,7 +157,7 @@ class GraphSearch:
         """Return why the graph is not searched, whatever a search takes."""
         if not self._applies(view, params):
             return Skipped.NOT_APPLICABLE
-        if tables.bands < self.links.entry_tables:
+        if self.further is None:
             return Skipped.TABLES_MISSING
         if self.neighbours.drift.has_drifted:
             return Skipped.DRIFTED
@@ -215,7 +234,7 @@ class GraphSearch:
             for each in (hard, foreign)
         ]
         beams[1] = max(beams)  # foreign queries have been hard ones before
-        sizes = self._sizes(tables, view, setting, max(beams), max_candidates)
+        sizes = self._sizes(len(self.segments(tables)), view, setting, max(beams), max_candidates)
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         extended = last
@@ -269,18 +288,13 @@ class GraphSearch:
         return min(held, first), min(held, last)
 
     def _sizes(
-        self,
-        tables: Tables,
-        view: RowView,
-        setting: SearchSetting,
-        beam: int,
-        max_candidates: float,
+        self, segments: int, view: RowView, setting: SearchSetting, beam: int, max_candidates: float
     ) -> ScratchSizes:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
         room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
         room = min(int(room), view.vectors.count + beam)
         rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
-        return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)
+        return self.neighbours.sizes(segments, beam, room, rows_a_side=rows_a_side)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.
@@ -371,7 +385,7 @@ class GraphSearch:
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
         links, hashing = self.links, self.band_keys.hashing
-        addresses = links.quantized.addresses, tables.addresses
+        addresses = links.quantized.addresses, self.segments(tables)
         graph = Graph(*addresses, links.array, view.vectors.dense)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
         if keys is None and hashing is None:
@@ -447,7 +461,7 @@ class GraphSearch:
             "width": links.shape[1],
             "mean_length": float(np.count_nonzero(links >= 0)) / max(1, len(links)),
             "rows_as": NAMES[self.neighbours.quantizer.kind],
-            "bytes": self.neighbours.nbytes,
+            "bytes": self.nbytes,
             "made_for_rows": self.built,
             "calibration": {
                 "rows": calibration.rows,

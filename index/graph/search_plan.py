@@ -115,7 +115,7 @@ class SearchPolicy:
 
 PlanKey = tuple[int, float, str, tuple[float, ...], bool, int, int, int, int, int, int]
 """Limit, recall and guarantee; shares of the miss aimed at; whether rows have drifted; rows there
-are, permitted and alive; tables and their segments; queries of a thread's part of the batch."""
+are, permitted and alive; tables and segments entered by; queries a thread has of the batch."""
 
 
 TRIED: Final = 16

@@ -13,11 +13,13 @@ from gcws_search.index.contracts.batches import VectorBatch, round_up
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.hashing.gcws_table import Hashing, keys_from_table
-from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.lsh.tables import SAMPLE, Tables, is_sampled
 from gcws_search.index.threads import Workers, end_if
 
 _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
+_SAMPLED_AT_ONCE: Final = 1 << 16
+"""Rows of a sample that are copied at a time."""
 
 
 class BandKeys:
@@ -101,6 +103,25 @@ class BandKeys:
             return self.keys(rows[start:end], bands, first=known, workers=workers, stop=stop)
 
         return tables.widen(bands, further, workers, stop=stop)
+
+    def sampled(
+        self,
+        tables: Tables,
+        rows: VectorBatch,
+        last: int,
+        workers: Workers,
+        *,
+        stop: threading.Event | None = None,
+    ) -> Tables:
+        """Return the further tables up to ``last`` with a sample of the rows in ``tables``."""
+        chosen = np.flatnonzero(is_sampled(np.arange(len(tables))))
+        codes = np.empty((len(chosen), last - tables.bands), np.uint64)
+        for start in range(0, len(chosen), _SAMPLED_AT_ONCE):
+            part = slice(start, start + _SAMPLED_AT_ONCE)
+            some = rows[chosen[part]]
+            codes[part] = self.keys(some, last, first=tables.bands, workers=workers, stop=stop)
+        empty = Tables.of(last - tables.bands, (), tables.bands, SAMPLE)
+        return empty.extend(codes, 0, workers, numbers=chosen.astype(np.int32))
 
     def catch_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
         """Return the tables of an optimization with the rows put since.

@@ -7,14 +7,14 @@ until a compaction renumbers the rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, large
+from gcws_search.index.contracts.arrays import Bools, Int32s, Int64s, UInt32s, UInt64s, large
 from gcws_search.index.kernels.lsh.tables import build_tables, merge_tables, renumber_tables
 from gcws_search.index.threads import Workers, end_if
 
@@ -25,6 +25,12 @@ GROWTH: Final = 4
 MAX_SEGMENTS: Final = 32
 """Beyond this number a write merges the last segments that are due, whatever their size. A few
 small ones may come on top."""
+
+SAMPLE: Final = 4
+"""One row in this many is in the tables of a sample."""
+_SPREAD: Final = np.uint32(0x9E3779B1)
+"""2^32 divided by the golden ratio: it spreads the sample over rows in any order."""
+_SPREAD_END: Final = np.uint32((1 << 32) // SAMPLE)
 
 _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread does not pay
 
@@ -45,6 +51,13 @@ class TableSegment:
     def __len__(self) -> int:
         return self.place[2]
 
+    def record(self, first: int, sample: int) -> tuple[int, ...]:
+        """Return what `kernels.graph.beam_search.Graph` has of a segment."""
+        keys, rows, n = self.place
+        skipped = first * n
+        end = first + len(self.keys)
+        return keys - 8 * skipped, rows - 4 * skipped, n, first, end, sample * n
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory: 12 a row and table."""
@@ -53,17 +66,31 @@ class TableSegment:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All tables of one index, as a tuple of segments in row order."""
+    """The tables of one index from ``first`` on, as a tuple of segments in row order.
+
+    bands: how many there are.
+    sample: one row in so many is in them.
+    addresses: (s, 6) int64, the `record` of each segment, valid for as long as this object lives.
+    """
 
     bands: int
     segments: tuple[TableSegment, ...]
-    addresses: Int64s  # (s, 3): `place` of each segment, valid for as long as this object lives
+    first: int
+    sample: int
+    addresses: Int64s
 
     @classmethod
-    def of(cls, bands: int, segments: tuple[TableSegment, ...]) -> Tables:
+    def of(
+        cls, bands: int, segments: tuple[TableSegment, ...], first: int = 0, sample: int = 1
+    ) -> Tables:
         """Return tables made of the given segments."""
-        places = [segment.place for segment in segments]
-        return cls(bands, segments, np.array(places, np.int64).reshape(len(places), 3))
+        records = [segment.record(first, sample) for segment in segments]
+        addresses = np.array(records, np.int64).reshape(len(records), 6)
+        return cls(bands, segments, first, sample, addresses)
+
+    def with_segments(self, segments: Iterable[TableSegment]) -> Tables:
+        """Return tables like these of other segments."""
+        return Tables.of(self.bands, tuple(segments), self.first, self.sample)
 
     def __len__(self) -> int:
         return sum(map(len, self.segments))
@@ -79,23 +106,32 @@ class Tables:
         return any(_should_merge(len(a), len(b)) for a, b in pairwise(self.segments))
 
     def extend(
-        self, codes: UInt64s, first_row: int, workers: Workers, max_merge_rows: int | None = None
+        self,
+        codes: UInt64s,
+        first_row: int,
+        workers: Workers,
+        max_merge_rows: int | None = None,
+        numbers: Int32s | None = None,
     ) -> Tables:
         """Return tables with rows first_row … first_row + n - 1 added, by their (n, L) keys.
 
         Up to `MAX_SEGMENTS` segments, no merge makes one of more than ``max_merge_rows`` rows, if
-        given: merging millions of rows takes seconds.
+        given: merging millions of rows takes seconds. ``numbers`` are (n,) rising row numbers from
+        ``first_row`` on, where some are left out.
         """
         if len(codes) == 0:
             return self
         keys = large(codes.shape[::-1], np.uint64)
         rows = large(codes.shape[::-1], np.int32)
-        _fill(codes, first_row, workers, keys, rows)
+        _fill(codes, first_row if numbers is None else 0, workers, keys, rows)
+        if numbers is not None:
+            for table in rows:
+                table[:] = numbers[table]
         segments = [*self.segments, TableSegment(keys, rows)]
         if len(segments) > MAX_SEGMENTS:
             max_merge_rows = None
         _merge_last(segments, workers, max_merge_rows)
-        return Tables.of(self.bands, tuple(segments))
+        return self.with_segments(segments)
 
     def with_due_merges(self, workers: Workers, stop: threading.Event) -> Tables:
         """Return the same rows in fewer segments, as `extend` leaves them without a limit."""
@@ -104,7 +140,7 @@ class Tables:
             end_if(stop)
             segments.append(segment)
             _merge_last(segments, workers)
-        return Tables.of(self.bands, tuple(segments))
+        return self.with_segments(segments)
 
     def with_rows_after(self, others: Tables) -> Tables:
         """Return these tables with the further rows of others, as many and of the same rows."""
@@ -117,7 +153,7 @@ class Tables:
                 newer = segment.rows >= known  # as many in each table, and in order
                 keys = segment.keys[newer].reshape(self.bands, -1)
                 segments.append(TableSegment(keys, segment.rows[newer].reshape(self.bands, -1)))
-        return Tables.of(self.bands, tuple(segments))
+        return self.with_segments(segments)
 
     def widen(
         self,
@@ -155,7 +191,21 @@ class Tables:
             rows = large((self.bands, count), np.int32)
             renumber_tables(segment.keys, segment.rows, new_rows, keys, rows)
             renumbered.append(TableSegment(keys, rows))
-        return Tables.of(self.bands, tuple(renumbered))
+        return self.with_segments(renumbered)
+
+    def sampled(self, first: int, last: int) -> Tables:
+        """Return tables ``first`` … ``last`` - 1 with a sample of the rows alone."""
+        segments = []
+        for segment in self.segments:
+            count = int(np.count_nonzero(is_sampled(segment.rows[0])))
+            keys = large((last - first, count), np.uint64)
+            rows = large((last - first, count), np.int32)
+            for table in range(first, last):
+                chosen = is_sampled(segment.rows[table])
+                keys[table - first] = segment.keys[table][chosen]
+                rows[table - first] = segment.rows[table][chosen]
+            segments.append(TableSegment(keys, rows))
+        return Tables.of(last - first, tuple(segments), first, SAMPLE)
 
     def codes(self, bands: int) -> UInt64s:
         """Return the (bands, n) keys of all rows in the first tables."""
@@ -172,6 +222,15 @@ class Tables:
             last = segments.pop()
             segments[-1] = _merge(segments[-1], last, workers)
         return segments[0] if segments else None
+
+
+NO_TABLES: Final = Tables.of(0, ())
+
+
+def is_sampled(rows: Int32s | Int64s) -> Bools:
+    """Return (n,) bool, whether each row is in the tables of a sample."""
+    spread: UInt32s = rows.astype(np.uint32) * _SPREAD
+    return spread < _SPREAD_END
 
 
 def _merge_last(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
-from gcws_search.index.kernels.compiling import inner
+from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.graph.beam_search import mark, scratch_at
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -29,7 +29,7 @@ _SAMPLES, _SAMPLE_BITS = 16, 4
 
 
 class EntryTables(NamedTuple):
-    """The first ``tables`` of (s, 3) `Graph.segments`, through which a search enters.
+    """The first ``tables`` of (s, 6) `Graph.segments`, through which a search enters.
 
     There are ``rows_a_side`` entry points on each side of a key's place in a table of a large
     segment. A search enters by (n,) or (0,) int32 ``leaders`` instead of each row.
@@ -39,6 +39,12 @@ class EntryTables(NamedTuple):
     tables: Any
     rows_a_side: Any
     leaders: Any
+
+
+@inlined
+def _tables_of(entries: Any, s: Any) -> Any:
+    """Return the first of the tables that a segment has, and the end of those to be entered by."""
+    return entries.segments[s, 3], min(entries.segments[s, 4], entries.tables)
 
 
 @inner
@@ -56,9 +62,10 @@ def enter(
         length = segments[s, 2]
         # Small segments hold few rows, and links lead to them too.
         a_side = entries.rows_a_side
-        if 4 * length < count:
+        if 4 * segments[s, 5] < count:
             a_side = max(1, a_side // 2)
-        for table in range(entries.tables):
+        first_table, end = _tables_of(entries, s)
+        for table in range(first_table, end):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
             place = at(places, s * entries.tables + table)
             first, last = max(0, place - a_side), min(length, place + a_side)
@@ -89,7 +96,8 @@ def enter_buckets(
     segments, has_room = entries.segments, True
     for s in range(segments.shape[0]):
         length = segments[s, 2]
-        for table in range(entries.tables):
+        first_table, end = _tables_of(entries, s)
+        for table in range(first_table, end):
             table_keys = offset(pointer_to_uint64(segments[s, 0]), table * length)
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
             place, own = at(scratch.own_places, s * entries.tables + table), at(keys, table)
@@ -146,9 +154,10 @@ def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -
     for s in range(entries.segments.shape[0]):
         held = pointer_to_uint64(entries.segments[s, 0])
         count = entries.segments[s, 2]
+        first, end = _tables_of(entries, s)
         for search in range(searches):
             out = offset(scratch_at(scratch[search]).places, s * tables)
-            for table in range(tables):
+            for table in range(first, end):
                 put(out, table, 0)
         length = count
         while length > 0:
@@ -156,12 +165,12 @@ def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -
             for search in range(searches):
                 out = offset(scratch_at(scratch[search]).places, s * tables)
                 own = offset(keys, search * tables)
-                for table in range(tables):
+                for table in range(first, end):
                     below = at(held, table * count + at(out, table) + half) < at(own, table)
                     put(out, table, at(out, table) + ((length - half) if below else 0))
             length = half
         table_rows = pointer_to_int32(entries.segments[s, 1])
         for search in range(searches):
             out = offset(scratch_at(scratch[search]).places, s * tables)
-            for table in range(tables):
+            for table in range(first, end):
                 prefetch(offset(table_rows, table * count + at(out, table)))

@@ -27,7 +27,8 @@ class SortedTable(NamedTuple):
 class TableSegments(NamedTuple):
     """Tables of all rows, in segments."""
 
-    # (s, 3): addresses of the (L, count) keys and rows of each segment, and its count.
+    # (s, 6): addresses of the (L, count) keys and rows of each segment, its count, and what only a
+    # graph looks at.
     addresses: Int64s
     bits: int  # bits of a key per unit of depth
 

@@ -15,6 +15,7 @@ from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_watch import rows_to_measure
 from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.lsh.tables import is_sampled
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.bridges import bridged
 from tests.support.index.policies import FREE_SEARCHES, graphs_from
@@ -287,7 +288,7 @@ def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_ha
 MANY_TABLES = Policies(
     graph=GraphPolicy(min_rows=MIN, rows_of_tables=1000, rows_to_double=2, search=FREE_SEARCHES)
 )
-"""Small collections are searched through all tables, of which a file has the first."""
+"""Small collections are searched through all tables: the first, which a file has, and a sample."""
 
 
 def restarted(rows: Floats, policies: Policies) -> SmallIndex:
@@ -305,10 +306,11 @@ def methods(index: SmallIndex, queries: Floats) -> set[str]:
 def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 50)
     index = linked(rows, policies=MANY_TABLES)
-    assert index.state.tables.bands == index.backend.plan.bands
+    first, further = index.state.tables, index.state.graph.further
+    assert (further.first, further.first + further.bands) == (first.bands, index.backend.plan.bands)
     assert methods(index, queries) == {"graph"}
     again = restored(index, kept(index), MANY_TABLES)
-    assert again.state.tables.bands == again.backend.plan.first
+    assert again.state.graph_is_waiting
     assert "graph" not in methods(again, queries)
     assert recall(again, queries, 10).mean >= 0.9
     assert again.is_overdue
@@ -322,17 +324,78 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert methods(again, queries) == {"graph"}
 
 
+def test_further_tables_have_a_sample_of_the_rows_however_they_came_to_be(
+    rng: np.random.Generator,
+) -> None:
+    """Built with the graph, made after a start, grown row by row, and left by a compaction."""
+    rows, more = clustered(rng, 3000, 900)
+    index, again = linked(rows, policies=MANY_TABLES), restarted(rows, MANY_TABLES)
+    again.adopt(again.optimize())
+    for each in (index, again):
+        assert_sampled(each)
+        each.add(more, sizes=[1, 500, 30, 2], settled=True)
+        assert_sampled(each)
+        each.compact(np.arange(3900) % 5 > 0)
+        rows_left = each.state.graph.further.segments[0].rows
+        assert 0.2 < sum(map(len, each.state.graph.further.segments)) / len(each.rows) < 0.3
+        assert rows_left.max() < len(each.rows)
+        assert_keys(each)
+        assert recall(each, rows[1:50], 10).reaches(0.9)
+
+
+def assert_sampled(index: SmallIndex) -> None:
+    """The rows in the further tables are those that a sample has."""
+    segments = index.state.graph.further.segments
+    for table in range(index.state.graph.further.bands):
+        found = np.sort(np.concatenate([each.rows[table] for each in segments]))
+        np.testing.assert_array_equal(found, np.flatnonzero(is_sampled(np.arange(len(index.rows)))))
+    assert_keys(index)
+
+
+def assert_keys(index: SmallIndex) -> None:
+    """Each row is in each further table by its key there, and keys rise."""
+    further, batch = index.state.graph.further, index.rows.view()
+    keys = index.backend.band_keys.keys(batch, index.backend.plan.bands, first=further.first)
+    for segment in further.segments:
+        for table in range(further.bands):
+            held = segment.keys[table]
+            np.testing.assert_array_equal(held, keys[segment.rows[table], table])
+            assert (held[1:] >= held[:-1]).all()
+
+
+def test_a_sample_is_a_quarter_of_any_run_of_rows() -> None:
+    for first in (0, 1_000_003, 2**31 - 100_000):
+        for step in (1, 2, 4, 10, 1000):
+            rows = first + step * np.arange(min(20_000, (2**31 - first) // step))  # 100 or more
+            assert is_sampled(rows).mean() == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_graph_that_waits_is_entered_through_all_tables_that_a_proof_wanted(
+    rng: np.random.Generator,
+) -> None:
+    rows, queries = clustered(rng, 3000, 50)
+    again = restarted(rows, MANY_TABLES)
+    again.search(queries[:1], SearchParams(limit=10, recall=0.9, guarantee="proven"))
+    again.adopt(again.optimize())
+    assert again.state.tables.bands == again.backend.plan.bands
+    assert not again.is_overdue
+    assert methods(again, queries) == {"graph"}
+    again.add(rows[:300] * np.float32(0.9), settled=True)
+    assert methods(again, queries) == {"graph"}
+    assert recall(again, queries, 10).reaches(0.9)
+
+
 def test_the_tables_of_an_overdue_graph_come_before_another_graph(rng: np.random.Generator) -> None:
     rows, more = clustered(rng, 3000, 1600)
     index = linked(rows, policies=MANY_TABLES)
     index.add(more, settled=True)
     again = restored(index, kept(index), MANY_TABLES)
-    assert again.state.tables.bands == again.backend.plan.first
+    assert again.state.graph_is_waiting
     assert overdue(again)
     graph = again.state.graph.neighbours
     made = again.optimize()
     assert made.graph.neighbours is graph
-    assert made.tables.bands == again.backend.plan.bands
+    assert not made.graph_is_waiting
     again.state = made
     assert methods(again, rows[:20]) == {"graph"}
     anew = again.optimize()
@@ -361,12 +424,12 @@ def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     again = restarted(rows, policies)
     again.add(more, sizes=[1, 19, 1, 400, 79])
     assert again.state.delta.count == len(more)  # many times those for which there is room
-    assert again.state.tables.bands == again.backend.plan.first
+    assert again.state.graph_is_waiting
     assert all(hits.scores[0] == 1 for hits in again.search(more, SearchParams(limit=1, recall=1)))
     assert "graph" not in methods(again, more[:50])
     again.finish_background_work()
     assert not again.state.delta.count
-    assert again.state.tables.bands == again.backend.plan.bands
+    assert not again.state.graph_is_waiting
     assert "graph" in methods(again, more[:50])
     assert recall(again, more, 10).reaches(0.9)
     again.add(rows[:21] * np.float32(0.9))  # now a write links what the delta has no room for
@@ -379,7 +442,7 @@ def test_no_start_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     saved = kept(index)
     saved.links[2400:, 0] = UNKNOWN  # a process ended before they were saved
     again = restored(index, saved, MANY_TABLES)
-    assert again.state.tables.bands == again.backend.plan.first
+    assert again.state.graph_is_waiting
     assert again.state.delta.count == 600
     assert len(again.state.graph.links) == 2400
     assert recall(again, queries, 10).mean >= 0.9

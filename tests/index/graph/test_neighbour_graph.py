@@ -9,7 +9,6 @@ from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row
-from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered, counts
 from tests.support.index.small_index import SmallIndex
@@ -52,8 +51,6 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
     neighbours = empty_graph(index)
     assert neighbours.narrow == (times > 1)
     assert neighbours.tables == times * neighbours.cover(rows).entry_tables == times * 8
-    for bands in (3, 32):
-        assert neighbours.tables_to_link(Tables.of(bands, ())) == min(bands, times * 8)
 
 
 def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
@@ -70,14 +67,14 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
     neighbours = empty_graph(index)
     links = neighbours.cover(rows)
-    keys = keys_by_row(tables, neighbours.tables_to_link(tables))
+    keys = keys_by_row(tables, tables.bands)
     first, rest = np.split(rng.permutation(3000), [2000])
-    neighbours.link(first, keys, tables, links, alive, linked=0, workers=Workers(1))
+    neighbours.link(first, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
     joined = 0
     for row in rest[:200]:
         before = [other for other in links.array[row].tolist() if other >= 0]
         neighbours.link(
-            np.array([row]), keys, tables, links, alive, linked=2000, workers=Workers(1)
+            np.array([row]), keys, tables.addresses, links, alive, linked=2000, workers=Workers(1)
         )
         after = [other for other in links.array[row].tolist() if other >= 0]
         assert len(set(after)) == len(after)
@@ -93,12 +90,12 @@ def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> N
     data, _ = clustered(rng, 1500, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(np.concatenate([data, data]))
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    keys = keys_by_row(tables, empty_graph(index).tables_to_link(tables), first)
+    keys = keys_by_row(tables, tables.bands, first)
     for row in rng.choice(np.arange(1500, 3000), 20, replace=False):
         neighbours = empty_graph(index)
         links = neighbours.cover(rows)
         chosen = np.array([row])
-        neighbours.link(chosen, keys, tables, links, alive, linked=0, workers=Workers(1))
+        neighbours.link(chosen, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
         assert row - 1500 in links.array[row]
 
 
