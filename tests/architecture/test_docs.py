@@ -24,9 +24,10 @@ from gcws_search import sklearn as transformers
 from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
+from tests.support.documents import curl, markdown, notebooks, pictures, site  # needs mkdocs
 from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import PRODUCT, REPOSITORY, sources
+from tests.support.service.browser import SCHEMES
 from tests.support.service.client import Json, started
 from tests.support.service.live_server import listening
 
@@ -342,3 +343,11 @@ def test_no_link_of_a_page_leaves_the_site_and_what_becomes_a_page_exists() -> N
         places = [posixpath.normpath(posixpath.join(posixpath.dirname(name), to)) for to in found]
         assert not [place for place in places if place.startswith("..")], name
     assert all((site.REPOSITORY / source).is_file() for source in site.OUTSIDE)
+
+
+def test_each_view_of_the_page_has_small_pictures_that_are_shown() -> None:
+    shown = re.findall(r'(?:src|srcset)="(pictures/[^"]+)"', (DOCS / "page.md").read_text())
+    there = {f"pictures/{path.name}": path.stat().st_size for path in pictures.FOLDER.iterdir()}
+    taken = {f"pictures/{view}-{scheme}.webp" for view in pictures.VIEWS for scheme in SCHEMES}
+    assert sorted(shown) == sorted(there) == sorted(taken)
+    assert sum(there.values()) < 600_000
