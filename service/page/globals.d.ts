@@ -5,6 +5,7 @@ type Inputs = readonly unknown[];
 declare const preact: { h: unknown; render(what: unknown, into: Element): void };
 declare const preactHooks: {
   useEffect(work: () => unknown, inputs?: Inputs): void;
+  useLayoutEffect(work: () => unknown, inputs?: Inputs): void;
   useErrorBoundary(): [any, () => void];
   useMemo<Value>(make: () => Value, inputs: Inputs): Value;
   useReducer(next: (state: any, action?: any) => any, start: any): [any, (action?: any) => void];

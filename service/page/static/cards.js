@@ -66,7 +66,7 @@ function Values({ item, view, palette }) {
 		)
 		.slice(0, SHOWN);
 	const color = payloadAt(item.payload, view.color);
-	const hasColor = color !== undefined && color !== null;
+	const hasColor = (color ?? null) !== null;
 	if (hasColor) rows.unshift([view.color, String(color)]);
 	if (!rows.length) return null;
 	return html`<dl class="payload">${rows.map(

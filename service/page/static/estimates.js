@@ -7,9 +7,7 @@ import { Skeleton, Trouble } from "./parts.js";
 const SAMPLE = 120;
 const SHOWN = 1500;
 const FEWEST = 0.9; // of the pairs within two standard deviations
-const LABEL =
-	"Share of equal samples by exact similarity, one dot a pair; " +
-	"dashed: two standard deviations";
+
 function pairsOf({ neighbours, scores }) {
 	const pairs = neighbours.flatMap((row, a) =>
 		row.map((b, place) => [
@@ -64,10 +62,10 @@ export function Estimates({ collection }) {
     ${
 			data && data.pairs.length > 0
 				? html`<p class="verdict">${verdict}</p>
-      <${Chart} label=${LABEL} ...${AXES} rows=${data.pairs} />
+      <${Chart} label="Share of equal samples by exact similarity" ...${AXES} rows=${data.pairs} />
       <p class="small">${data.pairs.length} pairs of neighbours in a small sample,
-        ${" "}${data.samples} samples a vector. Within two standard deviations:
-        ${" "}${(100 * inside).toFixed(1)} %; the law says 95.</p>`
+        ${" "}${data.samples} samples a vector. Within two standard deviations, the dashed
+        lines: ${(100 * inside).toFixed(1)} %; the law says 95.</p>`
 				: data
 					? html`<p class="small">There are no pairs to compare.</p>`
 					: !problem && html`<${Skeleton} rows=${1} kind="block" />`

@@ -1,5 +1,5 @@
 import { ask, itemOf, server, watch } from "./api.js";
-import { useEffect, useReducer, useState } from "./html.js";
+import { useEffect, useLayoutEffect, useReducer, useState } from "./html.js";
 
 const RETRIED = new Set(["loading", "unreachable"]);
 
@@ -14,7 +14,8 @@ export function useAsk(make, inputs) {
 	const { epoch } = useServer();
 	const [state, set] = useState({ waiting: true });
 	const [again, repeat] = useReducer((count) => count + 1, 0);
-	useEffect(() => {
+	// useEffect would ask a frame later.
+	useLayoutEffect(() => {
 		const stop = new AbortController();
 		let timer;
 		const asked = make(stop.signal);

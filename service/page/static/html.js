@@ -1,3 +1,11 @@
 export const { render } = preact;
-export const { useEffect, useErrorBoundary, useMemo, useReducer, useRef, useState } = preactHooks;
+export const {
+	useEffect,
+	useErrorBoundary,
+	useLayoutEffect,
+	useMemo,
+	useReducer,
+	useRef,
+	useState,
+} = preactHooks;
 export const html = htm.bind(preact.h);

@@ -17,7 +17,7 @@ const VIEWS = [
 	["load", "Data"],
 ];
 const HIDDEN = { item: "browse", why: "query", audit: "understand" };
-const NEED_ITEMS = new Set(["browse", "query", "duplicates", "map", "understand", "item", "why"]);
+const WITHOUT_ITEMS = ["backends", "load", "audit"];
 const OF_COLLECTION = [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN)];
 const ahead = window.requestIdleCallback || setTimeout;
 const KEYS = [
@@ -31,14 +31,19 @@ const KEYS = [
 	["Esc", "Close"],
 ];
 
-const load = (view) => import(`./${view}.js`);
+const loaded = new Map();
+
+async function load(view) {
+	loaded.set(view, (await import(`./${view}.js`)).default);
+	return loaded.get(view);
+}
 
 function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
-	const [view, set] = useState(null);
+	const [view, set] = useState(() => loaded.get(name));
 	const [problem, fail] = useState(null);
 	useEffect(() => {
-		load(name).then((module) => {
-			set(() => module.default);
+		load(name).then((found) => {
+			set(() => found);
 			ahead(() =>
 				["overview", "find", ...OF_COLLECTION].map((later) => load(later).catch(() => {})),
 			);
@@ -206,10 +211,11 @@ function viewIn({ collection, view }) {
 
 function View({ address, server }) {
 	const { collection: name, params } = address;
+	const writes = server.service?.permits === "write";
 	const found = useAsk((signal) => name && collectionOf(name, signal), [name]);
 	if (!name) {
 		return html`<${Lazy} name="overview" server=${server} params=${params}
-      writes=${server.service?.permits === "write"} />`;
+      writes=${writes} />`;
 	}
 	const collection = found.data?.name === name ? found.data : null;
 	if (found.problem && !collection) {
@@ -218,12 +224,11 @@ function View({ address, server }) {
 	}
 	if (!collection) return html`<${Skeleton} rows=${6} />`;
 	const shown = viewIn(address);
-	if (!collection.items && NEED_ITEMS.has(shown)) {
+	if (!collection.items && !WITHOUT_ITEMS.includes(shown)) {
 		return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
       <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} />
       <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
 	}
-	const writes = server.service?.permits === "write";
 	return html`<${Lazy} key=${`${name}/${shown}`} name=${shown} collection=${collection}
     params=${params} writes=${writes} refresh=${found.repeat} />`;
 }

@@ -88,10 +88,7 @@ function progressIn({ isMoving, near, progress }) {
 	return `Bringing similar items together: ${figures.share(progress)}`;
 }
 
-const HOW =
-	"; similar items lie near each other. Arrows pan, plus and minus zoom, " +
-	"Enter takes the item at the cross.";
-const GUIDE = html`<p class="small">Click a point to light its neighbours, and point at another to
+const GUIDE = html`<p class="small" id="guide">Similar items lie together. Click a point to light its neighbours, and point at another to
   see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a
   lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
   ${" "}<kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
@@ -220,7 +217,7 @@ function Stage({ collection, ids, scene, isLasso, words, first, onPick, onLasso 
 			return { item, place: spot, last };
 		});
 	const id = hover && hover.item !== null ? ids[hover.item] : undefined;
-	const label = `Map of ${figures.plural(ids.length, "item")}${HOW}`;
+	const label = `Map of ${figures.plural(ids.length, "item")}`;
 	return html`<div class="map panel">
     <div class="zoom">${ZOOMS.map(
 			([command, name, sign]) => html`<button type="button"

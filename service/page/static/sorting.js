@@ -1,6 +1,6 @@
 export const { compare } = new Intl.Collator("en", { numeric: true });
 
-const isNothing = (value) => value === undefined || value === null;
+const isNothing = (value) => (value ?? null) === null;
 
 // Rows by a column: numbers from the greatest, others from a to z, what has none last; the other
 // way round with a minus before the key.

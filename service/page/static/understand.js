@@ -176,7 +176,7 @@ function Recall({ collection }) {
     ${
 			data
 				? html`<p class="verdict">${foundWords(data)}</p>
-      <${Chart} label="Recall found by recall asked for; the dashed line is what was asked"
+      <${Chart} label="Recall found by recall asked for"
         ...${FOUND} columns=${columns} rows=${data} />
       <p class="small">${figures.plural(Math.min(QUERIES, collection.items), "item")} as queries,
         ten hits each, against exact scans. Below the dashed line is less than was asked.</p>`

@@ -17,7 +17,8 @@ from gcws_search.commands.demo import fill
 from tests.support.documents.markdown import DOCS
 from tests.support.service.browser import SCHEMES, launched
 from tests.support.service.client import URL
-from tests.support.service.live_server import HOST, listening
+from tests.support.service.live_server import listening
+from tests.support.service.ports import HOST
 
 FOLDER: Final = DOCS / "pictures"
 SIZE: Final = (1200, 750)

@@ -39,7 +39,13 @@ JUDGED: Final = {
     "exclude": [[f"{many} > :nth-child(n+4)"] for many in (".tiles", ".strip", "tbody", ".bars")]
 }
 """Of many that look alike axe judges three: to judge them all takes most of the time."""
-JUDGE: Final = "async ([judged, rules]) => (await axe.run(judged, rules)).violations"
+JUDGE: Final = """async ([judged, rules]) => {
+  await new Promise(requestAnimationFrame);
+  const changing = document.getAnimations().filter((one) => one instanceof CSSTransition);
+  await Promise.allSettled(changing.map((one) => one.finished));
+  return (await axe.run(judged, rules)).violations;
+}"""
+"""Of another scheme the API page's colours come by transitions: axe waits for their end."""
 PATIENCE_MILLISECONDS: Final = 60_000
 
 
