@@ -7,6 +7,7 @@ too many, there are no copies, and scans read floats.
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -199,6 +200,7 @@ class MappedArray:
         row = math.prod(array.shape[1:]) * array.dtype.itemsize
         grown = array.nbytes + max(min(array.nbytes, _STEP), array.nbytes // _SHARE)
         bytes_ = -(-max(wanted * row, grown) // mmap.PAGESIZE) * mmap.PAGESIZE
+        _require_space(descriptor, bytes_)
         # A page without its place on the disk would end the process where there is none left.
         os.posix_fallocate(descriptor, 0, bytes_)
         memory = mmap.mmap(descriptor, bytes_)
@@ -213,6 +215,17 @@ class MappedArray:
                 self._descriptor = os.dup(file.fileno())
             weakref.finalize(self, os.close, self._descriptor)
         return self._descriptor
+
+
+def _require_space(descriptor: int, bytes_: int) -> None:
+    """Raise OSError if a file cannot grow to ``bytes_``.
+
+    Some file systems take all that is left before they refuse it: writes meanwhile would fail.
+    """
+    disk = os.fstatvfs(descriptor)
+    missing = bytes_ - os.fstat(descriptor).st_size
+    if disk.f_blocks and missing > disk.f_bavail * disk.f_frsize:  # some do not tell
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class GrowingRows:

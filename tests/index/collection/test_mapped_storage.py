@@ -6,6 +6,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.growing_rows import GrowingRows, MappedArray
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import compacting_from, graphs_from
@@ -217,6 +218,23 @@ def test_without_room_vectors_that_may_be_mapped_stay_in_memory(
     catalog = opened_catalog(tmp_path, POLICY)
     assert catalog.get("things").describe().bytes_mapped > 0
     catalog.close()
+
+
+def test_space_that_the_disk_lacks_is_not_taken_in_part(tmp_path: Path) -> None:
+    """Else a write beside it finds the disk full, which it is not."""
+    made, none = MappedArray(tmp_path), np.empty((0, 1024), np.float32)
+    room = SimpleNamespace(f_blocks=100, f_bavail=8, f_frsize=4096)
+    with mock.patch.object(os, "fstatvfs", return_value=room):
+        with (
+            mock.patch.object(os, "posix_fallocate") as taken,
+            pytest.raises(OSError, match="No space left"),
+        ):
+            made.with_room(none, 0, 9)
+        taken.assert_not_called()
+        rows = made.with_room(none, 0, 8)
+        assert len(made.with_room(rows, 8, 16)) == 16  # of which the file has 8
+        room.f_blocks = room.f_bavail = 0  # a file system that does not tell
+        assert len(made.with_room(rows, 8, 20)) == 20
 
 
 def test_a_start_that_fails_among_the_rows_leaves_no_thread(
