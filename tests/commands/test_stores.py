@@ -393,6 +393,29 @@ def test_a_dedupe_that_is_killed_goes_on(store: ObjectStore, tmp_path: Path) -> 
         )
 
 
+@pytest.mark.parametrize("kind", ["ndjson", "parquet"])
+def test_a_dedupe_goes_on_after_its_store_refused(
+    store: ObjectStore, tmp_path: Path, kind: str
+) -> None:
+    store.put("in/a.ndjson", vectors_of(0))
+    rows = pa.table({"id": ["x", "y"], "vector": [np.ones(8)] * 2})
+    stream = io.BytesIO()
+    pq.write_table(rows, stream)
+    store.put(f"in/b.{kind}", vectors_of(30) if kind == "ndjson" else stream.getvalue())
+    words = ["dedupe", store.address("in"), "-o", str(tmp_path / "out"), "--min-score", "0.9"]
+    with store.refusing(is_second_open(f"b.{kind}")):
+        refused = CliRunner(env=store.variables).invoke(app, words)
+    assert refused.exit_code == 1
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith(f"gcws-search: {store.address(f'in/b.{kind}')}: ")
+    assert "ACCESS_DENIED" in last
+    assert "AWS_ACCESS_KEY_ID" in last
+    state = json.loads((tmp_path / "out" / ".work" / "state.json").read_text())
+    assert state["file"] == 1
+    done = CliRunner(env=store.variables).invoke(app, [*words, "--json"])
+    assert json.loads(done.stdout)["rows"] == (60 if kind == "ndjson" else 32)
+
+
 def test_a_result_is_copied_to_a_store_with_its_report_last(
     store: ObjectStore, tmp_path: Path
 ) -> None:

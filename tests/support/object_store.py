@@ -26,6 +26,7 @@ class ObjectStore:
     url: str
     bucket: str = "corpus"
     _held: Callable[[Request], bool] | None = None
+    _refused: Callable[[Request], bool] | None = None
     _reached: threading.Event = field(default_factory=threading.Event)
     _let_go: threading.Event = field(default_factory=threading.Event)
 
@@ -77,6 +78,18 @@ class ObjectStore:
             self._held = None
             self._let_go.set()
 
+    @contextmanager
+    def refusing(self, is_refused: Callable[[Request], bool]) -> Iterator[None]:
+        """Refuse requests of a kind, as a store does without a permission."""
+        self._refused = is_refused
+        try:
+            yield
+        finally:
+            self._refused = None
+
+    def is_refused(self, request: Request) -> bool:
+        return self._refused is not None and self._refused(request)
+
     def wait_if_held(self, request: Request) -> None:
         if self._held is not None and self._held(request):
             self._reached.set()
@@ -95,8 +108,11 @@ def object_store() -> Iterator[ObjectStore]:
     store = ObjectStore(f"http://127.0.0.1:{port}")
     inner = DomainDispatcherApplication(create_backend_app)
 
-    def app(request: Request, start: object) -> Iterable[bytes]:
+    def app(request: Request, start: Callable[..., object]) -> Iterable[bytes]:
         store.wait_if_held(request)
+        if store.is_refused(request):
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
         return cast(Iterable[bytes], inner(request, start))
 
     served = make_server("127.0.0.1", port, app, threaded=True, request_handler=_Quiet)
