@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ Ends = Int32s | Int64s
 Edges = tuple[Ends, Ends, Float64s]
 """Pairs of rows, and their scores."""
 
+_PART: Final = 1 << 20
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -67,28 +67,30 @@ def join_groups(
     a, b, scores = pairs
     stands = np.arange(n, dtype=np.int32)  # of each row the one that is a node in its place
     is_node = np.zeros(n, np.bool_)
+    for some in _parts(len(a)):
+        is_node[a[some]] = is_node[b[some]] = True
     others = [np.empty(0, np.int64)]
     for group in copies:
         best = grouped.rank(group)
         stands[group] = best[0]
+        is_node[group] = False
         is_node[best[0]] = True
         others.append(best[1:])
-    a, b = stands[a], stands[b]
-    is_node[a] = is_node[b] = True
     rows = grouped.rank(np.flatnonzero(is_node))
     number = np.empty(n, np.int32)
     number[rows] = np.arange(len(rows))
-    a, b = number[a], number[b]
-    if mode == "components":
-        owners = _components(len(rows), a, b)
-        joined = owners[a] == owners[b]
-    else:
-        owners = _leaders(len(rows), a, b)
-        joined = (owners[a] == b) | (owners[b] == a)
+    place = number[stands]
+    a, b = place[a], place[b]
+    owners = (_components if mode == "components" else _leaders)(len(rows), a, b)
     weakest = np.ones(len(rows))
-    np.minimum.at(weakest, owners[a[joined]], scores[joined])
+    for some in _parts(len(a)):
+        first, second = owners[a[some]], owners[b[some]]
+        joined = first == second
+        if mode == "leaders":
+            joined &= (first == b[some]) | (second == a[some])
+        np.minimum.at(weakest, first[joined], scores[some][joined])
     other = np.concatenate(others)
-    owners = np.append(owners, owners[number[stands[other]]])
+    owners = np.append(owners, owners[place[other]])
     return _named(grouped, np.append(rows, other), owners, weakest)
 
 
@@ -137,29 +139,40 @@ def rank_rows(
     return np.array(found, np.int64)
 
 
-def _components(count: int, a: Ends, b: Ends) -> Int64s:
+def _parts(count: int) -> Iterator[slice]:
+    """Yield slices of pairs that arrays of 64 bits may be made of at once."""
+    return (slice(start, start + _PART) for start in range(0, count, _PART))
+
+
+def _components(count: int, a: Int32s, b: Int32s) -> Int64s:
     """Return the first node that each of ``count`` nodes is joined with by edges from a to b."""
     from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
-    joined = coo_array((np.ones(len(a), np.bool_), (a, b)), (count, count))
-    _, labels = connected_components(joined, directed=False)
+    labels = np.arange(count, dtype=np.int32)
+    for some in _parts(len(a)):
+        first, second = labels[a[some]], labels[b[some]]
+        joined = coo_array((np.ones(len(first), np.bool_), (first, second)), (count, count))
+        labels = connected_components(joined, directed=False)[1][labels]
     firsts = np.unique(labels, return_index=True)[1]
     owners: Int64s = firsts[labels]
     return owners
 
 
-def _leaders(count: int, a: Ends, b: Ends) -> Int64s:
+def _leaders(count: int, a: Int32s, b: Int32s) -> Int64s:
     """Return of each of ``count`` nodes its leader: nodes are taken in their order."""
-    ends = np.concatenate([a, b])
-    order = np.argsort(ends, kind="stable")
-    partners = np.concatenate([b, a])[order]
-    starts = np.searchsorted(ends[order], np.arange(count + 1)).tolist()
+    from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
+
+    ones = np.ones(len(a), np.bool_)
+    lists = [coo_array((ones, ends), (count, count)).tocsr() for ends in ((a, b), (b, a))]
+    starts = [each.indptr.tolist() for each in lists]
     owners = np.full(count, -1)
-    for node, (first, last) in enumerate(pairwise(starts)):
+    for node in range(count):
         if owners[node] < 0:
-            near = partners[first:last]
-            owners[near[owners[near] < 0]] = owners[node] = node
+            owners[node] = node
+            for each, borders in zip(lists, starts, strict=True):
+                near = each.indices[borders[node] : borders[node + 1]]
+                owners[near[owners[near] < 0]] = node
     return owners
 
 
