@@ -190,6 +190,31 @@ def test_pairs_are_listed_and_written(
     assert "min_score" in call("pairs", "plants", "--min-score", "2", code=1).stderr
 
 
+@pytest.mark.parametrize("score", ["gmm", "bray_curtis", "containment"])
+def test_files_have_scores_of_the_kind_that_is_asked_for(
+    server: gcws_search.Server, call: Call, tmp_path: Path, score: str
+) -> None:
+    items, vectors = server.collection("plants", dim=2), [[1, 2], [1, 2.5], [3, 1], [1, 2]]
+    items.add(vectors, ids=list("abcd"))
+    np.save(tmp_path / "new.npy", np.array(vectors, np.float32))
+    asked: dict[str, Any] = {"min_score": 0.5, "recall": 1, "score": score}
+    pairs, groups = items.pairs(**asked), items.groups(**asked)
+    hits = items.join(vectors, **asked)
+    expected = {
+        "pairs": [each.score for each in pairs],
+        "groups": [value for group in groups for _, value in group.members],
+        "join": hits.scores.tolist(),
+    }
+    words = {each: [each, "plants"] for each in expected}
+    words["join"] = ["join", str(tmp_path / "new.npy"), "--with", "plants"]
+    for name, scores in expected.items():
+        path = tmp_path / f"{name}.parquet"
+        options = ("--min-score", "0.5", "--recall", "1", "--score", score, "-o", str(path))
+        call(*words[name], *options)
+        assert READERS["parquet"](path)["score"].to_pylist() == scores, name
+        assert min(scores) < 1
+
+
 def test_a_file_is_joined_with_a_collection(
     server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:
