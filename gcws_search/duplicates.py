@@ -61,8 +61,8 @@ _TABLES: Final = ("groups.parquet", "kept.parquet", "removed.parquet")
 _COMMIT_ROWS: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2**31 - 1
-_LABELS: Final = {"ids": "u1", "id_ends": "i8", "numbers": "i8"}
-"""Columns beside the rows: UTF-8 of ids, where each ends, and the rows of the files."""
+_LABELS: Final = {"ids": "u1", "id_borders": "i8", "numbers": "i8"}
+"""Columns beside the rows: UTF-8 of ids, their borders, and the rows of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,9 +436,9 @@ class _Corpus:
         assert self._files is not None
         ids = items.texts() or [str(row) for row in range(len(self), count)]
         texts = [each.encode() for each in ids]
-        ends = np.cumsum([*map(len, texts)]) + self._files.counts["ids"]
+        borders = np.cumsum([0, *map(len, texts)]) + self._files.counts["ids"]
         self._files.append("ids", np.frombuffer(b"".join(texts), np.uint8))
-        self._files.append("id_ends", ends)
+        self._files.append("id_borders", borders[1 if self._files.counts["id_borders"] else 0 :])
         self._files.append("numbers", numbers)
         append_rows(self._files, rows)
 
@@ -484,14 +484,13 @@ class _Corpus:
         import pyarrow as pa  # noqa: PLC0415
 
         assert self._files is not None
-        ends, blob = self._files.column("id_ends"), self._files.column("ids")
-        starts, stops = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
-        ids = [bytes(blob[a:b]).decode() for a, b in zip(starts, stops, strict=True)]
+        parts = (pa.py_buffer(self._files.column(name)) for name in ("id_borders", "ids"))
+        ids = pa.LargeStringArray.from_buffers(len(self), *parts).take(pa.array(rows))
         firsts = np.array([first for _, first in self._state["starts"]])
         of = np.searchsorted(firsts, rows, side="right") - 1
         names = pa.array([name for name, _ in self._state["starts"]], pa.string())
         return {
-            "id": pa.array(ids, pa.string()),
+            "id": ids.cast(pa.string()),
             "file": pa.DictionaryArray.from_arrays(pa.array(of.astype(np.int32)), names),
             "row": pa.array(self._files.column("numbers")[rows]),
         }
@@ -519,9 +518,7 @@ def _group(corpus: _Corpus, wanted: Mapping[str, Any], progress: Progress) -> _F
     rows, workers = corpus.rows(), Workers(wanted["threads"])
     min_score: float = wanted["min_score"]
     progress("choosing bands", None)
-    bands, width = corpus.choose_bands(
-        lambda: choose_bands(rows, min_score, wanted["recall"], workers)
-    )
+    bands, width = corpus.choose_bands(lambda: choose_bands(rows, min_score, wanted["recall"]))
     grouping = Grouping(rows, corpus.folder, bands, width, workers, wanted["memory_bytes"])
     grouping.hash(partial(progress, "hashing"))
     roots, wide = grouping.connect(min_score, partial(progress, "comparing"))

@@ -22,6 +22,8 @@ Edges = tuple[Ends, Ends, Float64s]
 
 _PART: Final = 1 << 20
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_BLOCK: Final = 512
+"""Rows whose entries are mixed at a time: the cache holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +100,15 @@ def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
     """Return groups of equal rows, each in rising order."""
     vectors = view.vectors
     keys: UInt64s = np.zeros((len(vectors), 1), np.uint64)
-    if vectors.form == "sparse" and len(vectors.slots):
-        mixed = vectors.slots.astype(np.uint64) << np.uint64(32)
-        mixed |= vectors.values.view(np.uint32)
-        mixed *= _MIX
-        mixed ^= mixed >> np.uint64(29)
-        mixed *= _MIX
-        sums = np.append(np.uint64(0), np.cumsum(mixed, dtype=np.uint64))
-        keys[:, 0] = sums[vectors.indptr[1:]] - sums[vectors.indptr[:-1]]
+    if vectors.form == "sparse":
+        for first in range(0, len(vectors), _BLOCK):
+            some = vectors[first : first + _BLOCK]
+            mixed = some.slots.astype(np.uint64) << np.uint64(32)
+            mixed |= some.values.view(np.uint32)
+            mixed *= _MIX
+            mixed ^= mixed >> np.uint64(29)
+            mixed *= _MIX
+            keys[first : first + _BLOCK, 0] = np.add.reduceat(mixed, some.indptr[:-1])
     return equal_groups(vectors, np.flatnonzero(permitted), keys, more_than=1)
 
 

@@ -28,13 +28,15 @@ from gcws_search.index.kernels.lanes.vector import (
     prefetch,
     put,
 )
-from gcws_search.index.kernels.ordering.keys import sort_by_gaps, sort_keys
+from gcws_search.index.kernels.ordering.keys import sort_by_gaps
 
 COLUMN_SHARE = 8
 """Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
 a column."""
 ALL = -1
 """Stands for the number of rows touched where any row may be."""
+_PASSES = 3
+"""Over entries that are sorted by slot: digits of at most 11 bits."""
 _BLOCK = 2048
 """Rows whose sums stay in the first cache while columns are added."""
 _LOOK = 10.0
@@ -339,23 +341,64 @@ def sort_entries(
     """
     start = indptr[0]
     count = indptr[-1] - start
-    keys = np.empty(count, np.uint64)
-    order = np.empty(count, np.int32)
-    row_of = np.empty(count, np.int32)
+    greatest = np.uint32(0)
+    for i in range(count):
+        greatest = max(greatest, slots[start + i])
+    bits = 1  # of a digit
+    while np.int64(greatest) >> (_PASSES * bits) > 0:
+        bits += 1
+    ends = np.zeros((_PASSES, 1 << bits), np.int64)
+    mask = np.uint32((1 << bits) - 1)
+    for i in range(count):
+        for digit in range(_PASSES):
+            ends[digit, (slots[start + i] >> np.uint32(digit * bits)) & mask] += 1
+    for digit in range(_PASSES):
+        end = 0
+        for bucket in range(ends.shape[1]):
+            size = ends[digit, bucket]
+            ends[digit, bucket] = end
+            end += size
+    out = _Entries(out_slots, out_rows, out_values)
+    spare = _Entries(
+        np.empty(count, np.uint32), np.empty(count, np.int32), np.empty(count, np.float32)
+    )
     for row in range(indptr.shape[0] - 1):
-        for i in range(indptr[row] - start, indptr[row + 1] - start):
-            keys[i] = np.uint64(slots[start + i])
-            order[i] = np.int32(i)
-            row_of[i] = np.int32(row)
-    sort_keys(keys, order, np.empty(count, np.uint64), np.empty(count, np.int32))
+        for i in range(indptr[row], indptr[row + 1]):
+            _put(out, ends[0], slots[i] & mask, slots[i], row, values[i])
+    _scatter(out, np.uint32(bits), mask, ends[1], spare)
+    _scatter(spare, np.uint32(2 * bits), mask, ends[2], out)
     distinct = 0
     for i in range(count):
-        if i == 0 or keys[i] != keys[i - 1]:
-            distinct += 1
-        out_slots[i] = np.uint32(keys[i])
-        out_rows[i] = row_of[order[i]]
-        out_values[i] = values[start + order[i]]
+        distinct += i == 0 or out_slots[i] != out_slots[i - 1]
     return distinct
+
+
+class _Entries(NamedTuple):
+    """Entries of rows, in any order."""
+
+    slots: UInt32s
+    rows: Int32s
+    values: Float32s
+
+
+@inner
+def _put(
+    out: _Entries, places: Int64s, bucket: int, slot: np.uint32, row: int, value: np.float32
+) -> None:
+    """Put an entry at the next place of its bucket."""
+    place = places[bucket]
+    places[bucket] = place + 1
+    out.slots[place], out.rows[place], out.values[place] = slot, row, value
+
+
+@inner
+def _scatter(
+    entries: _Entries, shift: np.uint32, mask: np.uint32, places: Int64s, out: _Entries
+) -> None:
+    """Put entries in the order of a digit of their slots; equal digits keep their order."""
+    for i in range(entries.slots.shape[0]):
+        slot = entries.slots[i]
+        _put(out, places, (slot >> shift) & mask, slot, entries.rows[i], entries.values[i])
 
 
 @kernel

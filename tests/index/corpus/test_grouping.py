@@ -166,7 +166,7 @@ def test_longer_keys_where_rows_are_alike_by_chance(rng: np.random.Generator) ->
     widths = []
     for rows in (apart, alike):
         batch = SmallIndex(CollectionConfig(dim=500)).prepare(rows)
-        bands, width = choose_bands(batch, 0.95, 0.9, Workers(2))
+        bands, width = choose_bands(batch, 0.95, 0.9)
         assert recall_of(bands, width, 0.95) >= 0.9
         widths.append(width)
     assert widths[0] < widths[1]
@@ -187,6 +187,24 @@ def test_measured_recall_is_that_of_the_sample(rng: np.random.Generator) -> None
     some = measure_recall(batch, half, LEAST, Workers(2), lambda _: None)
     assert some.low < some.found / some.pairs < some.high
     assert 0 < some.found < some.pairs == whole.pairs
+
+
+def test_recall_is_measured_by_all_rows_that_may_score_enough(rng: np.random.Generator) -> None:
+    whole = np.sort(rng.integers(0, 2**32, (400, 10), dtype=np.uint32), axis=1)
+    rows = [each for row in whole for each in (row, row[:8])]  # 8 of 10 are a score of LEAST
+    sizes = np.array([*map(len, rows)])
+    slots = np.concatenate(rows)
+    batch = VectorBatch(
+        "sparse",
+        indptr=np.append(0, np.cumsum(sizes)),
+        slots=slots,
+        values=np.ones(len(slots), np.float32),
+        norms=sizes.astype(np.float32),
+    )
+    found = measure_recall(
+        batch, np.arange(len(rows), dtype=np.int32) // 2, LEAST, Workers(1), lambda _: None
+    )
+    assert found.found == found.pairs == 256  # sampled rows, each of which has one partner
 
 
 def test_rows_come_back_and_what_is_not_committed_is_gone(
