@@ -22,7 +22,7 @@ from gcws_search.client.collection import Collection
 from gcws_search.client.connection import RetryPolicy, Server, connect
 from gcws_search.client.errors import NoServer
 from gcws_search.client.remote import RemoteCollection, run
-from gcws_search.commands.options import family
+from gcws_search.commands.options import family, report
 from gcws_search.index import GcwsError
 
 cli = family()
@@ -57,7 +57,7 @@ MODULES: Final = (
     "weakref", "xml.etree.ElementTree", "zipfile", "zlib",
 )  # fmt: skip
 _WORD: Final = re.compile(r"[a-z][a-z_]{2,}")
-_READY: Final = RetryPolicy(attempts=600, max_seconds=1, report=typer.echo)
+_READY: Final = RetryPolicy(attempts=600, max_seconds=1, report=report)
 
 TRY: Final = """
 gcws-search collections{url}
@@ -104,7 +104,7 @@ def _fill_server(url: str) -> None:
         typer.echo("A first start compiles for about a minute; the page shows how far it is.")
         counts = fill(url, key)
     except GcwsError as error:
-        typer.echo(f"gcws-search: {error}", err=True)
+        report(str(error))
         return
     typer.echo("Served: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
     other = "" if url.endswith(":8000") else f" --url {url}"

@@ -143,6 +143,10 @@ class AddressSpace:
         if array.ctypes.data == _begin(memory)[0]:
             self._memory, self._last = memory, array
 
+    def write(self, array: AnyArray, first: int, values: AnyArray) -> None:
+        """Write entries from ``first`` on into ``array``, which has room for them."""
+        array[first : first + len(values)] = values
+
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
         """Return ``array``, or one with its first ``used`` entries and room for ``wanted`` or more.
 

@@ -208,6 +208,19 @@ class MappedArray:
         items = count * row // array.dtype.itemsize
         return np.frombuffer(memory, array.dtype, items).reshape(count, *array.shape[1:])
 
+    def write(self, array: AnyArray, first: int, values: AnyArray) -> None:
+        """Write entries from ``first`` on into ``array``, which has room for them.
+
+        A call of the system: a page that is first written through its mapping takes ten times as
+        long.
+        """
+        row = math.prod(array.shape[1:]) * array.dtype.itemsize
+        left = np.ascontiguousarray(values, array.dtype).reshape(-1).view(np.uint8).data
+        place = first * row
+        while left:
+            done = os.pwrite(self._open(), left, place)
+            left, place = left[done:], place + done
+
     def _open(self) -> int:
         """Return the descriptor of the file, made at the first call."""
         if self._descriptor is None:
@@ -252,7 +265,8 @@ class GrowingRows:
         self._folder = folder
         self._mapped_from = mapped_from
         # Of dense rows or slots; of values.
-        self._room, self._room_of_values = AddressSpace().with_room, AddressSpace().with_room
+        self._space: AddressSpace | MappedArray = AddressSpace()
+        self._space_of_values: AddressSpace | MappedArray = AddressSpace()
         self.is_mapped = self.is_outgrown = False
         if not mapped_from:
             self._map()
@@ -309,14 +323,14 @@ class GrowingRows:
     def _map(self) -> None:
         """Let vectors lie in files of the folder, if there is one; there are no rows yet."""
         if self._folder is not None:
-            self._room = MappedArray(self._folder).with_room
-            self._room_of_values = MappedArray(self._folder).with_room
+            self._space = MappedArray(self._folder)
+            self._space_of_values = MappedArray(self._folder)
             self.is_mapped = True
 
     def stay_in_memory(self) -> None:
         """Let vectors lie in memory, however many they become; there are no rows yet."""
         self._folder, self.is_mapped = None, False
-        self._room, self._room_of_values = AddressSpace().with_room, AddressSpace().with_room
+        self._space, self._space_of_values = AddressSpace(), AddressSpace()
 
     def copy_with(self, step: float, origin: int) -> None:
         """Copy rows with the step of a graph, so that it shares the copies; after `reserve`."""
@@ -330,11 +344,11 @@ class GrowingRows:
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
-            self._dense = self._room(self._dense, self._count, count)
+            self._dense = self._space.with_room(self._dense, self._count, count)
         else:
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
-            self._slots = self._room(self._slots, self._entries, entries)
-            self._values = self._room_of_values(self._values, self._entries, entries)
+            self._slots = self._space.with_room(self._slots, self._entries, entries)
+            self._values = self._space_of_values.with_room(self._values, self._entries, entries)
 
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
@@ -342,13 +356,13 @@ class GrowingRows:
         self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._dense[self._count : count] = batch.dense
+            self._space.write(self._dense, self._count, batch.dense)
             rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
             self._copies.cover(rows, self._count)
         else:
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
-            self._slots[self._entries : entries] = batch.slots
-            self._values[self._entries : entries] = batch.values
+            self._space.write(self._slots, self._entries, batch.slots)
+            self._space_of_values.write(self._values, self._entries, batch.values)
             self._entries = entries
         self._count = count
         self.is_outgrown = not self.is_mapped and self._outgrow_memory(count, entries)

@@ -241,7 +241,7 @@ def find_pairs(
     said: dict[str, Any] = {"filter": text, "now": now, "ranking": ranking}
     said |= {"min_score": min_score, "recall": recall, "limit": limit}
     try:
-        answers = collection.ask("pairs", LONG_SECONDS, stop, **said)
+        answers = collection.ask("pair_rows", LONG_SECONDS, stop, **said)
         count = len(answers)
         while answers:
             part = ShardPairs.decode(answers.pop())
@@ -372,7 +372,7 @@ def find_groups(
     firsts, copies = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     repeated, without = set[str](), dict[int, ix.Int64s]()
     try:
-        answers = collection.ask("pairs", LONG_SECONDS, stop, **said, groups=asdict(params))
+        answers = collection.ask("pair_rows", LONG_SECONDS, stop, **said, groups=asdict(params))
         count = len(answers)
         while answers:
             part = ShardPairs.decode(answers.pop())

@@ -710,7 +710,7 @@ OPERATIONS: Final[dict[str, Answer]] = {
 }
 LONG: Final[dict[str, Callable[..., Message]]] = {
     "join": _answer_join,
-    "pairs": _answer_pairs,
+    "pair_rows": _answer_pairs,
     "compare": _answer_comparison,
 }
 """Those that may compute for minutes, and look whether they are still waited for (``stop``)."""

@@ -145,6 +145,23 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
+def test_entries_written_by_the_file_are_seen_in_every_view(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    mapped, all_ = MappedArray(tmp_path), rng.standard_normal((5000, 16)).astype(np.float32)
+    array, first = EMPTY, 0
+    views = []
+    for count in (1, 7, 1000, 3000, 992):
+        array = mapped.with_room(array, first, first + count)
+        mapped.write(array, first, all_[first : first + count])
+        first += count
+        views.append(array[:first])
+    mapped.write(array, 10, all_[:20:2])  # with gaps in memory
+    all_[10:20] = all_[:20:2].copy()
+    for view in views:
+        assert np.array_equal(view, all_[: len(view)])
+
+
 def test_without_space_the_array_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

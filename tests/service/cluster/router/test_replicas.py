@@ -218,7 +218,7 @@ async def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
 
     def wait() -> None:
         with pytest.raises(CancelledError):
-            shards.wait(shards.ask_all(Message({"method": "pairs"}), seconds=3600), stop)
+            shards.wait(shards.ask_all(Message({"method": "pair_rows"}), seconds=3600), stop)
 
     waiting = asyncio.create_task(asyncio.to_thread(wait))
     await asyncio.sleep(0)

@@ -182,7 +182,7 @@ def test_a_wrong_start_is_refused(
     assert said in shown.output
 
 
-@pytest.mark.parametrize("method", ["pairs", "compare"])
+@pytest.mark.parametrize("method", ["pair_rows", "compare"])
 def test_work_of_minutes_ends_once_nobody_waits_for_it(
     client: httpx.Client, written: Written, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
