@@ -423,8 +423,16 @@ class MemoryCollection:
                 self.postpone_compaction(error)
 
     def postpone_compaction(self, error: OSError) -> None:
-        """Leave rows as they are until the next change, for want of room on the disk."""
-        _log.warning("rows are not compacted: no room on the disk (%s)", error)
+        """Leave rows as they are until the next change, for want of room on the disk.
+
+        Rows that were to be mapped are no longer: tombstones among them are removed in memory.
+        """
+        rows = self.row_store.rows
+        if rows.is_mapped:
+            _log.warning("tombstones stay: no room on the disk (%s)", error)
+        else:
+            _log.warning("vectors stay in memory: no room on the disk (%s)", error)
+            rows.stay_in_memory()
         self._postponed_at = self.stored_view.version
 
     @property

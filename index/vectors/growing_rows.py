@@ -328,9 +328,10 @@ class GrowingRows:
             self.is_mapped = True
 
     def stay_in_memory(self) -> None:
-        """Let vectors lie in memory, however many they become; there are no rows yet."""
-        self._folder, self.is_mapped = None, False
-        self._space, self._space_of_values = AddressSpace(), AddressSpace()
+        """Let vectors lie in memory, however many they become; none is mapped yet."""
+        self._folder, self.is_mapped, self.is_outgrown = None, False, False
+        if not self._count:
+            self._space, self._space_of_values = AddressSpace(), AddressSpace()
 
     def copy_with(self, step: float, origin: int) -> None:
         """Copy rows with the step of a graph, so that it shares the copies; after `reserve`."""
