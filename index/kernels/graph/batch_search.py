@@ -317,6 +317,17 @@ def _extend(
 
 
 @inlined
+def _search_farther(state: Any, levels: Any, room: Any) -> None:
+    """Let a search go on whose hits may be among rows that its beam had no room for."""
+    slack = state.slack
+    begin_again(state)
+    state.stage = _SEARCHING
+    _come_to(state, levels, state.level + 1)
+    if state.tied > 0:  # it has seen all of a group
+        state.capacity, state.slack = room, max(slack, state.slack)
+
+
+@inlined
 def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
     """Return a query that knows how much of its norm a copy has no room for."""
     cut = queries.norms[m] * units - query.norm
@@ -482,11 +493,9 @@ def _search(
             scored, found, missed = _rerank(
                 rows, vectors, held, queries, state, hits, plan, buffers
             )
-            is_extended = state.level > 0 or state.is_cut != 0
-            if missed > plan.max_missed and not is_extended and plan.levels.shape[0] > 1:
-                begin_again(state)  # hits may be among rows that the beam had no room for
-                state.stage = _SEARCHING
-                _come_to(state, levels, 1)
+            accepted = plan.max_missed if state.level == 0 else _accepted(plan, state)
+            if missed > accepted and state.is_cut == 0 and state.level + 1 < plan.levels.shape[0]:
+                _search_farther(state, levels, own.room)
                 continue
             release(held.quantized, m, query)
             unmark(own.marks, state.seen)

@@ -417,3 +417,24 @@ def test_a_search_that_has_met_the_wrong_cluster_first_goes_on() -> None:
     hits = index.search(queries, SearchParams(limit=10, recall=0.9))
     methods = [each.explanation.method for each in hits]
     assert methods.count("graph") >= 0.99 * len(queries)
+
+
+def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left() -> None:
+    """A scan of all rows takes a hundred times as long as a further extension."""
+    rows, queries = clustered(np.random.default_rng(3), 6000, 600)
+    index = linked(rows)
+    graph, tables, view = index.state.graph, index.state.tables, index.view()
+    asked, nobody = index.prepare(queries), np.full(600, -1)
+    params = SearchParams(limit=10, recall=0.95)
+    plan = graph.plan(tables, view, params, 600)
+    assert len(plan.kernel.levels) == 3
+    once = replace(plan, kernel=plan.kernel._replace(levels=plan.kernel.levels[:2]))
+    left = [
+        np.flatnonzero(graph.search(each, tables, view, asked, params, nobody)[1])
+        for each in (once, plan)
+    ]
+    assert set(left[1]) < set(left[0])
+    hits = graph.search(plan, tables, view, asked, params, nobody)[0]
+    for query in left[0]:
+        true = np.sort(all_scores(queries[query : query + 1], rows, rows.shape[1])[0])[::-1][:10]
+        np.testing.assert_allclose(hits.scores[query], true, rtol=1e-12)
