@@ -12,6 +12,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, SearchParam
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
 from gcws_search.index.graph.search_plan import STAGES, SearchPlan, SearchPolicy, Stage
+from gcws_search.index.kernels.graph.batch_search import Plan
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
 from tests.support.index.policies import FREE_SEARCHES
@@ -428,7 +429,8 @@ def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left()
     params = SearchParams(limit=10, recall=0.95)
     plan = graph.plan(tables, view, params, 600)
     assert len(plan.kernel.levels) == 3
-    once = replace(plan, kernel=plan.kernel._replace(levels=plan.kernel.levels[:2]))
+    before, after = plan.kernel[:3], plan.kernel[4:]
+    once = replace(plan, kernel=Plan(*before, plan.kernel.levels[:2], *after))
     left = [
         np.flatnonzero(graph.search(each, tables, view, asked, params, nobody)[1])
         for each in (once, plan)
