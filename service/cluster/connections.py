@@ -458,6 +458,7 @@ class Standing(NamedTuple):
     last: Epoch | None  # the last that its database went through
     last_system: int | None  # of the primary that began it
     known: str | None  # stamp of its epoch of the number that this process remembers
+    heard: Epoch | None  # the last that was known here before it was asked: the log goes on
 
     @property
     def begins(self) -> bool:
@@ -472,6 +473,7 @@ class Standing(NamedTuple):
 
 def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
     """Ask a server what it is."""
+    heard = memory.last
     [said] = connection.run(_SERVER).fetchall()
     system, timeline, lsn, started, has_tables, has_epochs = said
     cluster = last = last_system = known = None
@@ -484,7 +486,8 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
         if memory.last is not None:
             known = next(iter(connection.column(_STAMP, memory.last.number)), None)
     address = f"{connection.info.host}:{connection.info.port}"
-    return Standing(address, system, timeline, lsn, started, cluster, last, last_system, known)
+    own = (system, timeline, lsn, started, cluster, last, last_system, known, heard)
+    return Standing(address, *own)
 
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
@@ -500,8 +503,9 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
             if number >= known.number:
                 got += f" of another promotion than the epoch {known.number} that is known"
             raise _refusal(standing, "is a former primary", f"{known} or later", got)
-        if standing.number == known.number and standing.lsn < known.lsn:
-            expected = f"a log up to {_place(known.lsn)}, on timeline {known.timeline}"
+        heard = standing.heard
+        if heard and standing.number == heard.number and standing.lsn < heard.lsn:
+            expected = f"a log up to {_place(heard.lsn)}, on timeline {heard.timeline}"
             raise _refusal(standing, "is an older copy", expected, _place(standing.lsn))
     if last is not None and (
         standing.system != standing.last_system or standing.timeline < last.timeline

@@ -429,8 +429,9 @@ def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left()
     params = SearchParams(limit=10, recall=0.95)
     plan = graph.plan(tables, view, params, 600)
     assert len(plan.kernel.levels) == 3
-    before, after = plan.kernel[:3], plan.kernel[4:]
-    once = replace(plan, kernel=Plan(*before, plan.kernel.levels[:2], *after))
+    parts: list[Any] = [*plan.kernel]
+    parts[3] = plan.kernel.levels[:2]
+    once = replace(plan, kernel=Plan(*parts))
     left = [
         np.flatnonzero(graph.search(each, tables, view, asked, params, nobody)[1])
         for each in (once, plan)

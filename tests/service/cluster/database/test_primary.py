@@ -23,7 +23,7 @@ def standing(address: str = "east:1", **more: Any) -> Standing:  # noqa: ANN401
     """Return what the primary of the second epoch says, or another one."""
     said: dict[str, Any] = {
         "system": 7, "timeline": 2, "lsn": 600, "started": address, "cluster": "c",
-        "last": SECOND_OF_SERVER, "last_system": 7, "known": "b",
+        "last": SECOND_OF_SERVER, "last_system": 7, "known": "b", "heard": SECOND,
     }  # fmt: skip
     return Standing(address=address, **(said | more))
 
@@ -45,6 +45,11 @@ def remembering(epoch: Epoch | None) -> EpochMemory:
 )
 def test_the_primary_that_is_known_and_its_successors_are_taken(said: dict[str, Any]) -> None:
     check_standing(standing(**said), remembering(SECOND), "c")
+
+
+def test_a_server_is_held_against_what_was_known_before_it_was_asked() -> None:
+    """Others write meanwhile, and the end of the log that they tell is behind what it said."""
+    check_standing(standing(lsn=600), remembering(second(lsn=700)), "c")
 
 
 @pytest.mark.parametrize(
