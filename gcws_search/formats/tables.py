@@ -62,6 +62,8 @@ _HALF: Final = 0.5
 _EVEN: Final = 1.5
 """Times its even share that a column may have of two."""
 _APART: Final = 100
+_WHOLE: Final = 1 << 24
+"""Whole numbers up to this one are kept as they are in a float32."""
 _LEAST: Final = 0.001
 _NARROW: Final = (
     "--scale standard divides each column by its deviation, --payload takes it out of the vector"
@@ -759,9 +761,11 @@ def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
     ``columns`` are numbers of the first rows. A column without a number has no share; a unit is the
     median of |x| in a column that is mostly not 0.
     """
-    sums, units = dict[str, float](), dict[str, float]()
+    sums, units, long = dict[str, float](), dict[str, float](), list[str]()
     for name, values in columns.items():
         sizes = np.abs(values[np.isfinite(values)])
+        if (sizes > _WHOLE).any() and (sizes == np.rint(sizes)).all():
+            long.append(name)
         sums[name] = float(sizes.sum())
         filled = sizes[sizes > 0]
         if 2 * len(filled) > len(sizes):
@@ -783,6 +787,9 @@ def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
             f"units differ: {high!r} is about {_rounded(units[high])}, {low!r} about "
             f"{_rounded(units[low])}"
         )
+    if long:
+        kept = f"whole numbers above {_WHOLE:,}, of which seven digits are kept"
+        warnings.append(f"{list_some([repr(name) for name in long])} with {kept}")
     if warnings:
         source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
 
