@@ -32,7 +32,7 @@ class Policies:
     in the background: of 3,000,000 rows in 8 tables that takes over a second."""
 
     max_unmapped_bytes: int = 1 << 30
-    """Of an array of vectors that lies in memory, where a collection says nothing of it."""
+    """Larger arrays of vectors are mapped, of collections whose storage is "auto"."""
     chunk_bytes: int = 1 << 20
     """Of rows that a start reads at a time, about."""
     max_ties: int = 1 << 25

@@ -66,7 +66,7 @@ from gcws_search.index.vectors.weights import Weights
 
 _log = logging.getLogger(__name__)
 _MEMORY_PARTS: Final = 3
-"""Vectors that take more than one of so many parts of the memory are mapped."""
+"""Vectors of more than 1/_MEMORY_PARTS of the memory are mapped, too."""
 
 
 class MemoryCollection:
@@ -267,9 +267,10 @@ class MemoryCollection:
             self.published = row_store.view(state, n, self.published.version + 1)
 
     def _reserve(self, count: int, numbers: float) -> None:
-        """Make room for rows of so many numbers each; vectors that may, stay in memory if need be.
+        """Make room for ``count`` rows of about as many ``numbers`` each.
 
-        Raises OSError (vectors must be mapped, and the disk has no space).
+        Where the disk has no space, vectors whose storage is "auto" stay in memory. Raises OSError
+        (it is "mapped", and the disk has no space).
         """
         rows = self.row_store.rows
         entries = int(count * numbers) if self.config.form == "sparse" else 0
@@ -425,7 +426,8 @@ class MemoryCollection:
     def postpone_compaction(self, error: OSError) -> None:
         """Leave rows as they are until the next change, for want of room on the disk.
 
-        Rows that were to be mapped are no longer: tombstones among them are removed in memory.
+        Vectors that were to be mapped stay in memory until the next start, so that tombstones can
+        still be removed.
         """
         rows = self.row_store.rows
         if rows.is_mapped:

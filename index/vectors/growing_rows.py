@@ -249,7 +249,7 @@ class GrowingRows:
     ``paused`` is set.
 
     is_mapped: whether vectors lie in files.
-    is_outgrown: whether they would, had room for them been made at first; see `take`.
+    is_outgrown: whether they are large enough for that, and lie in memory: `take` maps them.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class GrowingRows:
         self._copies.reserve(count)
 
     def _outgrow_memory(self, count: int, entries: int) -> bool:
-        """Return whether so many rows should lie in files."""
+        """Return whether rows of this number, or entries, are large enough for files."""
         bytes_ = 4 * count * self._dense.shape[1] + 8 * entries
         return self._folder is not None and bytes_ >= self._mapped_from
 
@@ -328,7 +328,7 @@ class GrowingRows:
             self.is_mapped = True
 
     def stay_in_memory(self) -> None:
-        """Let vectors lie in memory, however many they become; none is mapped yet."""
+        """Keep vectors in memory at any size; none is mapped yet."""
         self._folder, self.is_mapped, self.is_outgrown = None, False, False
         if not self._count:
             self._space, self._space_of_values = AddressSpace(), AddressSpace()
