@@ -18,8 +18,9 @@ import pytest
 from typer.testing import CliRunner
 
 import gcws_search
+from gcws_search.client.snapshot_store import SnapshotStore
 from gcws_search.commands.app import app
-from gcws_search.formats.stores import place_of
+from gcws_search.formats.stores import StoreFailed, place_of
 from tests.commands.conftest import Bench, lines
 from tests.support.documents import curl
 from tests.support.documents.markdown import DOCS
@@ -277,6 +278,16 @@ def test_a_folder_takes_snapshots_as_a_store_does(bench: Bench, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("plants")
+def test_a_snapshot_shorter_than_was_told_is_not_listed(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path), "plants")
+    told = {"name": "one", "bytes": 10, "sha256": "0" * 64, "created": "2026-01-01T00:00:00Z"}
+    with pytest.raises(StoreFailed, match="expected 10 bytes, got 4"):
+        store.write(told, lambda: [b"four"])
+    assert store.list() == []
+    store.write(told, lambda: [b"ten", b" bytes.", b""])
+    assert [each["name"] for each in store.list()] == ["one"]
+
+
 def test_a_damaged_snapshot_of_a_store_is_refused(bench: Bench, store: ObjectStore) -> None:
     place = store.address("backups")
     [made] = lines(bench.call("snapshot", "create", "plants", "--to", place, "--json"))

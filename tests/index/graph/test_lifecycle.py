@@ -15,7 +15,7 @@ from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_watch import rows_to_measure
 from gcws_search.index.kernels.graph.beam_search import NONE
-from gcws_search.index.lsh.tables import is_sampled
+from gcws_search.index.lsh.tables import Tables, is_sampled
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.bridges import bridged
 from tests.support.index.policies import FREE_SEARCHES, graphs_from
@@ -361,6 +361,23 @@ def assert_keys(index: SmallIndex) -> None:
             held = segment.keys[table]
             np.testing.assert_array_equal(held, keys[segment.rows[table], table])
             assert (held[1:] >= held[:-1]).all()
+
+
+def test_a_search_enters_the_further_tables_by_its_keys_there(rng: np.random.Generator) -> None:
+    """Without links, and with no row in the first tables, a query finds the row equal to it."""
+    rows, _ = clustered(rng, 3000, 0)
+    index = linked(rows, policies=MANY_TABLES)
+    graph, view = index.state.graph, index.view()
+    links = replace(graph.links, array=np.full_like(graph.links.array, NONE))
+    graph, none = replace(graph, links=links), Tables.of(index.state.tables.bands, ())
+    setting = graph.calibration.setting(10, 0.9)
+    plan = graph.plan_for(none, view, 10, setting)
+    assert plan.kernel.tables > none.bands
+    asked = np.flatnonzero(is_sampled(np.arange(3000)))[::7]
+    nobody = np.full(len(asked), -1)
+    queries, params = index.prepare(rows[asked]), SearchParams(limit=10)
+    found, _ = graph.search(plan, none, view, queries, params, nobody)
+    np.testing.assert_array_equal(found.scores[:, 0], 1.0)
 
 
 def test_a_sample_is_a_quarter_of_any_run_of_rows() -> None:
