@@ -216,6 +216,11 @@ class Settings(BaseSettings):
     tls_key_file: Path | None = Field(
         default=None, description="Private key of that certificate, without a password."
     )
+    base: str | None = Field(
+        default=None,
+        description="Folder or address of an object store where shards keep copies of their files, "
+        "which new replicas begin with; unset: these read all rows from the database.",
+    )
     cell: str = Field(
         default="main",
         min_length=1,

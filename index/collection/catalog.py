@@ -50,6 +50,7 @@ from gcws_search.index.storage.data_directory import (
     Reservations,
     check_name,
     discard,
+    sync_file,
 )
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
@@ -487,23 +488,62 @@ class Catalog:
 
     def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> StoredCollection:
         """Put a snapshot's file in the place of a collection's, once it is checked and read."""
+
+        def write(path: Path) -> None:
+            self.snapshots.copy(name, snapshot, path)
+            findings = findings_of(path, name)
+            if findings:
+                raise DamagedSnapshot(name, snapshot, "; ".join(findings[:3]))
+
+        try:
+            return self._install(name, before, write)
+        except (DamagedFile, IncompatibleFile) as error:
+            raise DamagedSnapshot(name, snapshot, str(error)) from error
+
+    def receive(self, name: str, pieces: Iterable[bytes]) -> StoredCollection:
+        """Make a collection of a file that comes from elsewhere, and return it when it is loaded.
+
+        pieces: the bytes of its file; what they raise ends it, and nothing is there.
+        Raises CollectionExists, CollectionBusy (it is being created or dropped), CollectionLoading
+            (the catalog still loads), DamagedFile, IncompatibleFile, InvalidParameter (the name is
+            none); DiskFull, OutOfDescriptors, StorageFailed (there is no such collection).
+        """
+        check_name(name)
+
+        def write(path: Path) -> None:
+            with storage_errors(name):
+                file = path.open("xb")
+            with file:
+                for piece in pieces:
+                    with storage_errors(name):
+                        file.write(piece)
+            with storage_errors(name):
+                sync_file(path)
+
+        with self._names.reserve(CREATING, name):
+            self._require_open(name)
+            if not self._started:
+                raise CollectionLoading(name)
+            if name in self._collections:
+                raise CollectionExists(name, "already, and is not to be replaced")
+            with self._creating(name, None):
+                return self._install(name, None, write)
+
+    def _install(
+        self, name: str, before: _Loaded | None, write: Callable[[Path], None]
+    ) -> StoredCollection:
+        """Put a new file in the place of a collection's, once it is written and read."""
         unfinished = self._directory.unfinished_path(name)
         try:
-            self.snapshots.copy(name, snapshot, unfinished)
+            write(unfinished)
+            self._require_open(name)
+            installed = self._read_file(unfinished, name)
             try:
-                findings = findings_of(unfinished, name)
-                if findings:
-                    raise DamagedSnapshot(name, snapshot, "; ".join(findings[:3]))
-                self._require_open(name)
-                restored = self._read_file(unfinished, name)
-            except (DamagedFile, IncompatibleFile) as error:
-                raise DamagedSnapshot(name, snapshot, str(error)) from error
-            try:
-                self._replace(name, before, restored, unfinished)
+                self._replace(name, before, installed, unfinished)
             except BaseException:
-                restored.close(dropped=True)
+                installed.close(dropped=True)
                 raise
-            return restored
+            return installed
         finally:
             discard(unfinished)
 

@@ -130,7 +130,12 @@ class CollectionRow(NamedTuple):
     @property
     def served(self) -> int:
         """The number under which shards have the items of this generation."""
-        return self.number + (self.generation << _GENERATION_BITS)
+        return served_number(self.number, self.generation)
+
+
+def served_number(number: int, generation: int) -> int:
+    """Return the number under which shards have the items of a generation of a collection."""
+    return number + (generation << _GENERATION_BITS)
 
 
 class Row(NamedTuple):

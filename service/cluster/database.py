@@ -31,6 +31,7 @@ Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
 """Since a position: the one of now, ids that were deleted, rows put by key, number of the epoch."""
 
 SCHEMA: Final = "gcws"  # of the tables
+BASE_DAYS: Final = 7  # how long what came after a base is kept for it
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
@@ -126,6 +127,10 @@ FROM replicas WHERE cell = %b ORDER BY shards, shard, replica
 """
 _LIVE_POSITIONS: Final = """
 SELECT positions FROM replicas WHERE seen > now() - interval '1 minute'
+"""
+_YOUNG_BASES: Final = f"""
+SELECT collection, min(key) FROM bases WHERE made > now() - interval '{BASE_DAYS} days'
+GROUP BY collection
 """
 _SET_SHARDS: Final = """
 INSERT INTO cells (cell, shards) VALUES (%b, %b)
@@ -657,19 +662,21 @@ class Database:
     def trim(self, *, keep_seconds: float = 3600.0) -> None:
         """Delete commits and tombstones that no replica needs, and the rest of dropped collections.
 
-        Nothing is deleted while no replica is alive. One that was silent for longer than a minute
-        is filled again when it returns, unless all that it has not followed is younger than
-        ``keep_seconds``.
+        What came after a base is kept for those that begin with it. Nothing is deleted while no
+        replica is alive. One that was silent for longer than a minute is filled again when it
+        returns, unless all that it has not followed is younger than ``keep_seconds``.
         """
         self.remove_dropped()
         with self.connections.transaction() as connection:
             connection.run("DELETE FROM replicas WHERE seen < now() - interval '1 day'")
             positions = [*map(orjson.loads, connection.column(_LIVE_POSITIONS))]
+            bases = dict(connection.run(_YOUNG_BASES).fetchall())
             old = connection.run(_OLD, keep_seconds).fetchall()
         if not positions:
             return
         for number, trimmed, oldest in old:
-            bound = min(oldest, *(each.get(str(number), 0) for each in positions))
+            needed = (each.get(str(number), 0) for each in positions)
+            bound = min(oldest, bases.get(number, oldest), *needed)
             if bound > trimmed:
                 self._forget(number, bound)
 

@@ -17,11 +17,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.formats.stores import StoreFailed
+from gcws_search.service.cluster.bases import Base, Bases
 from gcws_search.service.cluster.contract import (
     START,
     ChangeSet,
@@ -105,6 +108,9 @@ class HostOptions:
     # how often the database forgets what no replica needs; asked for by those that are listed
     trim_seconds: float = 600.0
     chunk_rows: int = 4096  # rows of one commit
+    base: str = ""  # address of what replicas begin with; empty: they read all of the database
+    base_rows: int = 10_000  # of a shard, with fewer of which a collection has no base
+    base_seconds: float = 5.0  # how often it is looked whether a base is due
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
     # vectors that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
@@ -118,7 +124,7 @@ class HostOptions:
 class Follower:
     """Follows one collection; see the module."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         row: CollectionRow,
         place: Place,
@@ -129,7 +135,9 @@ class Follower:
         *,
         # returns whether another replica of the shard has all items, and can store more
         has_sister: Callable[[], bool],
+        bases: Bases | None,  # of the shard; None: all is read from the database
     ) -> None:
+        self._row = row
         self.number = row.number
         self.name = name_of(row.served)
         self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
@@ -144,6 +152,8 @@ class Follower:
         self._submit = submit
         self._options = options
         self._has_sister = has_sister
+        self._bases = bases
+        self._base_file = ""  # of the base that was read, or tried to be, last
         self._full_since: float | None = None
         self._is_discarded = False
         self._tried_bytes = 0.0
@@ -163,6 +173,8 @@ class Follower:
         self._failed: dict[str, ix.BackendRecord] = {}
         self._attaching: threading.Thread | None = None
         self.fills = 0  # how often its file was of no use, and it was filled again
+        self.base_reads = 0  # how often its file began with a base
+        self.base_failures = 0  # how often a base was of no use
         self.failures = 0  # how often the database could not be followed
         self.refusal = ""  # why nothing more can be stored; empty where it can
         # why nothing can be answered: the database of this epoch has forgotten what it had
@@ -367,14 +379,11 @@ class Follower:
             return self._collection
         try:
             found = self._catalog.get(self.name)
+            known = read_position(found, self._place)
         except ix.CollectionNotFound:
-            found = self._create()
+            return self._fill()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._empty(str(error))
-        try:
-            known = read_position(found, self._place)
-        except ix.DamagedFile as error:
-            return self._empty(error.reason)
         if known is None and not len(found):  # such as one made just before a kill
             known = _NOTHING
             self._use_weights(found)
@@ -388,9 +397,60 @@ class Follower:
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
         self._discard()
-        found = self._create()
-        self._take(found, _NOTHING)
+        return self._fill()
+
+    def _fill(self) -> ix.StoredCollection:
+        """Make the file: what the base has, where there is one of use, else of no items."""
+        found, known = self._read_base() or (self._create(), _NOTHING)
+        self._take(found, known)
         return found
+
+    def _read_base(self) -> tuple[ix.StoredCollection, FilePosition] | None:
+        """Return the collection as its base has it, and how far that is; None where none is of use.
+
+        None is tried twice; one that was replaced meanwhile may be gone, and the next one is tried.
+        """
+        while self._bases is not None:
+            base = self._bases.current().get(self._row.served)
+            if base is None or base.file == self._base_file:
+                break
+            if base.nbytes > self._catalog.free_bytes:
+                raise ix.DiskFull(self.name)
+            self._base_file = base.file
+            try:
+                found = self._catalog.receive(self.name, self._bases.read(base, self._require_run))
+                known, reason = read_position(found, self._place), "it is of another shard"
+                if known is not None and found.config == self._config:
+                    self.base_reads += 1
+                    return found, known
+            except (StoreFailed, ix.DamagedFile, ix.IncompatibleFile) as error:
+                reason = str(error)
+            self._discard()
+            self.base_failures += 1
+            _log.warning("collection %d: base %s is of no use: %s", self.number, base.file, reason)
+        return None
+
+    def _require_run(self) -> None:
+        """Raise CancelledError once this is to stop."""
+        if self._is_stopping:
+            raise CancelledError
+
+    def write_base(self, base: Base | None, scratch: Path) -> None:
+        """Make a copy of the file the shard's base in place of the one there is, where that is due.
+
+        An index that is being optimized is waited for: it is part of the file.
+        """
+        collection, key = self.collection, self.reached
+        if self._bases is None or collection is None or self.dispute:
+            return
+        items = len(collection)
+        is_due = items >= self._options.base_rows and self._bases.is_due(base, key, items)
+        if not is_due or collection.optimizer.is_due():
+            return
+        began = time.monotonic()
+        if self._bases.write(self._row, key, collection, scratch, self._require_run):
+            seconds = time.monotonic() - began
+            _log.info("collection %d has a base of %d items (%.1f s)", self.number, items, seconds)
 
     def _create(self) -> ix.StoredCollection:
         found = self._catalog.create(self.name, self._config)[0]
@@ -461,8 +521,7 @@ class Follower:
         if deleted and chunk:
             collection.delete(deleted)
         while chunk is not None:
-            if self._is_stopping:
-                raise CancelledError
+            self._require_run()
             following = next(chunks, None)
             if following is None:
                 self._put(collection, chunk, FilePosition(head, head.key, epoch))
@@ -471,8 +530,7 @@ class Follower:
                 self._put(collection, chunk, FilePosition(position, self.reached, epoch))
             chunk = following
         if self._position != head or self.epoch != epoch:
-            if self._is_stopping:
-                raise CancelledError
+            self._require_run()
             known = position_record(self._place, FilePosition(head, head.key, epoch))
             if deleted:
                 collection.delete(deleted, known)

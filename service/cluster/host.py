@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.bases import Base, Bases
 from gcws_search.service.cluster.contract import (
     Behind,
     ClusterMismatch,
@@ -78,6 +80,8 @@ class ShardHost:
             policies=policies,
             expirations=partial(ix.Expirations, self._clock, are_deleted=False),
         )
+        self._scratch = folder / "bases"  # for copies that are being sent
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self.startup = Startup(self.catalog) if options.compiles else None
         self._memory = database.connections.memory
         self._memory.watch(self._enter_epoch)
@@ -99,6 +103,14 @@ class ShardHost:
         self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
         self._last_error = ""
+        self._bases = Bases(options.base, database, shard, shards) if options.base else None
+        self._current_bases: dict[int, Base] = {}  # as they were listed last
+        self._base_thread = ThreadPoolExecutor(
+            1, thread_name_prefix="shard-bases", initializer=ix.give_way
+        )
+        self.base_failures = 0  # how often one could not be written
+        self._writing_bases: Future[None] | None = None
+        self._looked_at_bases = time.monotonic()
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
 
@@ -123,6 +135,7 @@ class ShardHost:
         for follower in self.followers:
             follower.stop()
         self._threads.shutdown()
+        self._base_thread.shutdown()
         self.catalog.close()
 
     def withdraw(self, seconds: float) -> bool:
@@ -149,6 +162,16 @@ class ShardHost:
         """The key that each collection has reached, by number; -1 while one is being filled."""
         served, followers = self._served, self._followers
         return {each.number: each.reached for n, each in followers.items() if n in served}
+
+    @property
+    def base_ages(self) -> dict[int, float]:
+        """How old the base of each collection was, by number; 0 where it lacked no change."""
+        found, followers = dict[int, float](), self._followers
+        for served in self._served & followers.keys():
+            follower, base = followers[served], self._current_bases.get(served)
+            lacks = base is not None and follower.reached > base.key
+            found[follower.number] = base.seconds if base and lacks else 0.0
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -378,8 +401,36 @@ class ShardHost:
         with self._changed:
             self._last_poll = poll_number
             self._changed.notify_all()
+        if self._bases is not None:
+            self._look_at_bases(self._bases)
         if self._options.address:
             self._announce()
+
+    def _look_at_bases(self, bases: Bases) -> None:
+        """Now and then have bases written that are due, unless some are being written."""
+        is_due = time.monotonic() - self._looked_at_bases >= self._options.base_seconds
+        if is_due and (self._writing_bases is None or self._writing_bases.done()):
+            self._looked_at_bases = time.monotonic()
+            self._writing_bases = self._base_thread.submit(self._write_bases, bases)
+
+    def _write_bases(self, bases: Bases) -> None:
+        """Write the bases that are due, and remove those that nobody can begin with any more."""
+        try:
+            self._current_bases = bases.current()
+            bases.remove_useless()
+        except (OSError, StoreUnavailable) as error:
+            self.base_failures += 1
+            _log.warning("bases are not looked after now (%s)", error)
+            return
+        for number, follower in self._followers.items():
+            try:
+                follower.write_base(self._current_bases.get(number), self._scratch)
+            except (CancelledError, ix.CollectionNotFound, ix.CollectionLoading):
+                continue  # it ends, or its file is being replaced
+            except (OSError, ix.GcwsError, StoreUnavailable) as error:
+                self.base_failures += 1
+                text = "the base of collection %d could not be written (%s)"
+                _log.warning(text, follower.number, error)
 
     def _add(self, row: CollectionRow) -> Follower:
         follower = Follower(
@@ -390,6 +441,7 @@ class ShardHost:
             self._threads.submit,
             self._options,
             has_sister=self._has_sister,
+            bases=self._bases,
         )
         with self._changed:
             self._followers = self._followers | {row.served: follower}

@@ -136,6 +136,22 @@ CREATE TABLE generations (
     PRIMARY KEY (collection, generation)
 );
 """,
+    # Files that new replicas of a shard begin with. Those of dropped collections are listed until
+    # the files are removed.
+    "bases": """
+CREATE TABLE bases (
+    collection bigint,
+    generation bigint,
+    shards bigint,
+    shard bigint,
+    key bigint NOT NULL,
+    file text NOT NULL,
+    bytes bigint NOT NULL,
+    sha256 text NOT NULL,
+    made timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (collection, generation, shards, shard)
+);
+""",
 }
 """What came later, by name; older programs do not know it, and go on."""
 _RECORD: Final = """
@@ -262,6 +278,6 @@ def adopt(connection: Connection) -> str:
         _migrate(connection)
         identity = uuid.uuid4().hex
         connection.run("UPDATE cluster SET identity = %b", identity)
-        connection.run("DELETE FROM epochs")
-        connection.run("DELETE FROM replicas")
+        for table in "epochs", "replicas", "bases":
+            connection.run(f"DELETE FROM {table}")
     return identity

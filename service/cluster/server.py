@@ -105,6 +105,7 @@ class ShardServer:
                     shares_memory=shares_memory,
                     compiles=True,
                     full=Room(settings).look,
+                    base=settings.base or "",
                 ),
             )
             self._opened = opened.pop_all()
@@ -301,14 +302,24 @@ class ShardService(Collector):
         for number, reached in host.positions.items():
             # The head is that of the last poll; a message may have brought later changes.
             behind.add_metric([str(number)], max(0, heads.get(number, reached) - reached))
-        yield from (messages, seconds, seconds_behind, behind)
+        text = "How old the base is that lacks changes; 0 where none does."
+        age = Gauge("gcws_shard_base_age_seconds", text, labels=["collection"])
+        for number, age_seconds in host.base_ages.items():
+            age.add_metric([str(number)], age_seconds)
+        yield from (messages, seconds, seconds_behind, behind, age)
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
+        reads = sum(each.base_reads for each in followers)
+        lost = host.base_failures + sum(each.base_failures for each in followers)
+        begun = "Files that began with a base."
+        useless = "Bases that were of no use, or could not be written."
         refill = "Files that were of no use, and were filled again."
         reachable = "1 while the database answers."
         full = "1 while the shard can store nothing more."
         for kind, name, text, value in (
             (Counter, "gcws_shard_follow_failures", "Times that it could not follow.", failures),
             (Counter, "gcws_shard_fills", refill, fills),
+            (Counter, "gcws_shard_base_reads", begun, reads),
+            (Counter, "gcws_shard_base_failures", useless, lost),
             (Gauge, "gcws_shard_database_reachable", reachable, host.is_reachable),
             (Gauge, "gcws_shard_full", full, bool(host.refusal)),
             (Gauge, "gcws_shard_bytes", "Memory of the items.", host.nbytes),
