@@ -65,6 +65,7 @@ class Pool:
                 self.leave()
             else:
                 future.add_done_callback(self._leave_when_done)
+            del future  # of an error that it has, whose frames would hold it: nothing is left then
 
     async def run_while_awaited(
         self,
@@ -89,7 +90,10 @@ class Pool:
             running.add_done_callback(_take_error)
         if running.cancelled():  # the function said so
             raise Stopping
-        return running.result()
+        try:
+            return running.result()
+        finally:
+            del running
 
     def enter(self) -> None:
         """Count a call that comes; on the event loop.
@@ -235,7 +239,10 @@ class AwaitedWrites:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         submit(partial(self._end, loop, future), partial(self._pool.submit, loop))
-        return await future
+        try:
+            return await future
+        finally:
+            del future
 
     def _end(
         self,

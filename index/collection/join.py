@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.collection.items import StoredItem
+from gcws_search.index.collection.items import StoredItem, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import JoinParams
 from gcws_search.index.contracts.arrays import Float64s, Int64s
@@ -97,6 +98,45 @@ def ranked_hits(
     return JoinedRows(end, rows[order], [to[place] for place in order.tolist()], scores[order])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """A way: what a collection has, searched for each vector."""
+
+    memory: MemoryCollection
+    view: View
+    rows: RowView
+    params: JoinParams
+
+    def __call__(self, batch: VectorBatch) -> Found:
+        """Search, for more hits until there are fewer than were asked for."""
+        limit, is_cut = self.params.limit or _FIRST_LIMIT, self.params.limit is not None
+        left, parts = np.arange(len(batch)), list[Found]()
+        while len(left):
+            limit = min(limit, max(1, self.rows.permitted_count))
+            params = SearchParams(
+                limit=limit,
+                recall=self.params.recall,
+                min_score=self.params.min_score or 0.0,
+                ranking=self.params.ranking,
+            )
+            step, more = max(1, _HITS // limit), list[Int64s]()
+            for first in range(0, len(left), step):
+                some = left[first : first + step]
+                asked = batch if len(some) == len(batch) else batch[some]
+                hits = self.memory.search_rows(
+                    self.view, self.rows.permitted, asked, params, skip=None
+                )
+                places, rows, scores = hits.flat()
+                is_whole = is_cut or limit == self.rows.permitted_count or hits.sizes < limit
+                whole = np.broadcast_to(is_whole, len(some))
+                taken = whole[places]
+                parts.append((some[places[taken]], rows[taken], scores[taken]))
+                more.append(some[~whole])
+            left, limit = np.concatenate(more), _GROWTH * limit
+        places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return places, rows, scores
+
+
 class CollectionJoin:
     """The join of vectors with the items that a collection has now.
 
@@ -114,20 +154,24 @@ class CollectionJoin:
     ) -> None:
         self._memory = memory
         self._view = memory.view
-        self._permitted = self._view.alive if where is None else memory.mask(self._view, where)
+        permitted = self._view.alive if where is None else memory.mask(self._view, where)
         if without is not None and len(without):
-            self._permitted = self._permitted.copy()
-            self._permitted[np.isin(self._view.sequences, without)] = 0
-        self._permitted_count = int(np.count_nonzero(self._permitted))
+            permitted = permitted.copy()
+            permitted[np.isin(self._view.sequences, without)] = 0
+        self._rows = RowView(self._view.vectors, permitted, int(np.count_nonzero(permitted)))
         self._params = params
         self._left = 0  # vectors that are expected to come
         self._seen = 0
         self._stop = stop
         self._size = _FIRST_ROWS
         self._paces: dict[Way, tuple[int, float]] = {}  # vectors of its last run, seconds for each
-        self._untried: list[Callable[[VectorBatch], Way | None]] = [lambda _: self._search]
+        self._search = _Search(memory, self._view, self._rows, params)
+        # Functions that hold nothing of it: the view is free with the last user of the join.
+        self._untried: list[Callable[[CollectionJoin, VectorBatch], Way | None]] = [
+            lambda own, _: own._search
+        ]
         if params.limit is None and params.ranking == "gmm":
-            self._untried = [self._share_bands, lambda _: self._search, self._fold]
+            self._untried = [CollectionJoin._share_bands, *self._untried, CollectionJoin._fold]
 
     def __call__(self, vectors: RawBatch) -> Iterator[JoinedRows]:
         """Yield the hits of vectors, run after run; InvalidVector is at ``(row, …)``."""
@@ -151,7 +195,7 @@ class CollectionJoin:
         """Return a way that is not tried yet, or else the quickest."""
         way = None
         while way is None and self._untried and len(batch) >= min(self._size, _TRIED_ROWS):
-            way = self._untried.pop(0)(batch)
+            way = self._untried.pop(0)(self, batch)
         if way is None and not self._paces:
             way = self._search
         return way or self._quickest(len(batch))
@@ -173,39 +217,6 @@ class CollectionJoin:
                 return other
         return way
 
-    def _search(self, batch: VectorBatch) -> Found:
-        """Search, for more hits until there are fewer than were asked for."""
-        limit, is_cut = self._params.limit or _FIRST_LIMIT, self._params.limit is not None
-        left, parts = np.arange(len(batch)), list[Found]()
-        while len(left):
-            limit = min(limit, max(1, self._permitted_count))
-            params = SearchParams(
-                limit=limit,
-                recall=self._params.recall,
-                min_score=self._params.min_score or 0.0,
-                ranking=self._params.ranking,
-            )
-            step, more = max(1, _HITS // limit), list[Int64s]()
-            for first in range(0, len(left), step):
-                some = left[first : first + step]
-                asked = batch if len(some) == len(batch) else batch[some]
-                hits = self._memory.search_rows(
-                    self._view, self._permitted, asked, params, skip=None
-                )
-                places, rows, scores = hits.flat()
-                is_whole = is_cut or limit == self._permitted_count or hits.sizes < limit
-                whole = np.broadcast_to(is_whole, len(some))
-                taken = whole[places]
-                parts.append((some[places[taken]], rows[taken], scores[taken]))
-                more.append(some[~whole])
-            left, limit = np.concatenate(more), _GROWTH * limit
-        places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return places, rows, scores
-
-    @property
-    def _rows(self) -> RowView:
-        return RowView(self._view.vectors, self._permitted, self._permitted_count)
-
     def _share_bands(self, batch: VectorBatch) -> Way | None:
         """Return a way by bands, None where it takes long; then it may be quicker than searches."""
         view, params = self._rows, self._params
@@ -220,7 +231,7 @@ class CollectionJoin:
         if found.nanoseconds <= _QUICK:
             self._size = _MAX_ROWS
             return found
-        self._untried = [lambda _: found if self._saves_time(0.0, found.nanoseconds) else None]
+        self._untried = [lambda own, _: found if own._saves_time(0.0, found.nanoseconds) else None]
         return self._search
 
     def _fold(self, batch: VectorBatch) -> Way | None:

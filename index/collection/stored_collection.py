@@ -11,6 +11,7 @@ from functools import partial
 from itertools import repeat, starmap
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -105,6 +106,22 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+def _unless_gone(method: Callable[..., None]) -> Callable[..., None]:
+    """Return what calls a method while there is its object, and does not hold it.
+
+    With no circle in it a collection frees its arrays with its last user: the collector counts a
+    few objects, and not their bytes.
+    """
+    found = WeakMethod(method)
+
+    def call(*given: Any) -> None:  # noqa: ANN401  # the method's
+        known = found()
+        if known is not None:
+            known(*given)
+
+    return call
+
+
 class StoredCollection:
     """A collection of items that outlive the process.
 
@@ -138,10 +155,11 @@ class StoredCollection:
             expirations=expirations,
             paused=paused,
         )
-        self.writer = Writer(store, self.memory, self._after_commit)
+        self.writer = Writer(store, self.memory, _unless_gone(self._after_commit))
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attached_backends = AttachedBackends(store, self.memory, self.writer, threads)
-        self.optimizer = Optimizer(self.memory, self.writer, self._on_publish, self.memory.paused)
+        on_publish = _unless_gone(self._on_publish)
+        self.optimizer = Optimizer(self.memory, self.writer, on_publish, self.memory.paused)
         self.audit = RecallAudit(self.memory, policies)
         self.auditor = Auditor(self.audit, store, self.writer)
         self.reclaimer = Reclaimer(store, self.memory, self.writer, policies)

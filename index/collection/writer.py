@@ -473,6 +473,10 @@ Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """Calls the first function in a thread; calls the second instead once it has no more threads."""
 
 
+def _tell_nobody(_: object) -> None:
+    """Take the end of a write that was told already."""
+
+
 @dataclass(slots=True, eq=False)
 class QueuedWrite(Generic[Queued, Input, Result]):
     """A write in the queue.
@@ -490,7 +494,8 @@ class QueuedWrite(Generic[Queued, Input, Result]):
     def end(self, outcome: Result | BaseException) -> None:
         """Say how the write ended; once."""
         self.done = True
-        self.ended(outcome)
+        ended, self.ended = self.ended, _tell_nobody  # frames of an error hold this
+        ended(outcome)
 
 
 class GroupCommit(Generic[Queued, Input, Result]):
@@ -569,10 +574,13 @@ class GroupCommit(Generic[Queued, Input, Result]):
                 run = partial(wait_or_lead, leads=False)
                 threading.Thread(target=run, name="writer", daemon=True).start()
             raise
-        [outcome] = outcomes
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        outcome = outcomes.pop()
+        try:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+        finally:
+            del outcome
 
     def submit(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
         """Queue a write that the leader of its group reads; ``run`` lends a thread to lead by.

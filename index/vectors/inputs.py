@@ -258,7 +258,7 @@ def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dic
             check(slice(first, last))
         except kind as error:
             if last - first == 1:
-                bad[first] = error
+                bad[first] = error.with_traceback(None)  # its frames hold what was checked
             else:
                 middle = (first + last) // 2
                 runs += [(middle, last), (first, middle)]

@@ -181,7 +181,8 @@ def _read(
     first = 0 if after is None else after + 1
     for whole in read(source, lambda plain: plain):
         if whole.rejects:
-            raise min(whole.rejects, key=lambda reject: reject.number).error
+            whole.rejects.sort(key=lambda reject: reject.number, reverse=True)
+            raise whole.rejects.pop().error  # not held by this frame, which it holds
         chunk = whole.after(first)
         if not len(chunk):
             continue
@@ -270,6 +271,7 @@ class _Run:
         self.stop.set()
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
+        del self._listener  # which holds its error, whose frames hold this
         self._unsent.close()
 
     async def pull(self, parts: Iterator[_Part]) -> AsyncGenerator[_Part]:
@@ -305,6 +307,7 @@ class _Run:
             pipe.abort()
             room.release()
             await asyncio.gather(reading, return_exceptions=True)
+            del reading
 
     async def join(
         self,

@@ -228,10 +228,14 @@ async def load(
         return JsonResponse(account.summary())
     task = asyncio.create_task(run.finish(chunks))
     first = await run.events.get()
-    if first is None and task.done() and (error := task.exception()) is not None:
-        if not isinstance(error, LoadFailed):
-            raise error
-        return problems.response(error.error, **_progress(error))
+    if first is None and task.done():
+        try:
+            await task
+        except BaseException as error:
+            del task  # which holds its error, whose frames hold it
+            if not isinstance(error, LoadFailed):
+                raise
+            return problems.response(error.error, **_progress(error))
     return LinesResponse(_progress_lines(first, run, task, service))
 
 

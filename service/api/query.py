@@ -598,9 +598,9 @@ def _read_json(
             if batch.on_error == "skip":
                 _require_a_rest(query, collection)
         except ix.InvalidInput as error:
-            bad[number] = error.at("queries", number)
             if batch.on_error == "stop":
-                raise bad[number] from None
+                raise error.at("queries", number) from None
+            bad[number] = error.at("queries", number)
         else:
             asked.append(query)
     return asked, bad

@@ -135,7 +135,7 @@ def from_batch(
     for row, (raw, text, fields, at) in rows:
         try:
             if row in unusable:
-                raise unusable[row]
+                raise unusable.pop(row)  # not held by this frame, which it holds
             ids.append(_id(raw, settings) if has_ids else None)
             expires.append(None if at is None else expiry_of(at, now))
             payload = _payload(text, fields, settings)

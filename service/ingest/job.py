@@ -428,6 +428,7 @@ class Load:
             except Exception:
                 pass
             if isinstance(error, Reject):
+                error.__traceback__ = None  # its frames hold the chunk, which holds it
                 raise LoadFailed(error.error, account, error.number) from error
             raise LoadFailed(error, account) from error
 
@@ -436,7 +437,7 @@ class Load:
         with ThreadPoolExecutor(
             1, thread_name_prefix="gcws-load", initializer=ix.give_way
         ) as storage:
-            storing: Future[None] | None = None
+            storing = deque[Future[None]]()  # taken off by whom it may raise in
             try:
                 for chunk in read(source, self.account.counting):
                     if self.stop.is_set():
@@ -444,12 +445,12 @@ class Load:
                     if chunk.end <= self.account.before.mark.rows:
                         continue  # stored or rejected before
                     staged = self._stage(chunk)
-                    if storing is not None:
-                        storing.result()
-                    storing = storage.submit(self._store, staged, report)
+                    if storing:
+                        storing.pop().result()
+                    storing.append(storage.submit(self._store, staged, report))
             finally:
-                if storing is not None:
-                    storing.result()  # raises what went wrong in an earlier chunk
+                if storing:
+                    storing.pop().result()  # raises what went wrong in an earlier chunk
 
     def _stage(self, whole: ItemRows) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
@@ -488,9 +489,10 @@ class Load:
     def _store(self, staged: _Staged, report: Report) -> None:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
         result = ix.WriteResult(0, 0)
-        while staged.put is not None:
+        while (put := staged.put) is not None:
+            staged.put = None  # it holds what it was staged with
             try:
-                result = self.collection.commit(staged.put)
+                result = self.collection.commit(put)
                 break
             except ix.ItemExists as error:
                 staged.leave_out(self._known_items(staged.chunk, error))

@@ -1,0 +1,137 @@
+"""What an answered request leaves: nothing of ours that only the collector frees.
+
+The collector counts objects. A few of them may hold the body of a load, or the arrays of a
+collection: a hundred refused bodies of 25 MB held 2.5 GB.
+"""
+
+import gc
+import json
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gcws_search.service.responses import ARROW, NDJSON, NPY
+from tests.support.service.bodies import npy
+from tests.support.service.client import Json
+from tests.support.service.live_server import URL, listening
+
+_OURS: Final = "gcws_search."
+GOOD: Final = [{"id": f"n{row}", "vector": [row, 1, 2, 3]} for row in range(40)]
+BAD: Final = {"id": "bad", "vector": [1]}
+LINES: Final = "\n".join(map(json.dumps, GOOD))
+
+
+def lines(more: str = "", **headers: str) -> Json:
+    return {"content": LINES + more, "headers": {"content-type": NDJSON, **headers}}
+
+
+def arrow(vectors: Json) -> Json:
+    batch = pa.record_batch({"id": ["a", "b"], "vector": pa.array(vectors, pa.list_(pa.float32()))})
+    with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return {"content": sink.getvalue().to_pybytes(), "headers": {"content-type": ARROW}}
+
+
+REQUESTS: Final[dict[str, tuple[int, str, str, Json]]] = {
+    "put": (200, "PUT", "items", {"json": {"items": GOOD}}),
+    "put what is bad": (422, "PUT", "items", {"json": {"items": [*GOOD, BAD]}}),
+    "put what is there": (409, "PUT", "items", {"json": {"items": GOOD, "mode": "insert"}}),
+    "put no JSON": (400, "PUT", "items", {"content": '{"items": [{'}),
+    "put another version": (
+        409,
+        "PUT",
+        "items",
+        {"json": {"items": [{**GOOD[0], "if_version": 10**9}]}},
+    ),
+    "load": (200, "POST", "load", lines()),
+    "load under a key": (200, "POST", "load", lines(**{"idempotency-key": "a"})),
+    "load what is bad": (422, "POST", "load", lines("\n" + json.dumps(BAD))),
+    "load what is no JSON": (400, "POST", "load", lines("\n{")),
+    "load what is bad, and be told meanwhile": (
+        422,
+        "POST",
+        "load",
+        lines("\n" + json.dumps(BAD), accept=NDJSON),
+    ),
+    "load Arrow of which a row is bad": (
+        200,
+        "POST",
+        "load?on_error=skip",
+        arrow([[1, 2, 3, 4], [1]]),
+    ),
+    "load what is there": (409, "POST", "load?mode=insert", lines()),
+    "load what is cut short": (
+        400,
+        "POST",
+        "load",
+        {"content": npy(np.ones((50, 4)))[:-3], "headers": {"content-type": NPY}},
+    ),
+    "query": (200, "POST", "query", {"json": {"vector": [1, 2, 3, 4]}}),
+    "query by what is bad": (422, "POST", "query", {"json": {"vector": [1]}}),
+    "query a batch": (
+        200,
+        "POST",
+        "query/batch",
+        {"json": {"queries": [{"vector": [1, 2, 3, 4]}] * 9}},
+    ),
+    "query a bad batch": (
+        422,
+        "POST",
+        "query/batch",
+        {"json": {"queries": [{"vector": [1, 2, 3, 4]}, {"vector": [1]}]}},
+    ),
+    "pairs": (200, "POST", "pairs", {"json": {"min_score": 0.9}}),
+    "groups": (200, "POST", "groups", {"json": {"min_score": 0.9}}),
+    "join": (200, "POST", "join?min_score=0.5", lines()),
+    "join what is bad": (422, "POST", "join?min_score=0.5", lines("\n" + json.dumps(BAD))),
+    "join what is no JSON": (400, "POST", "join?min_score=0.5", lines("\n{")),
+    "change a payload": (200, "PATCH", "items/n1", {"json": {"payload": {"a": 1}}}),
+    "change what is not there": (404, "PATCH", "items/none", {"json": {"payload": {"a": 1}}}),
+}
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with listening(tmp_path_factory.mktemp("garbage")) as found:
+        yield found
+
+
+def ask(port: int, method: str, path: str, options: Json) -> int:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        return client.request(method, f"{URL}/{path}" if path else URL, **options).status_code
+
+
+def left() -> list[str]:
+    """Collect, and return what of ours there was."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        names = []
+        for each in gc.garbage:
+            is_frame = isinstance(each, FrameType)
+            name = str(each.f_globals.get("__name__")) if is_frame else type(each).__module__
+            if name.startswith(_OURS):
+                names.append(f"{name}: {type(each).__qualname__}")
+        return names
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.collect()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_leaves_nothing_of_ours_to_the_collector(port: int, name: str) -> None:
+    status, *request = REQUESTS[name]
+    ask(port, "PUT", "items", {"json": {"items": GOOD}})
+    left()
+    gc.disable()
+    try:
+        assert [ask(port, *request) for _ in range(3)] == [status] * 3
+        assert left() == []
+    finally:
+        gc.enable()
