@@ -61,6 +61,7 @@ from .index import (
     InvalidParameter as InvalidParameter,
     InvalidPayload as InvalidPayload,
     InvalidVector as InvalidVector,
+    Island as Island,
     ItemBatch as ItemBatch,
     ItemExists as ItemExists,
     ItemMap as ItemMap,

@@ -95,6 +95,7 @@ from .contracts.analysis import (
     Group as Group,
     GroupMode as GroupMode,
     GroupParams as GroupParams,
+    Island as Island,
     ItemMap as ItemMap,
     JoinParams as JoinParams,
     MapParams as MapParams,

@@ -790,6 +790,7 @@ class Collection:
         also: Iterable[Any] = (),
         key: str | None = None,
         neighbours: bool = True,
+        places: Literal["axes", "islands", "cached"] = "axes",
     ) -> ItemMap:
         """Return places in a plane for a sample of items and others, with their neighbours.
 
@@ -807,6 +808,9 @@ class Collection:
             Payload key whose values are returned.
         neighbours : bool
             Whether the sample's neighbours are looked for: most of the time of a large map.
+        places : {"axes", "islands", "cached"}
+            Places by two axes; or arranged from there by the neighbours, so that islands show; or
+            islands where the same sample of the same items has been arranged before, else axes.
 
         Raises
         ------
@@ -814,7 +818,7 @@ class Collection:
         """
         options = {
             "sample": sample, "landmarks": landmarks, "seed": seed, "key": key,
-            "neighbours": neighbours,
+            "neighbours": neighbours, "places": places,
         }  # fmt: skip
         return self._do(
             lambda local: local.map(options, where, [local.point(each) for each in also]),

@@ -516,7 +516,14 @@ def explanation_of(found: dict[str, Any]) -> ix.Explained:
 
 def map_of(found: dict[str, Any]) -> ix.ItemMap:
     """Return a map by the answer of the route ``map``."""
-    return ix.ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
+    islands = found.get("islands")
+    return ix.ItemMap(
+        found["ids"],
+        _places(found),
+        _places(found["also"]),
+        found.get("values"),
+        None if islands is None else [ix.Island(**each) for each in islands],
+    )
 
 
 def _places(columns: dict[str, Any]) -> ix.Places:

@@ -25,6 +25,7 @@
 - `hints`: keys and values of a filter that no item has, and similar ones
 - `join`: vectors joined with the items
 - `item_map`: places in a plane for a sample and others, with their neighbours
+- `islands`: a map arranged by neighbours, and names of what lies together
 - `ranking`: pages of a ranking, which share no hit; its best groups by a key of payloads
 - `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
 - `name_scan`: the exact scan of a query with names that the space lacks

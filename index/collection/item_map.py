@@ -1,7 +1,8 @@
 """A map: places in a plane for a sample of items and for others, with their neighbours.
 
 Places are those of kernel PCA on landmarks by the GMM ([KPCA] §3), so likeness that two axes cannot
-show is left to the neighbours. Neighbours are those within the sample, by exact scores.
+show is left to the neighbours. Neighbours are those within the sample, by exact scores. From the
+axes, places may be arranged by the neighbours; that is cached for as long as no item changes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gcws_search.index.collection.explain import Explainable
+from gcws_search.index.collection.islands import arrange_by_neighbours, find_islands
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import split, widen, with_mass
 from gcws_search.index.contracts.analysis import (
     NEIGHBOURS,
     NO_NEIGHBOUR,
+    Arrangement,
     ItemMap,
     MapParams,
     Places,
@@ -46,6 +49,7 @@ comparing all pairs one."""
 _RECALL: Final = 0.9
 _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
+_BESIDE: Final = 3  # neighbours that a point lies in the middle of, on islands
 
 
 def kernel_pca(landmarks: Float64s, *kernels: Float64s) -> list[Float64s]:
@@ -106,20 +110,43 @@ def map_items(
     rows = np.sort(rng.choice(candidates, min(params.sample, len(candidates)), replace=False))
     sample = view.vectors[rows]
     searched = len(rows) * sample.numbers > max_read and len(rows) >= min_share * len(view)
+    name = rows.tobytes(), params.landmarks, params.seed
+    arrangement = None if params.places == "axes" else memory.cached_arrangement(view, name)
+    is_new = params.places == "islands" and arrangement is None
     neighbours, scores = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0))
-    if params.neighbours:
+    if params.neighbours or is_new:
         neighbours, scores = _neighbours(memory, view, rows, searched=searched)
-    count = min(params.landmarks, len(rows))
-    landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
-    xy, also_xy = _coordinates(sample, landmarks, points, memory.backend.workers)
+    also_neighbours, also_scores = _neighbours_of(points, sample, rows)
+    if arrangement is None:
+        count = min(params.landmarks, len(rows))
+        landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
+        xy, also_xy = _coordinates(sample, landmarks, points, memory.backend.workers)
+        if is_new:
+            xy = arrange_by_neighbours(xy, neighbours, scores)
+            islands = find_islands(memory, view, rows, sample, xy) if len(rows) else []
+            arrangement = Arrangement(xy, islands)
+            memory.cache_arrangement(view, name, arrangement)
+    if arrangement is not None:
+        xy, also_xy = arrangement.xy, _places_beside(arrangement.xy, also_neighbours)
+    if not params.neighbours:
+        neighbours, scores = neighbours[:, :0], scores[:, :0]
     return ItemMap(
         ids=[view.ids[row] for row in rows.tolist()],
         sample=Places(xy, neighbours, scores),
-        also=Places(also_xy, *_neighbours_of(points, sample, rows)),
+        also=Places(also_xy, also_neighbours, also_scores),
         values=None
         if params.key is None
         else [first_scalar(view.payloads[row], params.key) for row in rows.tolist()],
+        islands=None if arrangement is None else arrangement.islands,
     )
+
+
+def _places_beside(xy: Float64s, neighbours: Int64s) -> Float64s:
+    """Return (p, 2), the middle of the first neighbours of each point; the origin without any."""
+    near = neighbours[:, :_BESIDE]
+    present = near != NO_NEIGHBOUR
+    sums = np.where(present[:, :, None], xy[near], 0.0).sum(axis=1)
+    return np.asarray(sums / np.maximum(present.sum(axis=1), 1)[:, None], np.float64)
 
 
 def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View, list[_Point]]:

@@ -20,6 +20,9 @@ MAX_JOIN_LIMIT: Final = 1 << 31
 _SHOWN: Final = 5
 
 
+MapPlaces = Literal["axes", "islands", "cached"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapParams(Checked):
     """What a map shows.
@@ -36,6 +39,10 @@ class MapParams(Checked):
         Payload key whose values are shown; dots reach into objects.
     neighbours : bool
         Whether the sample's neighbours are looked for: most of the time of a large map.
+    places : {"axes", "islands", "cached"}
+        ``axes``: by kernel PCA. ``islands``: from there arranged by the neighbours, so that similar
+        items lie together. ``cached``: islands where the same sample of the same items has been
+        arranged before, else axes.
     """
 
     sample: Annotated[int, Within(1, 20_000)] = 5_000
@@ -43,6 +50,7 @@ class MapParams(Checked):
     seed: Seed = 0
     key: str | None = None
     neighbours: bool = True
+    places: MapPlaces = "axes"
 
 
 class Share(NamedTuple):
@@ -229,6 +237,28 @@ class Places:
         return f"Places({len(self)})"
 
 
+class Island(NamedTuple):
+    """Items of a map that lie together.
+
+    x, y: where they are densest.
+    size: how many of the sample they are.
+    names: of the coordinates that they have more of than the rest, the first one most; none where
+        coordinates have no names.
+    """
+
+    x: float
+    y: float
+    size: int
+    names: list[str]
+
+
+class Arrangement(NamedTuple):
+    """Places of a map's sample, (n, 2), by its neighbours, and the islands there."""
+
+    xy: Float64s
+    islands: list[Island]
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ItemMap:
     """A sample of a collection in a plane.
@@ -236,12 +266,14 @@ class ItemMap:
     ids: the sample, in the order in which its items were put.
     sample, also: places of the sample, and of what was asked for besides.
     values: one of each item's payload; None where none was asked for.
+    islands: the largest first; None where places are on the axes.
     """
 
     ids: list[str]
     sample: Places
     also: Places
     values: list[Any] | None = None
+    islands: list[Island] | None = None
 
     def __repr__(self) -> str:
         return f"ItemMap({len(self.ids)} items, also {self.also!r})"

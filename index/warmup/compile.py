@@ -50,6 +50,7 @@ from gcws_search.index.joins import PairSink, PrefixJoin, all_pairs
 from gcws_search.index.kernels import CACHE_FOLDER, COMPILED_FOLDER
 from gcws_search.index.kernels.cache import KernelCache, mark
 from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.graph.layout import arrange
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.lsh.search import TableSearch
@@ -90,6 +91,7 @@ def chains() -> list[list[Exercise]]:
         three = ("search", some.probe), ("graph", some.link), ("pairs", some.join)
         others.append([Exercise(f"{form} {word}", run) for word, run in three])
     others.append([Exercise("dense copies", dense.copy), Exercise("quantization", dense.quantize)])
+    others.append([Exercise("map", _arrange)])
     return basics + others
 
 
@@ -100,6 +102,11 @@ def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:
         return dense[:1] * _EQUAL + dense[_EQUAL:]
     some = [SparseVector(rng.permutation(40)[:6], rng.standard_normal(6)) for _ in range(_ROWS)]
     return some[:1] * _EQUAL + some[_EQUAL:]
+
+
+def _arrange() -> None:
+    """Arrange places of a map."""
+    arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, np.zeros((2, 2)))
 
 
 class _Collection:

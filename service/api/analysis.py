@@ -373,7 +373,7 @@ async def _lines(found: list[tuple[str, str, float]], kind: ix.ScoreKind) -> Asy
 async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) -> Response:
     """Give a sample of items, and others, places in a plane and neighbours within the sample.
 
-    Places are those of kernel PCA by the exact GMM.
+    Places are those of kernel PCA by the exact GMM, or arranged from there by the neighbours.
     """
     service.startup.require_kernels()
     where = requests.condition(body.filter, service.settings)
@@ -389,7 +389,10 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
         found = collection.map_items(params, where, also)
         values = {} if found.values is None else {"values": found.values}
         places = _places(found.sample)
-        return JsonResponse({"ids": found.ids, **places, **values, "also": _places(found.also)})
+        islands = [each._asdict() for each in found.islands or ()]
+        arranged = {} if found.islands is None else {"islands": islands}
+        others = _places(found.also)
+        return JsonResponse({"ids": found.ids, **places, **values, "also": others, **arranged})
 
     return await service.workers.analyses.run(work)
 

@@ -15,7 +15,7 @@ from gcws_search.service.errors import Refused
 from gcws_search.service.http import may_read
 
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; worker-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )

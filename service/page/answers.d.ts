@@ -187,6 +187,13 @@ type IdsAnswer = {
   "last": string;
 };
 
+type IslandAnswer = {
+  "x": number;
+  "y": number;
+  "size": number;
+  "names": Array<string>;
+};
+
 type ItemAnswer = {
   "id": string;
   "vector"?: Array<number> | SparseBody | null;
@@ -241,6 +248,7 @@ type MapAnswer = {
   "ids": Array<string>;
   "values"?: Array<boolean | number | string | null> | null;
   "also": PlacesAnswer;
+  "islands"?: Array<IslandAnswer> | null;
 };
 
 type NamedAnswer = {

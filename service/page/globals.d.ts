@@ -1,4 +1,4 @@
-// Libraries that index.html, docs.html or a worker loads as scripts.
+// Libraries that index.html or docs.html loads as scripts.
 
 type Inputs = readonly unknown[];
 
@@ -15,9 +15,7 @@ declare const preactHooks: {
 declare const htm: {
   bind(h: unknown): (words: TemplateStringsArray, ...values: unknown[]) => any;
 };
-declare const UMAP: any;
 declare const SwaggerUIBundle: any;
-declare function importScripts(file: string): void;
 
 // What our own functions take and return, where it is said in no other way.
 

@@ -473,9 +473,7 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     page.get_by_text("2,200 of 2,200 items").wait_for()
     page.get_by_role("heading", name="Similar to 7").wait_for()
     expect(page.locator(".tiles[aria-label=Hits] .hit")).to_have_count(15)
-    page.get_by_role("button", name="Arrange").click()
-    page.get_by_text("Bringing similar items together").wait_for()
-    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Bringing similar items together")).to_have_count(0)
     page.get_by_role("combobox", name="Colour").select_option("group")
     expect(page.locator(".legend li")).to_have_count(7)
     for name in ("Zoom in", "Zoom out", "Show all"):
@@ -494,6 +492,41 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     expect(page.locator(".tiles[aria-label='Items chosen'] .hit")).to_have_count(60)
     page.get_by_role("button", name="Filter: group is one of 7").click()
     page.get_by_text("2,200 items of 2,200").wait_for()
+
+
+DRAWN: Final = "document.documentElement.dataset.drawn"
+
+
+def test_a_map_is_arranged_once_for_all_and_its_islands_are_named(url: str, tab: OpenTab) -> None:
+    with httpx.Client(base_url=url) as client:
+        words = ("red", "round", "small"), ("old", "blue", "flat")
+        put(client, "islands", {"dim": None}, [
+            {"id": i, "vector": {"names": [*words[i % 2], f"x{i}"]}} for i in range(60)
+        ])  # fmt: skip
+    here = tab(url)
+    here.page.add_init_script("""
+        const fill = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+          const { dataset } = document.documentElement;
+          dataset.drawn = `${dataset.drawn ?? ""}|${text}`;
+          return fill.call(this, text, ...rest);
+        };""")
+    page = here.page
+    asked: list[str | None] = []
+    page.on(
+        "request",
+        lambda request: asked.append(request.post_data) if request.url.endswith("/map") else None,
+    )
+    for count in (2, 1):  # by whoever comes first, then by another
+        asked.clear()
+        here.open("#/islands/map")
+        page.locator("html[data-drawn*=', ']").wait_for()
+        assert len(asked) == count
+        drawn = [{*text.split(", ")} for text in page.evaluate(DRAWN).split("|") if text]
+        for some in words:
+            assert any(names <= {*some} for names in drawn)
+        page.goto("about:blank")
+    httpx.delete(f"{url}/v1/collections/islands").raise_for_status()
 
 
 def test_a_map_says_in_one_line_why_two_items_are_similar(url: str, tab: OpenTab) -> None:
@@ -947,6 +980,7 @@ def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) 
     here = tab(url)
     page = here.open("#/points/map?color=group")
     page.locator(".plane").wait_for()
+    expect(page.locator(".arranging")).to_have_text("")
     maps: list[str] = []
     page.on("request", lambda request: maps.append(request.url) if "/map" in request.url else None)
     while not page.evaluate("document.activeElement.matches('.plane')"):

@@ -10,4 +10,5 @@
 - `rerank_depth`: how many rows to score exactly
 - `bridges`: links to deleted rows, replaced
 - `pair_walk`: partners of rows by their links
+- `layout`: places of rows in a plane by their links
 """

@@ -1,6 +1,5 @@
 import { go, href, numberIn } from "./address.js";
 import { at, post } from "./api.js";
-import { kept, useArrangement } from "./arrange.js";
 import { useTileKeys } from "./cards.js";
 import * as figures from "./figures.js";
 import { Filter, parseFilter } from "./filters.js";
@@ -15,29 +14,31 @@ import { payloadAt } from "./view.js";
 
 const SAMPLES = [1000, 5000, 20000];
 const HITS = 15;
-const BESIDE = 3;
 const ARRANGED = 20;
 const KEYS = 30;
+const LONGEST = 40;
+const WORDS = "Placed by two axes. Bringing similar items together…";
 const ZOOMS = [
 	["zoomIn", "Zoom in", "+"],
 	["zoomOut", "Zoom out", "−"],
 	["showAll", "Show all", "⤢"],
 ];
 
+function flat({ x, y }) {
+	const out = new Float32Array(2 * x.length);
+	for (let item = 0; item < x.length; item += 1) out.set([x[item], -y[item]], 2 * item);
+	return out;
+}
+
 const radiusFor = (count) => (count > 6000 ? 1.6 : count > 300 ? 2.4 : 4);
 
-function litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }) {
+function litPlaces({ lit, rows, places, outside, beside, colorOf }) {
 	return lit.map(({ id, payload }) => {
 		const color = colorOf(id, payload);
 		const item = rows.get(id);
 		if (item !== undefined) return { x: places[2 * item], y: places[2 * item + 1], color };
 		const place = outside.indexOf(id);
-		if (!beside) return null;
-		if (!hasMoved) return { x: beside.x[place], y: -beside.y[place], color };
-		const near = beside.neighbours[place].slice(0, BESIDE);
-		const mean = (axis) =>
-			near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1);
-		return { x: mean(0), y: mean(1), color };
+		return beside ? { x: beside.x[place], y: -beside.y[place], color } : null;
 	});
 }
 
@@ -81,13 +82,6 @@ function Options({ change, color, keys, sample }) {
       </select></label>`;
 }
 
-function progressIn({ isMoving, near, progress }) {
-	if (!isMoving || progress >= 1) return null;
-	if (!near) return "Placed by two axes. Finding the neighbours of each item…";
-	if (!progress) return "Neighbours are found. Preparing to arrange…";
-	return `Bringing similar items together: ${figures.share(progress)}`;
-}
-
 const GUIDE = html`<p class="small" id="guide">Similar items lie together. Click a point to light its neighbours, and point at another to
   see why they are similar. Drag to move; turn the wheel or pinch to zoom; shift and drag for a
   lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>,
@@ -104,63 +98,34 @@ function usePlaced({ name, view }, params) {
 	}, [first.data, color]);
 	const ask = async (more, signal) => {
 		const filter = parseFilter(params.filter);
-		const body = { sample, neighbours: false, ...more, ...(filter && { filter }) };
+		const body = {
+			sample,
+			neighbours: false,
+			places: "cached",
+			...more,
+			...(filter && { filter }),
+		};
 		return post(at(name, "/map"), body, signal);
 	};
-	const { data: map, problem } = useAsk(
-		(signal) => ask(color ? { key: color } : {}, signal),
-		[name, sample, color, params.filter],
+	const key = color && { key: color };
+	const asked = [name, sample, color, params.filter];
+	const found = useAsk((signal) => ask(key, signal), asked);
+	const isLeft = found.data && !found.data.islands && found.data.ids.length >= ARRANGED;
+	const arranged = useAsk(
+		(signal) =>
+			isLeft &&
+			ask({ ...key, places: "islands" }, signal).then((more) => ({ of: found.data, ...more })),
+		[found.data],
 	);
+	const map = arranged.data && arranged.data.of === found.data ? arranged.data : found.data;
 	const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
-	const place = `${name} ${sample} ${params.filter ?? ""}`;
-	return { map, rows, place, sample, color, keys, ask, problem, unread: first.problem };
+	const places = useMemo(() => map && flat(map), [map]);
+	const problem = found.problem || arranged.problem;
+	const words = map === found.data && isLeft && !problem ? WORDS : null;
+	return { map, rows, places, words, sample, color, keys, ask, problem, unread: first.problem };
 }
 
-function useSame(map) {
-	const same = useRef(null);
-	const isSame =
-		map &&
-		same.current?.ids.length === map.ids.length &&
-		map.ids.every((id, item) => same.current.ids[item] === id);
-	if (map && !isSame) same.current = map;
-	return same.current;
-}
-
-function useMoving({ map, place, ask }) {
-	const same = useSame(map);
-	const [isMoving, move] = useState(false);
-	useEffect(() => {
-		const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-		if (same && !isCalm && !kept(place, same.ids)) move(true);
-	}, [same]);
-	const canMove = same?.ids.length >= ARRANGED;
-	const found = useAsk(
-		async (signal) => {
-			const answer = await ask({ neighbours: true }, signal);
-			return { of: same, ...answer };
-		},
-		[isMoving && canMove ? same : null],
-	);
-	const near = found.data?.of === same ? found.data : null;
-	const { places, progress } = useArrangement(place, same, near, isMoving && canMove, () =>
-		move(false),
-	);
-	const words = progressIn({ isMoving: isMoving && canMove, near, progress });
-	const turn = () => move(!isMoving);
-	const isWhole = places && map && places.length === 2 * map.ids.length;
-	return {
-		same,
-		places: isWhole ? places : null,
-		canMove,
-		turn,
-		words,
-		hasMoved: progress > 0,
-		label: isMoving && progress < 1 ? "Stop" : "Arrange",
-		problem: found.problem,
-	};
-}
-
-function useLit(name, id, { rows, ask }) {
+function useLit(name, id, { map, rows, ask }) {
 	const hits = useAnswer(id !== undefined && at(name, "/query"), { id, limit: HITS });
 	const lit = useMemo(
 		() => (id === undefined || !hits.data ? [] : [{ id }, ...hits.data.hits]),
@@ -172,12 +137,24 @@ function useLit(name, id, { rows, ask }) {
 	);
 	const beside = useAsk(
 		(signal) => (outside.length ? ask({ also: outside }, signal) : null),
-		[outside],
+		[outside, map?.islands],
 	);
 	return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
-function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, beside }, chosen) {
+// Islands that no class tells apart have the names of their coordinates.
+function labelsIn({ islands }, places, values, classes) {
+	const ofClasses = labelsOf(places, values, classes);
+	if (ofClasses.length) return ofClasses;
+	const named = (islands || []).filter(({ names }) => names.length);
+	return named.map(({ x, y, names }) => ({
+		x,
+		y: -y,
+		text: names.slice(0, 2).join(", ").slice(0, LONGEST),
+	}));
+}
+
+function useScene({ map, rows, color, places }, { lit, outside, beside }, chosen) {
 	const values = map?.values || [];
 	const palette = useMemo(() => colors(values), [map]);
 	const painted = useMemo(
@@ -185,7 +162,7 @@ function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, be
 		[map, palette],
 	);
 	const labels = useMemo(
-		() => (places ? labelsOf(places, values, palette.classes) : []),
+		() => (map ? labelsIn(map, places, values, palette.classes) : []),
 		[places, map, palette],
 	);
 	const colorOf = (id, payload) => {
@@ -199,7 +176,7 @@ function useScene({ map, rows, color }, { places, hasMoved }, { lit, outside, be
 				colors: painted,
 				marked: new Set(chosen),
 				labels,
-				lit: litPlaces({ lit, rows, places, outside, beside, hasMoved, colorOf }),
+				lit: litPlaces({ lit, rows, places, outside, beside, colorOf }),
 				radius: radiusFor(map.ids.length),
 			},
 		[places, painted, chosen, lit, beside, labels],
@@ -244,19 +221,18 @@ function List({ ids, addressOf }) {
 export default function MapView({ collection, params }) {
 	const { name } = collection;
 	const placed = usePlaced(collection, params);
-	const moving = useMoving(placed);
 	const found = useLit(name, params.id, placed);
 	const [isLasso, lasso] = useState(false);
 	const [chosen, choose] = useState([]);
-	const { scene, palette, values } = useScene(placed, moving, found, chosen);
-	useEffect(() => choose([]), [moving.same]);
+	const { scene, palette, values } = useScene(placed, found, chosen);
+	useEffect(() => choose([]), [name, placed.sample, params.filter]);
 	useTileKeys(collection);
 	const { map, color, problem } = placed;
 	const { hits } = found;
 	const addressOf = (part) => href(name, "map", { ...params, ...part });
 	const change = (part) => go(addressOf(part));
 	const ofFilter = params.filter && problem;
-	const trouble = problem || placed.unread || hits.problem || moving.problem;
+	const trouble = problem || placed.unread || hits.problem;
 	const cut = (items) => {
 		choose(items);
 		lasso(false);
@@ -270,12 +246,7 @@ export default function MapView({ collection, params }) {
       <span class="space"></span>
       <${Options} ...${placed} change=${change} />
       <button type="button" aria-pressed=${isLasso} class=${isLasso ? "on" : ""}
-        onClick=${() => lasso(!isLasso)}>Lasso</button>
-      ${
-				moving.canMove &&
-				html`<button type="button" onClick=${moving.turn}>${moving.label}
-        </button>`
-			}</div>
+        onClick=${() => lasso(!isLasso)}>Lasso</button></div>
     <${Filter} text=${params.filter} problem=${ofFilter ? problem : null}
       onChange=${(filter) => change({ filter })} />
     ${!ofFilter && html`<${Trouble} problem=${trouble} />`}
@@ -285,7 +256,7 @@ export default function MapView({ collection, params }) {
 					html`<p role="status" class="small">Placing up to
         ${" "}${figures.count(placed.sample)} items by their similarity…</p>
         <div class="map"><${Skeleton} rows=${1} kind="block" /></div>`
-				: html`<${Stage} ...${{ collection, scene, isLasso }} ids=${map.ids} words=${moving.words}
+				: html`<${Stage} ...${{ collection, scene, isLasso }} ids=${map.ids} words=${placed.words}
         first=${params.id} onPick=${(id) => change({ id })} onLasso=${cut} />
       <${Legend} ...${{ palette, values }} onChoose=${choose} />
       ${GUIDE}

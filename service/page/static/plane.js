@@ -5,6 +5,7 @@ const REACH = 14;
 const REACH_OF_CROSS = 80;
 const CROSS = 9;
 const MARGIN = 24;
+const EDGE = 4;
 const STEP = 1.3;
 const FONT = "600 12px system-ui, sans-serif";
 
@@ -124,8 +125,12 @@ function paintLabels(context, labels, frame, inkOf) {
 	context.fillStyle = inkOf("var(--text)");
 	const taken = [];
 	for (const { x, y, text } of labels) {
-		const [left, top] = [frame.x + frame.scale * x, frame.y + frame.scale * y];
+		const [middle, top] = [frame.x + frame.scale * x, frame.y + frame.scale * y];
+		const { clientWidth: width } = context.canvas;
 		const wide = context.measureText(text).width;
+		const isSeen = middle > 0 && middle < width;
+		const side = wide / 2 + EDGE;
+		const left = isSeen ? Math.max(side, Math.min(width - side, middle)) : middle;
 		const isOver = taken.some(
 			(one) =>
 				Math.abs(one.top - top) < 16 && Math.abs(one.left - left) < (one.wide + wide) / 2 + 6,

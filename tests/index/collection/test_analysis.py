@@ -149,6 +149,66 @@ def test_the_same_seed_shows_the_same_items_after_deletions_and_compaction(
     assert shown(collection, sample=30, seed=8).ids != before.ids
 
 
+def in_groups(rng: np.random.Generator, size: int = 40) -> Floats:
+    """Return rows of three groups in turn, each of which has coordinates of its own."""
+    rows = np.zeros((3 * size, DIM), np.float32)
+    for group in range(3):
+        rows[group::3, 2 * group : 2 * group + 2] = 1 + rng.random((size, 2))
+    rows[:, 6:] = rng.random((len(rows), DIM - 6)) / 10
+    return rows
+
+
+def test_on_islands_items_lie_among_their_like_and_so_do_others(rng: np.random.Generator) -> None:
+    rows = in_groups(rng)
+    collection = filled(rows, ix.CollectionConfig(dim=DIM))
+    found = shown(collection, [rows[1].tolist()], places="islands", neighbours=False)
+    assert found.sample.neighbours.shape == (120, 0)
+    distances = np.linalg.norm(found.sample.xy[:, None] - found.sample.xy, axis=2)
+    nearest = np.argsort(distances, axis=1)[:, 1:6]
+    assert (nearest % 3 == np.arange(120)[:, None] % 3).all()
+    assert np.linalg.norm(found.sample.xy - found.also.xy[0], axis=1).argmin() % 3 == 1
+    assert found.islands is not None
+    assert sum(island.size for island in found.islands) <= 120
+    assert {island.size for island in found.islands} >= {40} or len(found.islands) > 3
+    assert all(not island.names for island in found.islands)
+
+
+def test_an_arrangement_is_cached_until_items_change(rng: np.random.Generator) -> None:
+    rows = in_groups(rng)
+    collection = filled(rows, ix.CollectionConfig(dim=DIM))
+    axes = shown(collection, places="cached")
+    assert axes.islands is None
+    assert axes.sample.xy.tolist() == shown(collection).sample.xy.tolist()
+    arranged = shown(collection, places="islands")
+    cached = shown(collection, places="cached")
+    assert cached.sample.xy.tolist() == arranged.sample.xy.tolist()
+    assert cached.islands == arranged.islands
+    assert shown(collection, places="cached", sample=50).islands is None
+    assert shown(collection, places="axes").islands is None
+    for sample in range(50, 54):  # the last four stay
+        shown(collection, places="islands", sample=sample)
+    assert shown(collection, places="cached").islands is None
+    assert shown(collection, places="cached", sample=50).islands is not None
+    collection.delete(["0"])
+    assert shown(collection, places="cached", sample=53).islands is None
+    again = shown(filled(rows, ix.CollectionConfig(dim=DIM)), places="islands")
+    assert again.sample.xy.tolist() == arranged.sample.xy.tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_items_and_equal_ones_have_islands_too(count: int) -> None:
+    collection = filled(np.ones((count, DIM), np.float32), ix.CollectionConfig(dim=DIM))
+    found = shown(collection, places="islands")
+    assert found.sample.xy.shape == (count, 2)
+    assert found.islands == []
+
+
+def test_items_that_are_like_none_stay_where_the_axes_have_them() -> None:
+    found = shown(filled(np.eye(DIM, dtype=np.float32), ix.CollectionConfig(dim=DIM)),
+                  places="islands")  # fmt: skip
+    assert np.isfinite(found.sample.xy).all()
+
+
 def test_a_filter_says_which_items_are_drawn(rng: np.random.Generator) -> None:
     payloads = [json.dumps({"n": n % 4}).encode() for n in range(60)]
     collection = filled(signed(rng, 60), ix.CollectionConfig(dim=DIM), payloads)

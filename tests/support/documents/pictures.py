@@ -6,6 +6,7 @@ after a change of the page.
 
 import base64
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -45,9 +46,7 @@ def show(page: Page, url: str, view: str) -> None:
     page.locator(drawn).first.wait_for()
     page.wait_for_load_state("networkidle")
     if view == "map":
-        page.get_by_role("button", name="Arrange").click()
-        page.locator(".arranging", has_text="%").wait_for()
-        page.get_by_role("button", name="Arrange").wait_for()
+        page.locator(".arranging", has_text=re.compile("^$")).wait_for(state="attached")
 
 
 def take(page: Page) -> bytes:

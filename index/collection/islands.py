@@ -1,0 +1,172 @@
+"""A map's sample arranged by its neighbours, so that islands show, and what the islands have.
+
+Weights of neighbours are those of UMAP ([UMAP] §3.1), of the distance 1 - GMM.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.analysis import NO_NEIGHBOUR, Island
+from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.kernels.graph.layout import arrange
+from gcws_search.index.payload import item_text
+from gcws_search.index.vectors.texts import tokens_by_coordinate
+
+_SPREAD: Final = 10.0  # of the places that an arrangement begins with, from the middle
+_DIGITS: Final = 3  # of places, behind the point
+_ROUNDS: Final = ((10_000, 500), (None, 200))  # by the most rows
+_HALVINGS: Final = 40
+_LEAST_WIDTH: Final = 1e-3  # of the mean distance
+_CELLS: Final = 32  # of the grid that islands are found on, along an axis
+_STRAY: Final = 0.01  # of the places, beyond each edge of the grid
+_LEAST_SPAN: Final = 1e-9
+_NEAR: Final = 2  # cells around the densest, where an island's name is
+_LEAST_SHARE: Final = 0.01  # of the sample, that an island has
+_LEAST_ITEMS: Final = 5
+_NAMES: Final = 3  # of an island
+_TEXTS: Final = 500  # of an island, that its names are looked up in
+
+
+def arrange_by_neighbours(xy: Float64s, neighbours: Int64s, scores: Float64s) -> Float64s:
+    """Return (n, 2), places at which neighbours lie together; ``xy`` are those to begin with.
+
+    neighbours, scores: as in `Places`. A row that is like none stays.
+    """
+    out = _SPREAD * xy / (np.abs(xy).max(initial=0.0) or 1.0)
+    weights = _weights(scores, (neighbours != NO_NEIGHBOUR) & (scores > 0))
+    if weights.any():
+        rounds = next(count for most, count in _ROUNDS if most is None or len(xy) <= most)
+        with np.errstate(divide="ignore"):
+            periods = weights.max() / weights
+        arrange(neighbours, periods, rounds, out)
+    return np.asarray(np.round(out, _DIGITS), np.float64)
+
+
+def _weights(scores: Float64s, present: Bools) -> Float64s:
+    """Return (n, k): the nearest have 1, and those of a row sum to log2 of how many they are."""
+    distances = np.where(present, 1.0 - scores, np.inf)
+    gaps = distances - distances.min(axis=1, keepdims=True, initial=1.0)
+    wanted = np.log2(present.sum(axis=1, keepdims=True) + 1.0)
+    low, high = np.zeros_like(wanted), np.full_like(wanted, np.inf)
+    width = np.ones_like(wanted)
+    for _ in range(_HALVINGS):
+        is_wide = np.exp(-gaps / width).sum(axis=1, keepdims=True) > wanted
+        low, high = np.where(is_wide, low, width), np.where(is_wide, width, high)
+        width = np.where(np.isinf(high), 2 * width, (low + high) / 2)
+    least = _LEAST_WIDTH * (distances[present].mean() if present.any() else 1.0)
+    return np.asarray(np.exp(-gaps / np.maximum(width, least or 1.0)), np.float64)
+
+
+def find_islands(
+    memory: MemoryCollection, view: View, rows: Int64s, vectors: VectorBatch, xy: Float64s
+) -> list[Island]:
+    """Return the islands of a sample, the largest first, with names of their coordinates.
+
+    rows: (n,) the sample's in the view; vectors, xy: its vectors and places.
+    """
+    island_of, peaks = _islands_of(xy)
+    least = max(_LEAST_ITEMS, _LEAST_SHARE * len(rows))
+    sizes = np.bincount(island_of, minlength=len(peaks))
+    order = [int(each) for each in np.argsort(-sizes, kind="stable") if sizes[each] >= least]
+    weights = _Weights(vectors) if len(memory.names) or memory.space.text else None
+    found = []
+    for island in order:
+        members = np.flatnonzero(island_of == island)
+        names: list[str] = []
+        if weights is not None:
+            names = _names(memory, view, rows[members], weights.distinct(members))
+        x, y = peaks[island]
+        found.append(Island(x=float(x), y=float(y), size=len(members), names=names))
+    return found
+
+
+def _islands_of(xy: Float64s) -> tuple[Int64s, Float64s]:
+    """Return (n,), the island of each place, and (islands, 2), where each is densest.
+
+    A cell of a grid leads to the fullest one around it, and so on up to that of an island.
+    """
+    low, high = np.quantile(xy, [_STRAY, 1 - _STRAY], axis=0)
+    span = max(float((high - low).max()), _LEAST_SPAN)
+    cells = np.clip((_CELLS * (xy - low) / span).astype(np.int64), 0, _CELLS - 1)
+    flat = cells[:, 0] + _CELLS * cells[:, 1]
+    counts = np.bincount(flat, minlength=_CELLS**2).reshape(_CELLS, _CELLS)
+    density = np.pad(_around(counts.astype(np.float64)), 1)
+    # Of cells that are equally full the last leads, so none leads to itself by way of another.
+    rank = np.zeros(density.size, np.int64)
+    rank[np.argsort(density, axis=None, kind="stable")] = np.arange(density.size)
+    numbers = np.pad(np.arange(_CELLS**2).reshape(_CELLS, _CELLS), 1)
+    shifts = [(up, left) for up in range(3) for left in range(3)]
+    square = rank.reshape(density.shape)
+    ranks = np.stack([square[u : u + _CELLS, v : v + _CELLS] for u, v in shifts])
+    cell_at = np.stack([numbers[u : u + _CELLS, v : v + _CELLS] for u, v in shifts])
+    best = ranks.argmax(axis=0)[None]
+    leads = np.take_along_axis(cell_at, best, axis=0).ravel()
+    while (further := leads[leads] != leads).any():
+        leads = np.where(further, leads[leads], leads)
+    tops, island_of = np.unique(leads[flat], return_inverse=True)
+    peaks = np.array([xy[_is_near(cells, top)].mean(axis=0) for top in tops.tolist()])
+    return island_of, peaks.reshape(-1, 2)
+
+
+def _is_near(cells: Int64s, top: int) -> Bools:
+    return np.asarray((np.abs(cells - [top % _CELLS, top // _CELLS]) <= _NEAR).all(axis=1))
+
+
+def _around(counts: Float64s) -> Float64s:
+    padded = np.pad(counts, 1)
+    sums = sum(
+        padded[up : up + _CELLS, left : left + _CELLS] for up in range(3) for left in range(3)
+    )
+    return np.asarray(sums, np.float64)
+
+
+class _Weights:
+    """Positive values of vectors, of which each counts 1: what coordinates have of a group."""
+
+    def __init__(self, vectors: VectorBatch) -> None:
+        if vectors.form == "dense":
+            values = np.maximum(vectors.dense, 0)
+            self._rows, columns = np.nonzero(values)
+            self._values = values[self._rows, columns].astype(np.float64)
+        else:
+            owners = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+            is_positive = vectors.slots & 1 == 0
+            self._rows, columns = owners[is_positive], vectors.slots[is_positive] >> 1
+            self._values = vectors.values[is_positive].astype(np.float64)
+        self._count = len(vectors)
+        sums = np.bincount(self._rows, self._values, len(vectors))
+        self._values /= sums[self._rows]
+        self._coordinates, self._columns = np.unique(columns, return_inverse=True)
+        self._all = np.bincount(self._columns, self._values, len(self._coordinates))
+
+    def distinct(self, members: Int64s) -> list[int]:
+        """Return the coordinates that tell a group from the rest, the first ones most.
+
+        That is by p log(p / q), of the mean weights p in the group and q in all.
+        """
+        is_member = np.zeros(self._count, np.bool_)
+        is_member[members] = True
+        chosen = is_member[self._rows]
+        sums = np.bincount(
+            self._columns[chosen], self._values[chosen], minlength=len(self._coordinates)
+        )
+        p, q = sums / len(members), self._all / self._count
+        gains = np.where(p > q, p * np.log(np.maximum(p, q) / np.maximum(q, 1e-300)), 0.0)
+        best = np.argsort(-gains, kind="stable")[: 4 * _NAMES]
+        return [int(self._coordinates[each]) for each in best if gains[each] > 0]
+
+
+def _names(
+    memory: MemoryCollection, view: View, rows: Int64s, coordinates: Sequence[int]
+) -> list[str]:
+    """Return names of the first coordinates that have some."""
+    if memory.space.text is None:
+        return [name for _, name in memory.names.of(coordinates)][:_NAMES]
+    texts = [item_text(view.payloads[row]) for row in rows[:_TEXTS].tolist()]
+    tokens = tokens_by_coordinate(texts, memory.space.text)
+    return [tokens[each] for each in coordinates if each in tokens][:_NAMES]

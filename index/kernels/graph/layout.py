@@ -1,0 +1,59 @@
+"""Places of a graph's rows in a plane: neighbours draw near each other, other rows move apart.
+
+Stochastic gradient descent of UMAP's loss ([UMAP] §3.2) with the curve 1 / (1 + d²): its powers a
+and b are 1, so no step takes a power.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.kernels.compiling import inner, kernel
+from gcws_search.index.kernels.hashing.randomness import mix64
+
+_APART: Final = 5  # rows at random that a row moves away from, each time it draws near another
+_LONGEST: Final = 4.0  # step along an axis
+_TOUCHING: Final = 0.001  # keeps rows at one place from infinite steps
+
+
+@inner
+def _step(rate: float, pull: float, gap: float) -> float:
+    return rate * min(_LONGEST, max(-_LONGEST, pull * gap))
+
+
+@kernel
+def arrange(neighbours: Int64s, periods: Float64s, rounds: int, out: Float64s) -> None:
+    """Move rows from the places that they have.
+
+    neighbours: (n, k), rows that each row draws near.
+    periods: (n, k), rounds from one time to the next, at least 1; infinite for none.
+    out: (n, 2), the places, written in place.
+    """
+    n, k = neighbours.shape
+    due = periods.copy()
+    draws = np.uint64(0)
+    for turn in range(1, rounds + 1):
+        rate = 1.0 - (turn - 1) / rounds
+        for row in range(n):
+            for place in range(k):
+                if due[row, place] > turn:
+                    continue
+                due[row, place] += periods[row, place]
+                other = neighbours[row, place]
+                x = out[row, 0] - out[other, 0]
+                y = out[row, 1] - out[other, 1]
+                pull = -2.0 / (1.0 + x * x + y * y)
+                out[row, 0] += _step(rate, pull, x)
+                out[row, 1] += _step(rate, pull, y)
+                out[other, 0] -= _step(rate, pull, x)
+                out[other, 1] -= _step(rate, pull, y)
+                for _ in range(_APART):
+                    draws += np.uint64(1)
+                    other = np.int64(mix64(draws) % np.uint64(n))
+                    x = out[row, 0] - out[other, 0]
+                    y = out[row, 1] - out[other, 1]
+                    square = x * x + y * y
+                    pull = 2.0 / ((_TOUCHING + square) * (1.0 + square))
+                    out[row, 0] += _step(rate, pull, x)
+                    out[row, 1] += _step(rate, pull, y)
