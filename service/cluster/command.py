@@ -338,6 +338,8 @@ def node_variables(
         for name in _PATHS
         if isinstance(path := getattr(settings, name), Path)
     }
+    if settings.base is not None and "://" not in settings.base:
+        paths["GCWS_BASE"] = str(Path(settings.base).resolve())
     found = {**RAY_DEFAULTS, **variables, **flags_given, **paths}
     if not is_head:
         found.pop("RAY_gcs_storage")

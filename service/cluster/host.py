@@ -35,6 +35,7 @@ from gcws_search.service.startup import Startup
 
 AWAITED_SECONDS: Final = 30.0  # how long a generation is prepared that nobody waits for
 _FORMER_SECONDS: Final = 10.0  # how long a former one is kept
+_BASE_REST_SECONDS: Final = 300.0  # how long no base is written after one could not be
 _FOLLOWERS: Final = 8  # collections that are followed at once
 # What may be wrong with a message, and is nothing to be logged.
 _EXPECTED: Final = (
@@ -110,7 +111,7 @@ class ShardHost:
         )
         self.base_failures = 0  # how often one could not be written
         self._writing_bases: Future[None] | None = None
-        self._looked_at_bases = time.monotonic()
+        self._next_bases = time.monotonic() + options.base_seconds
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
 
@@ -408,9 +409,9 @@ class ShardHost:
 
     def _look_at_bases(self, bases: Bases) -> None:
         """Now and then have bases written that are due, unless some are being written."""
-        is_due = time.monotonic() - self._looked_at_bases >= self._options.base_seconds
-        if is_due and (self._writing_bases is None or self._writing_bases.done()):
-            self._looked_at_bases = time.monotonic()
+        is_writing = self._writing_bases is not None and not self._writing_bases.done()
+        if not is_writing and time.monotonic() >= self._next_bases:
+            self._next_bases = time.monotonic() + self._options.base_seconds
             self._writing_bases = self._base_thread.submit(self._write_bases, bases)
 
     def _write_bases(self, bases: Bases) -> None:
@@ -419,8 +420,7 @@ class ShardHost:
             self._current_bases = bases.current()
             bases.remove_useless()
         except (OSError, StoreUnavailable) as error:
-            self.base_failures += 1
-            _log.warning("bases are not looked after now (%s)", error)
+            self._note_base_failure("bases are not looked after now (%s)", error)
             return
         for number, follower in self._followers.items():
             try:
@@ -428,9 +428,14 @@ class ShardHost:
             except (CancelledError, ix.CollectionNotFound, ix.CollectionLoading):
                 continue  # it ends, or its file is being replaced
             except (OSError, ix.GcwsError, StoreUnavailable) as error:
-                self.base_failures += 1
-                text = "the base of collection %d could not be written (%s)"
-                _log.warning(text, follower.number, error)
+                text = f"the base of collection {follower.number} could not be written (%s)"
+                self._note_base_failure(text, error)
+
+    def _note_base_failure(self, text: str, error: Exception) -> None:
+        """Count and log a failure; a store that is gone is not sent copies again and again."""
+        self.base_failures += 1
+        self._next_bases = time.monotonic() + _BASE_REST_SECONDS
+        _log.warning(text, error)
 
     def _add(self, row: CollectionRow) -> Follower:
         follower = Follower(

@@ -68,7 +68,7 @@ def test_a_node_has_the_variables_that_its_processes_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = Settings(data_dir=Path("files"), cluster_key_file=Path("key"))
+    settings = Settings(data_dir=Path("files"), cluster_key_file=Path("key"), base="bases")
     mine = {"RAY_health_check_period_ms": "7", "OTHER": "1"}
     head = node_variables(settings, {"threads": "3", "host": None}, mine, is_head=True)
     assert head == {
@@ -77,6 +77,7 @@ def test_a_node_has_the_variables_that_its_processes_need(
         "GCWS_THREADS": "3",
         "GCWS_DATA_DIR": str(tmp_path / "files"),
         "GCWS_CLUSTER_KEY_FILE": str(tmp_path / "key"),
+        "GCWS_BASE": str(tmp_path / "bases"),
         "RAY_gcs_storage_path": str(tmp_path / "files" / "ray-head"),
     }
     node = node_variables(settings, {}, mine, is_head=False)

@@ -417,6 +417,7 @@ def test_a_store_that_does_not_answer_is_no_obstacle(
         assert "could not be written" in caplog.text
         written.put_some(["more"])
         check_followed([host], written)
+        assert host.base_failures == 1, "it is not tried again at once"
     with shards(written.database, tmp_path / "a", 1, options=stored_place.options) as [host]:
         wait_until(lambda: bases_of(written.database, stored_place))
 
