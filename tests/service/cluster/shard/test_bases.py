@@ -1,12 +1,19 @@
 """Bases: what a new replica begins with, who writes it, and what becomes of it after kills."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gcws_search import index as ix
@@ -15,6 +22,7 @@ from gcws_search.service.cluster.contract import Position, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import StoreUnavailable
+from tests.support.faults import ALL_FAULTS
 from tests.support.service.client import START_SECONDS
 from tests.support.service.programs import Program
 from tests.support.service.shards import (
@@ -26,9 +34,7 @@ from tests.support.service.shards import (
     check_followed,
     fills,
     follow,
-    held,
     shards,
-    together,
 )
 from tests.support.waiting import wait_until
 
@@ -37,6 +43,8 @@ pytest.importorskip("moto.server", reason="moto, of the extra `test`, is the S3 
 from tests.support.object_store import ObjectStore, Request, object_store
 
 KINDS = ["folder", "store"]
+EACH = 1 if ALL_FAULTS in os.environ else 3
+"""Of so many requests to the store, one is where a replica is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -475,66 +483,109 @@ def test_an_adopted_database_has_no_bases(
         assert bases_of(database, place) == []
 
 
-# Kills
+# Processes
 
 
-@pytest.fixture
-def many(database_url: str) -> Iterator[Written]:
-    """Return a collection of enough items for a base of a shard's own process."""
+@pytest.mark.slow
+def test_a_shard_of_the_command_line_writes_a_base_and_another_begins_with_it(
+    database_url: str, tmp_path: Path, stored_place: Place
+) -> None:
+    assert stored_place.store is not None
+    variables = {
+        **stored_place.store.variables,
+        "GCWS_DATABASE_URL": database_url,
+        "GCWS_CLUSTER_KEY": KEY,
+        "GCWS_BUCKETS": str(BUCKETS),
+        "GCWS_BASE": stored_place.address,
+        "GCWS_READ_ONLY_API_KEY": "a reader",
+    }
     with (
         closing(Database.open(database_url, buckets=BUCKETS, key=KEY)) as database,
         closing(Written(database)) as written,
     ):
         written.put_some(ids(11_000))
-        yield written
+        writer = Program("writer", ["shard", "--shard", "0"], tmp_path, variables)
+        try:
+            wait_until(lambda: bases_of(database, stored_place), writer.said, seconds=START_SECONDS)
+        finally:
+            writer.end()
+        written.delete(ids(5))
+        reader = Program("reader", ["shard", "--shard", "0"], tmp_path, variables)
+        try:
+            reader.wait_until_ready()
+            headers = {"Authorization": "Bearer a reader"}
+            text = httpx.get(f"{reader.url}/metrics", headers=headers).text
+        finally:
+            reader.end()
+        assert "gcws_shard_base_reads_total 1.0" in text
+        (tmp_path / "reader").rename(tmp_path / "0-of-1")
+        with shards(database, tmp_path, 1) as hosts:
+            check_followed(hosts, written)
+            assert (fills(hosts), reads(hosts)) == ([0], [0])
+
+
+REPLICA = """
+import sys, time
+from contextlib import closing
+from pathlib import Path
+from gcws_search.service.cluster.bases import Bases
+from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
+
+url, folder, base, key = sys.argv[1:]
+options = HostOptions(poll_seconds=0.05, base=base, base_rows=1, base_seconds=0.0)
+with closing(Database.open(url, buckets=4)) as database:
+    with closing(ShardHost(database, Path(folder), 0, 1, threads=1, options=options)) as host:
+        host.start()
+        bases = Bases(base, database, 0, 1)
+        while [each.key for each in bases.current().values()] != [int(key)] or not (
+            host.followers and host.followers[0].reached == int(key)
+        ):
+            time.sleep(0.01)
+"""
+"""Ends once the replica, and the base, have what there is at a key."""
+
+
+def from_request(number: int) -> Callable[[Request], bool]:
+    """Return what knows all requests but some first ones."""
+    seen = count()
+    return lambda _: next(seen) >= number
 
 
 @pytest.mark.slow
-def test_kills_amid_a_base_leave_nothing_half_visible(
-    database_url: str, many: Written, tmp_path: Path, stored_place: Place
+@pytest.mark.parametrize("part", ["that writes a base", "that begins with one"])
+def test_a_replica_may_be_killed_at_any_request_to_the_store(
+    database_url: str, written: Written, tmp_path: Path, stored_place: Place, part: str
 ) -> None:
-    store, database = stored_place.store, many.database
+    store, database, is_writer = stored_place.store, written.database, part == "that writes a base"
     assert store is not None
-    variables = {
-        **store.variables,
-        "GCWS_DATABASE_URL": database_url,
-        "GCWS_CLUSTER_KEY": KEY,
-        "GCWS_BUCKETS": str(BUCKETS),
-        "GCWS_BASE": stored_place.address,
-    }
-    with store.holding(is_upload) as reached:
-        shard = Program("first", ["shard", "--shard", "0"], tmp_path, variables)
-        try:
-            assert reached.wait(START_SECONDS), shard.said()
-        finally:
-            shard.kill()
-    assert bases_of(database, stored_place) == []
-    orphan = f"{database.identity}/c{many.number}/0-of-1/9-of-a-writer-that-ended.sqlite"
-    stored_place.put(orphan, b"half")
-    shard.start()
-    try:
-        [base] = wait_until(lambda: bases_of(database, stored_place), shard.said)
-        wait_until(lambda: stored_place.files() == [base.file], shard.said)
-        assert [*(tmp_path / "first" / "bases").iterdir()] == []
-    finally:
-        shard.end()
-    many.delete(ids(5))
-    with store.holding(is_download) as reached:
-        other = Program("other", ["shard", "--shard", "0"], tmp_path, variables)
-        try:
-            assert reached.wait(START_SECONDS), other.said()
-        finally:
-            other.kill()
-    assert [*(tmp_path / "other").glob("c*.sqlite")] == []
-    other.start()
-    try:
-        other.wait_until_ready()
-    finally:
-        other.end()
-    with shards(database, tmp_path / "none", 1) as [host]:
-        follow([host], many)
-        (tmp_path / "other").rename(tmp_path / "0-of-1")
-        with shards(database, tmp_path, 1, options=stored_place.options) as [begun]:
-            follow([begun], many)
-            assert together([begun], many) == held(host, many) == many.rows()
-            assert (fills([begun]), reads([begun])) == ([0], [0])
+    written.put_some(ids(40))
+    write_bases(written, partial(shards, database, tmp_path / "first"), stored_place)
+    for number in count(step=EACH):
+        if is_writer:
+            written.put_some(ids(40))
+            written.delete(ids(3))
+        folder = str(tmp_path / part)
+        words = [database_url, folder, stored_place.address, str(written.head)]
+        with (
+            store.holding(from_request(number)) as reached,
+            subprocess.Popen([sys.executable, "-c", REPLICA, *words]) as replica,
+        ):
+            wait_until(lambda: reached.is_set() or replica.poll() is not None)
+            replica.kill()
+        [base] = bases_of(database, stored_place)
+        assert sha256(stored_place.get(base.file)).hexdigest() == base.sha256
+        if not reached.is_set():
+            assert replica.returncode == 0
+            break
+        if not is_writer:
+            assert not Path(folder, f"c{written.number}.sqlite").exists()
+    assert number >= EACH
+    assert base.key == written.head
+    assert stored_place.files() == [base.file]
+    written.put_some(["more"])
+    options = replace(stored_place.options, base_rows=1000)
+    with shards(database, tmp_path / "new", 1, options=options) as hosts:
+        check_followed(hosts, written)
+        assert (reads(hosts), failures(hosts)) == ([1], [0])
