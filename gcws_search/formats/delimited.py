@@ -36,7 +36,9 @@ from gcws_search.formats.tables import (
 from gcws_search.formats.vectors import rows_of_texts
 from gcws_search.index import InputVectors, InvalidPayload
 
-_BLOCK_BYTES: Final = 4 << 20
+_BLOCK_BYTES: Final = 1 << 22
+"""As many are parsed at a time, of whole rows."""
+_MAX_ROW_BYTES: Final = 16 << 20
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
 _QUOTED: Final = re.compile(rb'(?<![^,;|\t \n\r])"[^"]*(?:""[^"]*)*"')
 """A quoted cell, with whatever is in it: delimiters, ends of lines, and quotes doubled."""
@@ -135,25 +137,38 @@ class _Table:
     tallies: dict[str, CellCounts] = field(default_factory=dict)
     head: Any = None
 
-    def options(self, odd: list[Unreadable]) -> dict[str, Any]:
-        """Return Arrow's options; rows of another length go to a list."""
-        first_line = 1 + self.has_names  # of row 0
+    def parse(
+        self,
+        rows: bytes,
+        odd: list[Unreadable],
+        conversion: pa.csv.ConvertOptions,
+        first: int = 0,
+    ) -> Any:
+        """Return whole rows as a table; those of another length go to a list.
+
+        ``first`` is the number of the first of them; before row 0 stand the names.
+        """
+        is_named = self.has_names and not first
+        first_line = 1 + is_named
 
         def leave_out(row: Any) -> str:
             detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-            odd.append(Unreadable(row.number - first_line, detail, row.text))
+            odd.append(Unreadable(first + row.number - first_line, detail, row.text))
             return "skip"
 
-        return {
-            "read_options": pa.csv.ReadOptions(
+        return pa.csv.read_csv(
+            io.BytesIO(rows),
+            pa.csv.ReadOptions(
                 use_threads=False,
-                block_size=_BLOCK_BYTES,
-                autogenerate_column_names=not self.has_names,
+                block_size=len(rows) + 1,
+                column_names=None if is_named else self.names or None,
+                autogenerate_column_names=not (is_named or self.names),
             ),
-            "parse_options": pa.csv.ParseOptions(
+            pa.csv.ParseOptions(
                 delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
             ),
-        }
+            conversion,
+        )
 
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
         """Yield the rows, their cells as bytes or null."""
@@ -162,11 +177,44 @@ class _Table:
             null_values=[""],
             strings_can_be_null=True,
         )
+        first = 0
         try:
-            with closing(self.file.open()) as stream:
-                yield from pa.csv.open_csv(stream, convert_options=cells, **self.options(odd))
+            for block in self._blocks():
+                others = len(odd)
+                found = self.parse(block, odd, cells, first).combine_chunks()
+                first += found.num_rows + len(odd) - others
+                yield from found.to_batches()
         except pa.ArrowException as error:
             raise not_readable(self.file.name, self.file.format, error) from None
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield the file in parts of whole rows."""
+        delimiter = self.delimiter.encode()
+        with closing(self.file.open()) as stream:
+            block = b""
+            while piece := stream.read(_BLOCK_BYTES):
+                block += piece
+                end = end_of_rows(block, delimiter)
+                if not end and len(block) > _MAX_ROW_BYTES:
+                    raise BadFile(
+                        f"{self.file.name}: expected rows of at most {_MAX_ROW_BYTES} bytes, got "
+                        f"more; {block[:40]!r} begins one, or a quote that does not end"
+                    )
+                if end:
+                    yield block[:end]
+                block = block[end:]
+            if block.strip():
+                yield block
+
+
+def end_of_rows(block: bytes, delimiter: bytes) -> int:
+    """Return where the last whole row ends: no line ends within quotes."""
+    if b'"' not in block:
+        return block.rfind(_line_end(block)) + 1
+    mark = re.escape(delimiter)
+    cell = rb'(?:"(?:[^"]++|"")*+"[^%b\r\n]*+|[^"%b\r\n][^%b\r\n]*+|)' % (mark, mark, mark)
+    rows = re.match(rb"(?:(?:%b%b)*+%b(?:\r?\n|\r))*+" % (cell, mark, cell), block)
+    return rows.end() if rows else 0
 
 
 def _open_table(source: Source, file: InputFile) -> _Table:
@@ -188,8 +236,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
 
     def sample(types: Mapping[str, Any] | None = None) -> Any:
         odd.clear()
-        options = pa.csv.ConvertOptions(column_types=types, null_values=[])
-        return pa.csv.read_csv(io.BytesIO(head), convert_options=options, **table.options(odd))
+        return table.parse(head, odd, pa.csv.ConvertOptions(column_types=types, null_values=[]))
 
     try:
         table.names = names = sample().schema.names

@@ -187,12 +187,23 @@ class InputFile:
 
     ``size_bytes`` is as it lies on the disk, compressed or not; ``read_bytes`` counts these since
     it was last opened. ``version`` changes with the bytes. ``encoding`` is empty where it is no
-    text, or its beginning is UTF-8.
+    text, or its beginning is UTF-8. A ``stream`` is read as standard input is; ``path`` is what
+    errors call it. A ``format_`` that is told is not guessed, and is that of a text.
     """
 
-    def __init__(self, path: str | Path | StoredPath, encoding: str | None = None) -> None:
-        self.path = None if path == STDIN else place_of(path) if isinstance(path, str) else path
-        self.name = "standard input" if self.path is None else str(self.path)
+    def __init__(
+        self,
+        path: str | Path | StoredPath,
+        encoding: str | None = None,
+        *,
+        stream: io.RawIOBase | None = None,
+        format_: str | None = None,
+    ) -> None:
+        self._once: Any = stream or (sys.stdin.buffer if path == STDIN else None)
+        self.path = None
+        self.name = "standard input" if path == STDIN else str(path)
+        if self._once is None:
+            self.path = place_of(path) if isinstance(path, str) else path
         self.read_bytes = 0
         self.size_bytes: int | None = None
         self.modified_ns = 0
@@ -219,7 +230,10 @@ class InputFile:
         self._first = _prepend(start, pieces) if self.path is None else None
         if self.path is not None:
             pieces.close()
-        self.format = self._binary_format() or self._text_format(encoding)
+        if not self.head:
+            raise BadFile(f"{self.name}: expected rows, got an empty file")
+        binary = self._binary_format() if format_ is None else None
+        self.format = binary or self._text_format(encoding, format_)
 
     def close(self) -> None:
         """Close the streams that are open."""
@@ -228,8 +242,6 @@ class InputFile:
                 each.close()
 
     def _binary_format(self) -> str | None:
-        if not self.head:
-            raise BadFile(f"{self.name}: expected rows, got an empty file")
         named = None if self.path is None else _format_of_name(self.path)
         for each in FORMATS.values():
             if each.magic and self.head.startswith(each.magic):
@@ -259,8 +271,8 @@ class InputFile:
             )
         return "npz"
 
-    def _text_format(self, encoding: str | None) -> str:
-        """Return which format a text has; its beginning becomes UTF-8."""
+    def _text_format(self, encoding: str | None, told: str | None) -> str:
+        """Return which format a text has, or was told to have; its beginning becomes UTF-8."""
         found = (
             (encoding, "as told")
             if encoding
@@ -273,6 +285,9 @@ class InputFile:
                 decoder = codecs.getincrementaldecoder(self.encoding)(_ERRORS)
                 text = decoder.decode(self.head, final=self.is_whole_head)
                 self.head = text.encode(UTF8, "surrogatepass")
+        if told is not None:
+            self._require_text(told)
+            return told
         first = self.head.lstrip()[:1]
         known = (
             each.name
@@ -288,8 +303,7 @@ class InputFile:
             )
         if first == b"{":
             return "ndjson"
-        if b"\x00" in self.head[:4096]:
-            raise BadFile(f"{self.name}: expected {WORDS}, got {self.head[:8]!r} at its start")
+        self._require_text(WORDS)
         named = None if self.path is None else _format_of_name(self.path)
         if named is not None and named != WORKBOOK:  # some programs call text .xls
             return named
@@ -298,10 +312,14 @@ class InputFile:
         line = self.head.partition(b"\n")[0]
         return "tsv" if line.count(b"\t") > line.count(b",") else "csv"
 
+    def _require_text(self, expected: str) -> None:
+        if b"\x00" in self.head[:4096]:
+            raise BadFile(f"{self.name}: expected {expected}, got {self.head[:8]!r} at its start")
+
     def _read(self) -> Generator[bytes]:
         """Yield the bytes of the file from its beginning; standard input stays open."""
         self.read_bytes = 0
-        with nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb") as raw:
+        with nullcontext(self._once) if self.path is None else self.path.open("rb") as raw:
             while piece := raw.read(_BUFFER_BYTES):
                 self.read_bytes += len(piece)
                 yield piece
@@ -351,7 +369,7 @@ class InputFile:
         elif self._first is not None:
             pieces, self._first = self._first, None
         else:
-            raise BadFile("standard input: expected to be read once; it cannot be sent again")
+            raise BadFile(f"{self.name}: expected to be read once; it cannot be sent again")
         if self.encoding:
             pieces = _to_utf8(pieces, self.encoding)
         return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
