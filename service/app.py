@@ -46,6 +46,7 @@ _ROUTERS = (
     items.reading,
     load.writing,
     load.reading,
+    load.looking,
     collections.reading,
     collections.writing,
     backends.writing,

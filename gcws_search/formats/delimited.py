@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count, islice, pairwise
@@ -29,6 +29,7 @@ from gcws_search.formats.tables import (
     CellCounts,
     Kind,
     Layout,
+    TableGuess,
     choose,
     describe_shares,
     describe_table,
@@ -46,6 +47,8 @@ _LINES: Final = 5
 """Lines that tell how columns are divided."""
 _CELL_LINES: Final = 1000
 """Lines of a cell that the end of the sample may cut."""
+_SHOWN: Final = 3
+"""First rows that are kept as they stand."""
 _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
@@ -137,12 +140,15 @@ class _Table:
     tallies: dict[str, CellCounts] = field(default_factory=dict)
     head: Any = None
 
+    def rows(self, count: int) -> list[dict[str, str]]:
+        """Return the first rows as they stand in the file."""
+        return [
+            {name: cell.decode(errors="replace") for name, cell in row.items()}
+            for row in self.head.slice(0, count).to_pylist()
+        ]
+
     def parse(
-        self,
-        rows: bytes,
-        odd: list[Unreadable],
-        conversion: pa.csv.ConvertOptions,
-        first: int = 0,
+        self, rows: bytes, odd: list[Unreadable], conversion: pa.csv.ConvertOptions, first: int = 0
     ) -> Any:
         """Return whole rows as a table; those of another length go to a list.
 
@@ -347,13 +353,22 @@ def read_csv(source: Source, word: str | None = None) -> None:
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
         tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))
-    layout = choose(_schema(tallies, source.choices), source.choices, keys)
+    choices, text = source.choices, _text_column(tables[0])
+    if choices.of_texts and choices.text is None:
+        choices = replace(choices, text=text)
+    layout = choose(_schema(tallies, choices), choices, keys)
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
     first = tables[0]
+    shares, warnings = dict[str, float](), list[str]()
     if not layout.is_text:
         known = [name for name in layout.vector if name in first.tallies]
-        describe_shares(source, {name: _numbers(first.head[name], first.point) for name in known})
+        columns = {name: _numbers(first.head[name], first.point) for name in known}
+        shares, warnings = describe_shares(source, columns)
+    source.table = TableGuess(
+        first.delimiter, first.point, first.has_names, layout, tallies, shares, warnings,
+        first.rows(_SHOWN), text,
+    )  # fmt: skip
     kinds = {name: tallies[name].kind for name in layout.vector}
     kinds |= {name: tallies[name].payload_kind for name in layout.payload}
     parse = partial(_items, source, layout, kinds)
@@ -369,6 +384,14 @@ def read_csv(source: Source, word: str | None = None) -> None:
                 folder.read_bytes += file.size_bytes or 0
 
     source.read = read
+
+
+def _text_column(table: _Table) -> str | None:
+    """Return the column called text, or else the longest in the first rows that has no ids."""
+    free = [name for name in table.names if name.lower() not in ("id", UNNAMED)]
+    sizes = {name: pc.sum(pc.binary_length(table.head[name])).as_py() or 0 for name in free}
+    called = (name for name in free if name.lower() == "text")
+    return next(called, max(sizes, key=lambda name: sizes[name], default=None))
 
 
 def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:

@@ -283,7 +283,12 @@ class InputFile:
             if not is_binary:
                 self.encoding, self._encoding_words = found
                 decoder = codecs.getincrementaldecoder(self.encoding)(_ERRORS)
-                text = decoder.decode(self.head, final=self.is_whole_head)
+                try:
+                    text = decoder.decode(self.head, final=self.is_whole_head)
+                except UnicodeError as error:
+                    raise BadFile(
+                        f"{self.name}: expected text in {self.encoding}, got other bytes ({error})"
+                    ) from None
                 self.head = text.encode(UTF8, "surrogatepass")
         if told is not None:
             self._require_text(told)

@@ -48,7 +48,8 @@ class Choices:
     ``transpose``: rows of a table are features, and its columns items.
     ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
     ``ksize`` and ``moltype`` choose sketches of signatures. ``bin`` is the width of bins for peaks.
-    ``sheet`` is the one of a workbook that is read.
+    ``sheet`` is the one of a workbook that is read. ``of_texts``: rows of CSV have a text, in a
+    column called so, or else the longest one, unless ``text`` names it.
     """
 
     id: str | None = None
@@ -67,6 +68,7 @@ class Choices:
     moltype: str | None = None
     sheet: str | None = None
     bin: float | None = None
+    of_texts: bool = False
 
 
 class Unreadable(NamedTuple):
@@ -86,6 +88,7 @@ class Source:
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
     tell. ``is_text``: items are texts. ``columns`` are the coordinates where these are columns, and
     ``has_names`` whether the file names them. ``export`` is what an export says of its collection.
+    ``table`` is what columns of CSV were taken for, a `gcws_search.formats.tables.TableGuess`.
     ``starts`` has the first row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
     """
@@ -98,6 +101,7 @@ class Source:
     rows: int | None = None
     columns: list[str] | None = None
     has_names: bool = True
+    table: Any = None
     array: Items | None = None
     export: dict[str, Any] | None = None
     read: Callable[[], Iterator[Items]] | None = None
@@ -156,8 +160,11 @@ class Source:
             raise BadFile(f"{self.file.name}: {self.place(row)}: {detail}{_SKIP}{advice}")
         self.unreadable.append(Unreadable(row, detail, text))
 
-    def batches(self) -> Iterator[Items]:
-        """Yield the items; what is wrong with a batch names the file, and the row in it."""
+    def batches(self, *, with_empty: bool = False) -> Iterator[Items]:
+        """Yield the items; what is wrong with a batch names the file, and the row in it.
+
+        ``with_empty``: those too of which no row could be read.
+        """
         if self.array is not None:
             yield from self.array.batches()
             return
@@ -180,7 +187,7 @@ class Source:
                     items = replace(items, rows=in_order(named, {}, None))
                 if not self.choices.lenient:
                     items = replace(items, numbers=None, show=None)
-                if len(items):
+                if len(items) or with_empty:
                     yield items
 
     def items(self) -> Iterator[Items]:

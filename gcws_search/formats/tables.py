@@ -257,12 +257,13 @@ def guess(
 ) -> Layout:
     """Return what the columns of a table mean; names may be patterns such as ``px*``.
 
-    A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
-    a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
-    name nor text. Beside JSON text in ``payload`` alone, times with a zone in ``expires`` say when
-    items expire. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
-    ``values``, or else all columns of numbers; with a ``text`` that column takes their place. Every
-    other column is a field of the payload.
+    A column called ``id`` has the ids, unless it is named as another; or else the index of a frame
+    of pandas, or a column without a name, as CSV has that index. It only counts rows, and is left
+    out, where it has neither a name nor text. An ``id_`` that is empty is the column without a
+    name, or none where there is no such column. Beside JSON text in ``payload`` alone, times with a
+    zone in ``expires`` say when items expire. Vectors are a column of lists of numbers,
+    ``indices`` or ``names`` with ``values``, or else all columns of numbers; with a ``text`` that
+    column takes their place. Every other column is a field of the payload.
 
     Raises
     ------
@@ -273,7 +274,8 @@ def guess(
     """
     names = [*schema.names]
     _require_different_names(names)
-    called = [name for name in names if name.lower() == "id"]
+    told = {*(vector or ()), *(payload or ())}
+    called = [name for name in names if name.lower() == "id" and name not in told]
     levels = {UNNAMED, *_index_columns(schema)}
     index = [name for name in names if name in levels]
     counts = [  # the rows of a frame; one level of several does not
@@ -287,6 +289,8 @@ def guess(
             kind = schema.field(index[0]).type
             called = index if _is_text(kind) or pa.types.is_integer(kind) else []
         id_ = next(iter(called), None)
+    elif id_ == UNNAMED not in names:
+        id_ = None
     elif id_ not in names:
         raise _missing(id_, names)
     free = [name for name in names if name != id_ and name not in counts]
@@ -697,6 +701,25 @@ class CellCounts:
         return "text" if self.kind == "number" and self.numbers < self.cells else self.kind
 
 
+@dataclass(frozen=True, slots=True)
+class TableGuess:
+    """What the columns of text are taken for, by the first rows.
+
+    ``shares`` of Σ|x| are those of the columns of the vector, ``rows`` the first as they stand in
+    the file, ``text`` the column that has the texts, where they are to be items.
+    """
+
+    delimiter: str
+    point: str
+    has_names: bool
+    layout: Layout
+    tallies: Mapping[str, CellCounts]
+    shares: Mapping[str, float]
+    warnings: Sequence[str]
+    rows: Sequence[Mapping[str, str]]
+    text: str | None
+
+
 def choose(schema: Any, choices: Choices, keys: Sequence[str] = ()) -> Layout:
     """Return what the columns mean, as the caller says or else as `guess` does.
 
@@ -755,11 +778,13 @@ def describe_table(
         source.guess.append(("text", f"{list_some(mixed)} among numbers"))
 
 
-def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
+def describe_shares(
+    source: Source, columns: Mapping[str, Any]
+) -> tuple[dict[str, float], list[str]]:
     """Say what share of Σ|x| each column of the vectors has, and where units are far apart.
 
     ``columns`` are numbers of the first rows. A column without a number has no share; a unit is the
-    median of |x| in a column that is mostly not 0.
+    median of |x| in a column that is mostly not 0. Return the shares, and warnings.
     """
     sums, units, long = dict[str, float](), dict[str, float](), list[str]()
     for name, values in columns.items():
@@ -771,15 +796,16 @@ def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
         if 2 * len(filled) > len(sizes):
             units[name] = float(np.median(filled))
     total = sum(sums.values())
-    if not total or len(sums) == 1:
-        return
+    shares = {name: size / total for name, size in sums.items()} if total else {}
+    if len(shares) <= 1:
+        return shares, []
     order = sorted(sums, key=lambda name: -sums[name])
-    told = ", ".join(f"{name} {_percent(sums[name] / total)}" for name in order[:_SAID])
+    told = ", ".join(f"{name} {_percent(shares[name])}" for name in order[:_SAID])
     more = f" and {len(order) - _SAID} more" if len(order) > _SAID else ""
     source.guess.append(("shares", f"of Σ|x| in the first rows: {told}{more}"))
     first = order[0]
     warnings = []
-    if sums[first] / total > max(_HALF, _EVEN / len(sums)):
+    if shares[first] > max(_HALF, _EVEN / len(sums)):
         warnings.append(f"scores are mostly those of {first!r}")
     low, high = (pick(units, key=lambda name: units[name], default=first) for pick in (min, max))
     if units and units[high] >= _APART * units[low]:
@@ -792,6 +818,7 @@ def describe_shares(source: Source, columns: Mapping[str, Any]) -> None:
         warnings.append(f"{list_some([repr(name) for name in long])} with {kept}")
     if warnings:
         source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
+    return shares, warnings
 
 
 def _percent(share: float) -> str:

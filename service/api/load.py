@@ -1,15 +1,16 @@
-"""Loading a stream of items."""
+"""Loading a stream of items, and a look at CSV before that."""
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
@@ -25,6 +26,10 @@ from gcws_search.service.http import (
     json_router,
     may_read,
     may_write,
+    media_type,
+    read_body,
+    require_media_type,
+    require_plain,
 )
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import (
@@ -40,9 +45,12 @@ from gcws_search.service.ingest.job import (
 from gcws_search.service.ingest.source import BodyAborted, expiry_of
 from gcws_search.service.responses import (
     ARROW,
+    BODY_PROBLEMS,
+    CSV,
     NDJSON,
     NPY,
     READ_PROBLEMS,
+    TSV,
     WRITE_PROBLEMS,
     json_bytes,
     shows,
@@ -51,9 +59,22 @@ from gcws_search.service.responses import (
 reading = json_router("/v1/collections/{name}", "items", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections/{name}", "items", may_write, WRITE_PROBLEMS)
 
+looking = json_router("/v1", "items", may_read, BODY_PROBLEMS)
+
+if TYPE_CHECKING:
+    from gcws_search.formats.sources import Choices
+    from gcws_search.service.ingest.delimited import CsvColumns
+
 _log = logging.getLogger(__name__)
-_PARAMETERS: Final = {"id_start": NPY, "columns": ARROW}
-"""Those that one format alone has a use for."""
+_OF_CSV: Final = ("id", "vector", "text", "payload", "header", "encoding", "missing")
+_PARAMETERS: Final = {
+    "id_start": (NPY, CSV, TSV),
+    "columns": (ARROW,),
+    **dict.fromkeys(_OF_CSV, (CSV, TSV)),
+}
+"""Those that some formats alone have a use for."""
+MAX_HEAD_BYTES: Final = 1 << 20
+"""As much as the command looks at before it decides what a file is."""
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _BODIES: Final = {
     "required": True,
@@ -64,15 +85,76 @@ _BODIES: Final = {
         },
         NPY: _BINARY,
         ARROW: _BINARY,
+        CSV: {"schema": {"type": "string"}, "example": "id,acidity,body\nkenya,2,-1\n"},
+        TSV: {"schema": {"type": "string"}},
+    },
+}
+_HEADS: Final = {
+    "required": True,
+    "content": {
+        CSV: {
+            "schema": {"type": "string", "description": "The file, or its first 1,048,576 bytes."},
+            "example": "id,acidity,body,roast\nkenya,2,-1,light\nrobusta,-2,0,dark\n",
+        },
+        TSV: {"schema": {"type": "string", "description": "As CSV; tabs divide columns."}},
     },
 }
 
 
-class LoadParams(PutOptions):
+class ColumnParams(BaseModel):
+    """What columns of CSV are, where that is not guessed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str | None = Field(
+        default=None,
+        description="CSV only: the column of ids, empty for none; a column called `id` unless "
+        "given.",
+    )
+    vector: list[str] | None = Field(
+        default=None,
+        description="CSV only: a column of the vector, or a pattern such as `px*`; given once for "
+        "each. All columns of numbers unless given.",
+    )
+    text: str | None = Field(
+        default=None,
+        description="CSV only: the column of texts, in the place of vectors. Into a collection of "
+        "texts the column called `text`, or else the longest one, unless given.",
+    )
+    payload: list[str] | None = Field(
+        default=None,
+        description="CSV only: a column of the payload, or a pattern, given once for each, or "
+        "empty for none; it is no part of the vector then. All other columns unless given.",
+    )
+    header: bool | None = Field(
+        default=None,
+        description="CSV only: whether the first row has the names of columns; guessed unless "
+        "given.",
+    )
+    encoding: str | None = Field(
+        default=None, description="CSV only: such as `cp1252`; guessed unless given."
+    )
+
+
+class PreviewParams(ColumnParams):
+    """What is known of CSV that is looked at."""
+
+    holds: Literal["vectors", "texts"] | None = Field(
+        default=None,
+        description="What its rows are to be; texts unless given where no column has numbers.",
+    )
+
+
+class LoadParams(PutOptions, ColumnParams):
     """How a stream of items is loaded."""
 
     model_config = ConfigDict(extra="forbid")
 
+    missing: Literal["error", "drop", "zero"] | None = Field(
+        default=None,
+        description="CSV only: what a row becomes that lacks a number of its vector: a bad row "
+        "(`error`, the default), none (`drop`, counted in `dropped_count`), or one with a 0 there.",
+    )
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
         description="At a row that cannot be stored: `stop` ends the load, and the chunks "
@@ -82,8 +164,8 @@ class LoadParams(PutOptions):
         default=None,
         ge=0,
         le=2**63 - 1,
-        description="npy only: id of the first row; the others count on. Without it rows get the "
-        "next numbers not taken.",
+        description="npy, and CSV without ids: id of the first row; the others count on. Without "
+        "it rows get the next numbers not taken.",
     )
     columns: Literal["payload"] | None = Field(
         default=None,
@@ -181,6 +263,7 @@ async def load(
     With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
     passed over, and the summary counts all of it once.
     """
+    columns = _columns(params, collection) if media_type(request) in (CSV, TSV) else None
     chunks = body_reader(
         request,
         service.settings,
@@ -188,6 +271,8 @@ async def load(
         id_start=params.id_start,
         takes_others=params.columns is not None,
         clock=collection.clock,
+        takes_csv=True,
+        columns=columns,
     )
     if params.expires is not None:
         expiry_of(params.expires, collection.clock())
@@ -214,6 +299,7 @@ async def load(
         service.room.require,
         keeps_payloads=params.payloads == "keep",
         expires=params.expires,
+        settle=columns.settle if columns is not None else lambda: None,
     )
     run = _Run(request, service, work, params)
     if NDJSON not in request.headers.get("accept", ""):
@@ -237,6 +323,53 @@ async def load(
                 raise
             return problems.response(error.error, **_progress(error))
     return LinesResponse(_progress_lines(first, run, task, service))
+
+
+@looking.post("/preview", responses=shows("PreviewAnswer"), openapi_extra={"requestBody": _HEADS})
+async def preview(
+    request: Request, service: ServiceOf, params: Annotated[PreviewParams, Query()]
+) -> Response:
+    """Show what a load takes CSV for, by its first part: columns, encoding, warnings.
+
+    Nothing is stored, and no collection is asked. A body of 1,048,576 bytes is the first part of a
+    longer file, a shorter one is whole.
+    """
+    require_media_type(request, CSV, TSV)
+    require_plain(request)
+    head = await read_body(request, MAX_HEAD_BYTES, "its first part is enough")
+    kind = media_type(request) or CSV
+    formats.require_not_foreign(head, kind)
+
+    def describe() -> dict[str, Any]:
+        from gcws_search.service.ingest.delimited import describe_csv  # noqa: PLC0415
+
+        choices = _choices(params, is_of_texts=params.holds == "texts")
+        may_be_texts = params.holds is None
+        return describe_csv(head, kind, params.encoding, choices, may_be_texts=may_be_texts)
+
+    return JsonResponse(await service.workers.searches.run(describe))
+
+
+def _columns(params: LoadParams, collection: ix.StoredCollection) -> "CsvColumns":
+    from gcws_search.service.ingest.delimited import CsvColumns  # noqa: PLC0415  # as of Arrow
+
+    choices = _choices(params, is_of_texts=collection.config.text is not None)
+    choices = replace(choices, missing=params.missing or "error", id_start=params.id_start)
+    return CsvColumns(collection, choices, params.encoding)
+
+
+def _choices(params: ColumnParams, *, is_of_texts: bool) -> "Choices":
+    """Return what a request says of columns, in the words of the command."""
+    from gcws_search.formats.sources import Choices  # noqa: PLC0415  # no start waits for it
+
+    return Choices(
+        id=params.id,
+        vector=None if params.vector is None else tuple(params.vector),
+        text=params.text,
+        payload=None if params.payload is None else tuple(filter(None, params.payload)),
+        header=params.header,
+        of_texts=is_of_texts,
+    )
 
 
 @reading.get("/loads", responses=shows("LoadList"))
@@ -317,7 +450,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 def _require_its_parameters(params: LoadParams, kind: str) -> None:
     """Raise InvalidParameter where one is given that a format has no use for, or one is missing."""
-    for name in (name for name, of in _PARAMETERS.items() if of != kind):
+    for name in (name for name, kinds in _PARAMETERS.items() if kind not in kinds):
         if (given := getattr(params, name)) is not None:
             raise ix.InvalidParameter(
                 expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
@@ -27,8 +27,11 @@ from gcws_search.service.ingest.source import (
     inflate,
     peek,
 )
-from gcws_search.service.responses import ARROW, NDJSON, NPY
+from gcws_search.service.responses import ARROW, CSV, NDJSON, NPY, TSV
 from gcws_search.service.settings import Settings
+
+if TYPE_CHECKING:
+    from gcws_search.service.ingest.delimited import CsvColumns
 
 _ENCODINGS: Final = ("", "identity", "gzip")
 _PIPE_BYTES: Final = 8 << 20
@@ -54,7 +57,7 @@ async def feed(request: Request, pipe: BodyPipe) -> None:
         close()
 
 
-def body_reader(
+def body_reader(  # noqa: PLR0913  # what each format has need of
     request: Request,
     settings: Settings,
     require_format: Callable[[str], None],
@@ -62,13 +65,16 @@ def body_reader(
     id_start: int | None = None,
     takes_others: bool = False,
     clock: Callable[[], float] = time.time,
+    takes_csv: bool = False,
+    columns: CsvColumns | None = None,
 ) -> Read:
     """Return what turns the body's bytes into chunks of rows, which expire by a clock.
 
     require_format: raises where the request does not go with a format; called once it is known.
-    takes_others: of an Arrow stream, see `read_arrow`.
+    takes_others: of an Arrow stream, see `read_arrow`. columns: of a body that says it is CSV.
     """
-    stated = stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
+    tables = (CSV, TSV) if takes_csv else ()
+    stated = stated_media_type(request, NDJSON, NPY, ARROW, *tables, hint=formats.LOADS_FILES)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise unsupported(repr(encoding), ["Content-Encoding gzip or identity"])
@@ -81,7 +87,7 @@ def body_reader(
         whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)
         start, first = peek(whole, formats.START_BYTES)
         plain = counting(first)
-        kind = stated or formats.media_type_of(start, NDJSON)
+        kind = stated or formats.media_type_of(start, NDJSON, takes_csv=takes_csv)
         require_format(kind)
         formats.require_not_foreign(start, kind)
         if kind == NDJSON:
@@ -89,6 +95,10 @@ def body_reader(
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == NPY:
             return read_npy(reader, settings, id_start)
+        if columns is not None:
+            from gcws_search.service.ingest.delimited import read_csv  # noqa: PLC0415  # as below
+
+            return read_csv(reader, kind, settings, columns)
         from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
 
         return read_arrow(reader, settings, takes_others=takes_others, clock=clock)

@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from gcws_search.service.errors import MalformedBody, unsupported
-from gcws_search.service.responses import ARROW, JSON, NDJSON, NPY
+from gcws_search.service.responses import ARROW, CSV, JSON, NDJSON, NPY, TSV
 
 START_BYTES: Final = 8
 """As many as any magic number has."""
 
-NAMES: Final = {JSON: "JSON", NDJSON: "NDJSON", NPY: ".npy data", ARROW: "an Arrow stream"}
+NAMES: Final = {
+    JSON: "JSON", NDJSON: "NDJSON", NPY: ".npy data", ARROW: "an Arrow stream", CSV: "CSV",
+    TSV: "columns that tabs divide",
+}  # fmt: skip
 """Formats that are read, and their names in messages."""
 LOADS_FILES: Final = "`gcws-search load FILE` loads it"
+_IS_CSV: Final = f"the content type {CSV} says that it is"
 
 _TAKEN: Final = {b"\x93NUMPY": NPY, b"\xff\xff\xff\xff": ARROW}
 _LOADED: Final = {
@@ -40,10 +44,10 @@ _FOREIGN: Final = _LOADED | {
 """First bytes of all that is often sent by mistake."""
 
 
-def media_type_of(start: bytes, text: str) -> str:
+def media_type_of(start: bytes, text: str, *, takes_csv: bool = False) -> str:
     """Return the content type of a body by its first `START_BYTES`; ``text`` where it is text.
 
-    Refused names another format.
+    Refused names another format. ``takes_csv``: CSV is read where a content type says so.
     """
     if (taken := _begins(start, _TAKEN)) is not None:
         return taken
@@ -53,7 +57,8 @@ def media_type_of(start: bytes, text: str) -> str:
         found = _begins(start, _FOREIGN) or _table_format(start)
     if found is None:
         return text
-    raise unsupported(found, [NAMES[kind] for kind in (text, NPY, ARROW)], _hint(found))
+    hint = _IS_CSV if takes_csv and found == "CSV" else _hint(found)
+    raise unsupported(found, [NAMES[kind] for kind in (text, NPY, ARROW)], hint)
 
 
 def require_not_foreign(start: bytes, kind: str) -> None:

@@ -58,7 +58,7 @@ class LoadState:
     ``parameters`` of the request, but for what becomes of bad rows; ``mark`` behind the last row
     that is stored or rejected, the body's end where ``is_complete``; ``started`` in seconds since
     1970; ``ids``: the first and the last that rows without ids were given; ``similar`` rows were
-    not stored, for they are like others.
+    not stored, for they are like others; ``dropped_count`` rows were to be left out.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -75,6 +75,7 @@ class LoadState:
     ids: tuple[str, str] | None = None
     similar: tuple[dict[str, Any], ...] | None = None
     similar_count: int | None = None
+    dropped_count: int | None = None
 
     def counts(self) -> dict[str, Any]:
         """Return what was stored, as the API shows it; ``ids`` where rows came without."""
@@ -85,10 +86,12 @@ class LoadState:
         }
         if self.ids is not None:
             told["ids"] = ids_json(self.ids)
+        if self.dropped_count is not None:
+            told["dropped_count"] = self.dropped_count
         return told
 
     def text(self) -> str:
-        """Return what `read` reads; older programs can read it without ``ids`` and ``similar``."""
+        """Return what `read` reads; older programs can read it without its last fields."""
         return _STATES.dump_json(self, exclude_none=True).decode()
 
     @staticmethod
@@ -185,12 +188,12 @@ class Account:
         } | state.counts()
         if self.tells_similar:
             told |= {"similar": state.similar or (), "similar_count": state.similar_count or 0}
-        stored = self.committed + (state.similar_count or 0)
+        stored = self.committed + (state.similar_count or 0) + (state.dropped_count or 0)
         if repeated := state.mark.rows - stored - state.rejected_count:
             told["repeated_count"] = repeated
         if before.is_complete or before.mark.rows:
             told["loaded_before"] = {
-                **replace(before, ids=None).counts(),
+                **replace(before, ids=None, dropped_count=None).counts(),
                 "started": iso_time(before.started),
                 "complete": before.is_complete,
             }
@@ -202,8 +205,12 @@ class Account:
         rejects: Sequence[Reject],
         result: ix.WriteResult,
         numbers: ix.Int64s = _NO_NUMBERS,
+        dropped: int = 0,
     ) -> LoadState:
-        """Return the state after a chunk that ends at a mark; ``numbers`` are of its rows."""
+        """Return the state after a chunk that ends at a mark.
+
+        ``numbers`` are of its rows, and ``dropped`` rows besides were left out.
+        """
         state, ids = self.state, result.ids
         rejected = sorted(rejects, key=lambda reject: reject.number)
         room = max(0, self.max_listed - len(state.rejected))
@@ -214,6 +221,8 @@ class Account:
             rows = (each._replace(row=int(numbers[each.row]))._asdict() for each in similar)
             count = (state.similar_count or 0) + len(result.similar)
             told = {"similar": (*listed, *rows), "similar_count": count}
+        if dropped:
+            told["dropped_count"] = (state.dropped_count or 0) + dropped
         return replace(
             state,
             mark=mark,
@@ -382,6 +391,7 @@ class _Staged:
     chunk: ItemRows
     rejects: list[Reject]
     mark: Mark
+    dropped: int
     put: Any = None
 
     def leave_out(self, bad: dict[int, Reject]) -> None:
@@ -396,7 +406,8 @@ class Load:
     """What a load does: its collection, its options, its account.
 
     ``require_room`` raises where nothing more can be stored. Once ``stop`` is set the load ends
-    soon, with `BodyAborted`. ``expires`` is of rows that have none of their own.
+    soon, with `BodyAborted`. ``expires`` is of rows that have none of their own. ``settle`` is
+    called when nothing more is stored.
     """
 
     collection: ix.StoredCollection
@@ -406,6 +417,7 @@ class Load:
     require_room: Callable[[], None]
     keeps_payloads: bool = False
     expires: str | None = None
+    settle: Callable[[], None] = lambda: None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, read: Read, source: Source, report: Report) -> None:
@@ -449,8 +461,11 @@ class Load:
                         storing.pop().result()
                     storing.append(storage.submit(self._store, staged, report))
             finally:
-                if storing:
-                    storing.pop().result()  # raises what went wrong in an earlier chunk
+                try:
+                    if storing:
+                        storing.pop().result()  # raises what went wrong in an earlier chunk
+                finally:
+                    self.settle()
 
     def _stage(self, whole: ItemRows) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
@@ -458,15 +473,13 @@ class Load:
         chunk = whole.after(self.account.before.mark.rows)
         self._stop_at(chunk.rejects)
         self.require_room()
-        staged = _Staged(chunk, [*chunk.rejects], mark)
+        staged = _Staged(chunk, [*chunk.rejects], mark, len(chunk.dropped))
         self._prepare(staged)
         return staged
 
     def _prepare(self, staged: _Staged) -> None:
         def progress(result: ix.WriteResult) -> ix.LoadRecord:
-            numbers = staged.chunk.numbers
-            state = self.account.with_chunk(staged.mark, staged.rejects, result, numbers)
-            return self.account.record(state)
+            return self.account.record(self._state_after(staged, result))
 
         staged.put = None
         while len(staged.chunk):
@@ -498,9 +511,13 @@ class Load:
                 staged.leave_out(self._known_items(staged.chunk, error))
                 self._prepare(staged)
         account = self.account
-        numbers = staged.chunk.numbers
-        account.state = account.with_chunk(staged.mark, staged.rejects, result, numbers)
+        account.state = self._state_after(staged, result)
         report(account.committed, account.state.rejected_count)
+
+    def _state_after(self, staged: _Staged, result: ix.WriteResult) -> LoadState:
+        return self.account.with_chunk(
+            staged.mark, staged.rejects, result, staged.chunk.numbers, staged.dropped
+        )
 
     def _expires(self, chunk: ItemRows) -> Sequence[int | None]:
         if self.expires is None:

@@ -229,7 +229,8 @@ class ItemRows:
     """A chunk of a load: n readable rows by their numbers in the whole load.
 
     The collection numbers an item whose id is None. ``rejects`` are unreadable rows of this
-    stretch, ``size`` the bytes of the body up to its end, ``expires`` as of an `ItemBatch`.
+    stretch, ``dropped`` rows that are not wanted, ``size`` the bytes of the body up to its end,
+    ``expires`` as of an `ItemBatch`.
     """
 
     numbers: Int64s
@@ -239,6 +240,7 @@ class ItemRows:
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
     expires: Sequence[int | None] = ()
+    dropped: Sequence[int] = ()
 
     def __len__(self) -> int:
         """Return the number of readable rows."""
@@ -247,20 +249,21 @@ class ItemRows:
     @property
     def end(self) -> int:
         """The number of the row after this chunk."""
-        rejected = max((reject.number for reject in self.rejects), default=-1)
-        return 1 + max(rejected, int(self.numbers[-1]) if len(self) else -1)
+        others = (*self.dropped[-1:], *(reject.number for reject in self.rejects))
+        return 1 + max((*others, int(self.numbers[-1]) if len(self) else -1))
 
     def after(self, number: int) -> ItemRows:
         """Return the part of this chunk from a row on."""
         first = int(np.searchsorted(self.numbers, number))
         rejects = [reject for reject in self.rejects if reject.number >= number]
-        if not first and len(rejects) == len(self.rejects):
+        dropped = [row for row in self.dropped if row >= number]
+        if not first and len(rejects) == len(self.rejects) and len(dropped) == len(self.dropped):
             return self
         chosen = self.part(np.arange(first, len(self)))
-        return replace(chosen, rejects=rejects, size=self.size)
+        return replace(chosen, rejects=rejects, dropped=dropped, size=self.size)
 
     def part(self, rows: Int64s) -> ItemRows:
-        """Return some of the readable rows, without rejects."""
+        """Return some of the readable rows, without rejects and dropped ones."""
         return ItemRows(
             self.numbers[rows],
             [self.ids[row] for row in rows],

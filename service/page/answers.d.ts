@@ -83,6 +83,14 @@ type CollectionSummary = {
   "bytes": number;
 };
 
+type ColumnGuess = {
+  "name": string;
+  "kind": "number" | "truth" | "text";
+  "role": "id" | "vector" | "text" | "payload" | null;
+  "missing": number;
+  "share": number | null;
+};
+
 type CompareAnswer = {
   "queries": number;
   "limit": number;
@@ -211,6 +219,7 @@ type LoadAnswer = {
   "rejected_count": number;
   "similar"?: Array<SimilarItem>;
   "similar_count"?: number;
+  "dropped_count"?: number;
   "repeated_count"?: number;
   "seconds": number;
   "loaded_before"?: LoadedBefore | null;
@@ -273,6 +282,20 @@ type PlacesAnswer = {
   "y": Array<number>;
   "neighbours": Array<Array<number>>;
   "scores": Array<Array<number>>;
+};
+
+type PreviewAnswer = {
+  "encoding": string;
+  "delimiter": string;
+  "decimal": string;
+  "header": boolean;
+  "holds": "vectors" | "texts";
+  "dim": number | null;
+  "text": string | null;
+  "columns": Array<ColumnGuess>;
+  "scale": "standard" | null;
+  "warnings": Array<string>;
+  "rows": Array<Record<string, string>>;
 };
 
 type ProfileAnswer = {
@@ -416,6 +439,7 @@ type Post<Path extends string> =
   Path extends `v1/collections/${string}/map${Query}` ? MapAnswer :
   Path extends `v1/collections/${string}/profile${Query}` ? ProfileAnswer :
   Path extends `v1/collections/${string}/sketch${Query}` ? SketchAnswer :
+  Path extends `v1/preview${Query}` ? PreviewAnswer :
   Path extends `v1/similarity${Query}` ? SimilarityAnswer :
   any;
 

@@ -77,6 +77,7 @@ COMMAND: Final = {
     "DELETE /items/{item_id}": "delete",
     "GET /items/{item_id}": "get",
     "POST /load": "load",
+    "POST /v1/preview": "load",
     "GET ": "collections",
     "PUT ": "create",
     "POST /transform/fit": "fit",
@@ -106,6 +107,7 @@ NOT_IN_PYTHON: Final = {
     "GET /metrics": "is read by Prometheus",
     "GET /metrics/targets": "is read by Prometheus",
     "GET /v1": _ABOUT,
+    "POST /v1/preview": "a program has a frame, and knows its columns; `load` shows it of a file",
     "POST /v1/similarity": "`gcws_search.similarity` computes it without a server",
     "POST /sketch": "`Collection.index.sketch` makes signatures of a file's; a search needs none",
 }

@@ -1,43 +1,14 @@
 """CSV in the page: what columns become by themselves, and by the hand of somebody."""
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import httpx
-import numpy as np
 import pytest
-from playwright.sync_api import BrowserContext, Error, Page, expect
+from playwright.sync_api import Page, expect
 
-from gcws_search.formats.files import BadFile
-from gcws_search.index import InvalidInput
 from tests.page.conftest import choose_file
-from tests.support.files import items as of_file, source
-from tests.support.paths import REPOSITORY
-from tests.support.service.browser import OpenTab, Tab
+from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
-
-CASES: Final[list[Json]] = json.loads(
-    (REPOSITORY / "tests" / "support" / "data" / "csv_guesses.json").read_text()
-)
-"""What the command makes of CSV too; see ``docs/command-line.md``."""
-READ: Final = """async ([name, csv, bytes]) => {
-  const main = document.querySelector("script[type=module]").src;
-  const { parsed, columnsOf, itemsOf } = await import(new URL("csv.js", main));
-  const table = await parsed(new File([bytes ? new Uint8Array(bytes) : csv], name));
-  const roles = columnsOf(table);
-  const dim = Object.values(roles).filter((role) => role === "vector").length;
-  return { roles, ...itemsOf(table, roles, { dim }) };
-}"""
-"""What a file of CSV becomes where nobody changes the guess."""
-
-
-def read(page: Page, csv: str = "", *, name: str = "a.csv", content: bytes | None = None) -> Json:
-    """Return the roles of columns, the items, and the rows that are none."""
-    found = page.evaluate(READ, [name, csv, None if content is None else [*content]])
-    found["items"] = [json.loads(line) for line in found["lines"]]
-    return found
 
 
 def load(page: Page, name: str, content: bytes = b"", told: str = "") -> None:
@@ -58,90 +29,6 @@ def items(url: str, name: str) -> list[Json]:
     ]
 
 
-@pytest.fixture(scope="module")
-def reader(browser: BrowserContext, url: str) -> Iterator[Page]:
-    """Return a page that reads files, and is not looked at."""
-    here = Tab(browser, None)
-    here.url = url
-    yield here.open()
-    here.leave()
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_columns_become_what_the_command_makes_of_them(reader: Page, case: Json) -> None:
-    found = read(reader, case["csv"])
-    roles = found["roles"]
-    for role in ("vector", "payload"):
-        assert [name for name, each in roles.items() if each == role] == case[role]
-    assert [name for name, each in roles.items() if each == "id"] == [
-        name for name in [case["id"]] if name is not None
-    ]
-    if "items" in case:
-        shown = [[each.get("id"), each["vector"], each.get("payload")] for each in found["items"]]
-        assert shown == case["items"]
-        assert not found["rejected"]
-    else:
-        [rejected] = found["rejected"]
-        assert rejected["row"] == case["error"]["row"]
-        assert json.dumps(case["error"]["column"]) in rejected["detail"]
-        assert case["error"].get("got", "") in rejected["detail"]
-        assert case["error"]["row"] not in found["numbers"]
-        assert len(found["items"]) == case["csv"].count("\n") - 2
-
-
-NAMES: Final = ("id", "ID", "", "x", "y", "a b", "2001", "2002", "1.5", "key", "é")
-NUMBERS: Final = ("1", "-2", "3.25", ".5", "6.", "1e3", "+7", " 8 ", "9007199254740993", "0", "0.0")
-CELLS: Final = {
-    "numbers": NUMBERS,
-    "mixed": (*NUMBERS, "NA", "", "null", "oops"),
-    "words": ("NA", "", "a", "a, b", "12:30", "true", "7", "é", 'say ""so""', "a; b", "x\ny"),
-    "padded": ("007", "7", "12", "0.5", "-01"),
-    "truths": ("true", "False", "TRUE", "", "NaN"),
-    "ids": ("007", "7", "12e3", "18446744073709551615", "NA", "b", ""),
-}
-
-
-def made_table(rng: np.random.Generator) -> str:
-    """Return a file of CSV as somebody might have one."""
-    names = rng.permutation(NAMES)[: rng.integers(1, 6)].tolist()
-    mark = rng.choice([",", ";", "|", "\t"])
-    kinds = ["ids" if name.lower() in ("id", "") else rng.choice([*CELLS]) for name in names]
-    lines = [names] if rng.random() < 0.9 else []
-    for _ in range(rng.choice([1, 2, 3, 8, 30])):
-        lines.append([rng.choice(CELLS[kind]) for kind in kinds])
-        if names[1:] and rng.random() < 0.02:
-            lines[-1].append("more")
-    always = rng.random() < 0.2
-    text = "\n".join(mark.join(f'"{cell}"' if always or {mark, '"', "\n"} & {*cell} else cell
-                              for cell in line) for line in lines)  # fmt: skip
-    return text + "\n"
-
-
-def test_made_tables_become_what_the_command_makes_of_them(
-    reader: Page, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    page, path, seen = reader, tmp_path / "a.csv", 0
-    for _ in range(150):
-        path.write_text(csv := made_table(rng))
-        try:
-            columns, wanted = source(path, lenient=True).columns or [], of_file(path, lenient=True)
-        except (BadFile, InvalidInput):
-            with pytest.raises(Error, match="expected"):
-                read(page, csv)
-            continue
-        found = read(page, csv)
-        roles = found["roles"]
-        assert sorted(columns) == sorted(name for name in roles if roles[name] == "vector"), csv
-        assert len(wanted) == len(found["items"]), csv
-        for item, (item_id, vector, payload) in zip(found["items"], wanted, strict=True):
-            assert item.get("id", item_id) == item_id, csv
-            assert ("id" in item) == ("id" in roles.values()), csv
-            assert item["vector"] == pytest.approx(vector), csv
-            assert item.get("payload") == payload, csv
-            seen += 1
-    assert seen > 200
-
-
 def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: OpenTab) -> None:
     csv = "id,x,y\n9007199254740993,1,9007199254740993\n007,2,18446744073709551615\n"
     httpx.put(f"{url}/v1/collections/large", json={"dim": 1}).raise_for_status()
@@ -155,21 +42,43 @@ def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: Open
     ]
 
 
-def test_text_that_is_not_utf_8_is_refused_with_its_line(url: str, tab: OpenTab) -> None:
-    page = tab(url).open("#/texts/load")
-    latin = "id,x,place\na,1,Paris\nb,2,Orléans\n".encode("latin-1")
-    choose_file(page, "cities.csv", latin)
-    page.get_by_role("alert").get_by_text("line 3: expected text in UTF-8").wait_for()
-    page.get_by_text("gcws-search load 'cities.csv' --into texts").wait_for()
-    expect(page.get_by_role("button", name="Load into texts")).to_have_count(0)
-    wide = "id,x,place\nb,2,Orléans\n".encode("utf-16")
-    assert read(page, content=wide)["items"][0]["payload"] == {"place": "Orléans"}
+TABLES: Final = {
+    "latin.csv": 'id;x;Ort\r\n0012;1,5;"Orléans;\r\nalt"\r\n'.encode("latin-1"),
+    "wide.csv": 'id,x,Ort\n0012,1.5,"Orléans;\r\nalt"\n'.encode("utf-16"),
+    "tabs.tsv": 'id\tx\tOrt\n0012\t1.5\t"Orléans;\r\nalt"\n'.encode(),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_text_of_any_encoding_and_division_is_read(url: str, tab: OpenTab, name: str) -> None:
+    collection = name.replace(".", "-")
+    httpx.put(f"{url}/v1/collections/{collection}", json={"dim": 1}).raise_for_status()
+    here = tab(url)
+    page = here.open(f"#/{collection}/load")
+    choose_file(page, name, TABLES[name])
+    expect(page.get_by_role("combobox", name="becomes")).to_have_count(3)
+    here.look(f"load-{collection}")
+    load(page, collection, told="1 new")
+    wanted = {"id": "0012", "vector": [1.5], "payload": {"Ort": "Orléans;\r\nalt"}}
+    assert items(url, collection) == [wanted]
+
+
+def test_rows_that_lack_a_number_become_what_is_chosen(url: str, tab: OpenTab) -> None:
+    httpx.put(f"{url}/v1/collections/lacking", json={"dim": 2}).raise_for_status()
+    page = tab(url).open("#/lacking/load")
+    choose_file(page, "a.csv", b"id,x,y\na,1,\nb,2,3\n")
+    page.get_by_label("Rows that lack a number").select_option(label="are left out")
+    load(page, "lacking", told="1 new, 0 updated, 0 rejected, 1 left out")
+    page.get_by_label("Rows that lack a number").select_option(label="have a 0 there")
+    load(page, "lacking", told="1 new, 1 updated")
+    assert [item["vector"] for item in items(url, "lacking")] == [[1, 0], [2, 3]]
 
 
 def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> None:
     """Every select is touched, and every option of it is chosen by the words that it shows."""
     httpx.put(f"{url}/v1/collections/chosen-columns", json={"dim": 2}).raise_for_status()
     here = tab(url)
+    here.expected.append("status of 422")  # two columns of ids
     page = here.open("#/chosen-columns/load")
     choose_file(page, "a.csv", b"id,sku,x,y,label,note\na,s1,1,2,7,n1\nb,s2,3,4,8,n2\n")
     selects = page.get_by_role("combobox", name="becomes")
@@ -195,7 +104,7 @@ def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> No
     ]
     page.get_by_label("What id becomes").select_option(label="id")
     load(page, "chosen-columns")
-    page.get_by_role("alert").get_by_text("expected one column that becomes the id").wait_for()
+    page.get_by_role("alert").get_by_text("expected one value, got 2 values").wait_for()
 
 
 def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
@@ -208,7 +117,7 @@ def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
     expect(rows).to_have_count(4)
     assert [row.split("\t")[0] for row in rows.all_inner_texts()] == ["1", "2", "4", "6"]
     assert [item["id"] for item in items(url, "gaps")] == ["a", "d", "f"]
-    load(page, "gaps", b"id,x\na,\n,2\n", "0 new")
+    load(page, "gaps", b"id,x\na,5\n,2\nb,\n", "0 new, 1 updated")
     expect(rows).to_have_count(2)
 
 
@@ -230,25 +139,28 @@ def test_shares_of_columns_are_shown_of_those_that_become_the_vector(
     page = tab(url).open("#/shares/load")
     choose_file(page, "a.csv", b"id,mass,flip,n\na,-30,0,true\nb,60,9,false\n")
     shares = page.locator("tr td:nth-child(3)")
-    page.get_by_text("Scores are mostly those of").wait_for()
+    page.get_by_text("scores are mostly those of 'mass'").wait_for()
     assert shares.all_inner_texts()[1:] == ["90 %", "9 %", "1 %"]
     page.get_by_label("What mass becomes").select_option(label="payload")
     expect(shares.nth(1)).to_have_text("")
+    expect(shares.nth(2)).to_have_text("90 %")
     assert shares.all_inner_texts()[2:] == ["90 %", "10 %"]
 
 
 def test_columns_name_coordinates_and_are_taken_by_name(url: str, tab: OpenTab) -> None:
     httpx.put(f"{url}/v1/collections/named", json={"dim": 2}).raise_for_status()
-    page = tab(url).open("#/named/load")
+    here = tab(url)
+    here.expected.append("status of 422")
+    page = here.open("#/named/load")
     names = f"{url}/v1/collections/named/names"
-    load(page, "named", b"id,mass,flip\na,,2\n", "0 new")
+    load(page, "named", b"id,mass,flip\na,,2\nb,,3\nc,0,0\n", "0 new")
     assert httpx.get(names).json()["count"] == 0
     load(page, "named", b"id,mass,flip\na,1,2\n", "1 new")
     assert [each["name"] for each in httpx.get(names).json()["names"]] == ["mass", "flip"]
     load(page, "named", b"flip,mass,id\n2,1,b\n", "1 new, 0 updated")
     assert [item["vector"] for item in items(url, "named")] == [[1, 2], [1, 2]]
     load(page, "named", b"flip,beak,id\n2,1,c\n")
-    page.get_by_role("alert").get_by_text('none for "mass" and unknown "beak"').wait_for()
+    page.get_by_role("alert").get_by_text("none for 'mass' and unknown 'beak'").wait_for()
     assert len(items(url, "named")) == 2
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gcws_search.service.responses import ARROW, NDJSON, NPY
+from gcws_search.service.responses import ARROW, CSV, NDJSON, NPY
 from tests.support.service.bodies import npy
 from tests.support.service.client import Json
 from tests.support.service.live_server import URL, listening
@@ -28,6 +28,11 @@ LINES: Final = "\n".join(map(json.dumps, GOOD))
 
 def lines(more: str = "", **headers: str) -> Json:
     return {"content": LINES + more, "headers": {"content-type": NDJSON, **headers}}
+
+
+def table(more: str = "") -> Json:
+    rows = "id,w,x,y,z\na,1,2,3,4\nc,2,3,4,5\nd,3,4,5,6\n"
+    return {"content": rows + more, "headers": {"content-type": CSV}}
 
 
 def arrow(vectors: Json) -> Json:
@@ -64,6 +69,10 @@ REQUESTS: Final[dict[str, tuple[int, str, str, Json]]] = {
         "load?on_error=skip",
         arrow([[1, 2, 3, 4], [1]]),
     ),
+    "load CSV": (200, "POST", "load", table()),
+    "load CSV of which a row is bad": (200, "POST", "load?on_error=skip", table("b,,1,1,1\n")),
+    "load CSV, and stop at a bad row": (422, "POST", "load", table("b,,1,1,1\n")),
+    "load what is no CSV": (400, "POST", "load", {**table(), "content": "a,a\n1,2\n"}),
     "load what is there": (409, "POST", "load?mode=insert", lines()),
     "load what is cut short": (
         400,

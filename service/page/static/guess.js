@@ -1,7 +1,18 @@
-import { columnsOf, isCsv, MAX_CSV_BYTES, parsed } from "./csv.js";
+import { raw } from "./api.js";
 import * as figures from "./figures.js";
 
-const HEAD = 1 << 16;
+const HEAD = 1 << 20; // As much as the server looks at of a table.
+const KINDS = {
+	"text/csv": /\.(csv|txt)(\.gz)?$/i,
+	"text/tab-separated-values": /\.(tsv|tab)(\.gz)?$/i,
+	"application/x-ndjson": /\.(ndjson|jsonl)(\.gz)?$/i,
+	"application/x-npy": /\.npy(\.gz)?$/i,
+	"application/vnd.apache.arrow.stream": /\.arrows?(\.gz)?$/i,
+};
+
+export const kindOf = (file) => Object.keys(KINDS).find((kind) => KINDS[kind].test(file.name));
+
+export const isTable = (file) => (kindOf(file) || "").startsWith("text/");
 
 let file = null;
 
@@ -30,7 +41,7 @@ async function headOf(given) {
 		size += value.length;
 	}
 	reader.cancel().catch(() => {});
-	return new Uint8Array(await new Blob(parts).arrayBuffer());
+	return new Uint8Array(await new Blob(parts).arrayBuffer()).slice(0, HEAD);
 }
 
 function guessLine(bytes) {
@@ -57,16 +68,18 @@ function guessNpy(bytes) {
 	};
 }
 
-async function guessCsv(given) {
-	const table = await parsed(given);
-	const roles = columnsOf(table);
-	const numbers = table.names.filter((name) => roles[name] === "vector");
-	if (!numbers.length) return { holds: "texts", why: "it has no column of numbers" };
-	return {
-		holds: "vectors",
-		dim: numbers.length,
-		why: `it has ${figures.plural(numbers.length, "column")} of numbers`,
-	};
+/** What the server takes a table for.
+ * @returns {Promise<Answers.PreviewAnswer>} */
+export async function previewOf(given, query) {
+	const headers = { "Content-Type": kindOf(given) };
+	const body = await headOf(given);
+	return (await raw("POST", `v1/preview?${query}`, { body, headers })).json();
+}
+
+async function guessTable(given) {
+	const { holds, dim } = await previewOf(given, "");
+	const words = holds === "texts" ? "no column" : figures.plural(dim, "column");
+	return { holds, dim, why: `it has ${words} of numbers` };
 }
 
 /** Without `holds` where nothing can be said.
@@ -75,11 +88,10 @@ export async function guessOf(given) {
 	const stem = given.name.replace(/(\.\w+){1,2}$/, "");
 	const name = stem.replace(/[^\p{L}\p{N}._-]+/gu, "-") || "items";
 	try {
-		if (isCsv(given) && given.size <= MAX_CSV_BYTES) return { name, ...(await guessCsv(given)) };
-		if (/\.(ndjson|jsonl)(\.gz)?$/i.test(given.name)) {
-			return { name, ...guessLine(await headOf(given)) };
-		}
-		if (/\.npy(\.gz)?$/i.test(given.name)) return { name, ...guessNpy(await headOf(given)) };
+		const kind = kindOf(given);
+		if (isTable(given)) return { name, ...(await guessTable(given)) };
+		if (kind === "application/x-ndjson") return { name, ...guessLine(await headOf(given)) };
+		if (kind === "application/x-npy") return { name, ...guessNpy(await headOf(given)) };
 	} catch (error) {
 		return { name, why: `it could not be read (${error.message})` };
 	}

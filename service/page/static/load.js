@@ -1,18 +1,7 @@
-import { ask, at, get, hasKey, post, raw, root } from "./api.js";
-import {
-	columnNames,
-	columnsOf,
-	isCsv,
-	itemsOf,
-	MAX_CSV_BYTES,
-	OtherEncoding,
-	parsed,
-	requireSame,
-	sharesOf,
-	textColumnsOf,
-} from "./csv.js";
+import { ask, at, hasKey, post, raw, root } from "./api.js";
+import { LEFT_OUT, queryOf, rolesOf } from "./csv.js";
 import * as figures from "./figures.js";
-import { handed } from "./guess.js";
+import { handed, isTable, kindOf, previewOf } from "./guess.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import {
@@ -28,13 +17,10 @@ import {
 	texts,
 } from "./parts.js";
 
-const KINDS = [
-	{ called: /\.(ndjson|jsonl)(\.gz)?$/i, type: "application/x-ndjson" },
-	{ called: /\.npy(\.gz)?$/i, type: "application/x-npy" },
-	{ called: /\.arrows?(\.gz)?$/i, type: "application/vnd.apache.arrow.stream" },
-];
 const MOST_COLUMNS = 200;
-const rolesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", "leave out"];
+const choicesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", LEFT_OUT];
+const MISSING = { error: "are refused", drop: "are left out", zero: "have a 0 there" };
+const SIGNS = { "\t": "tabs", " ": "blanks" };
 
 const REJECTED = [
 	{ key: "row", name: "row", figure: true },
@@ -45,10 +31,12 @@ const REJECTED = [
 function Result({ answer }) {
 	if (!answer) return null;
 	const { inserted, updated, rejected_count: refused, rejected, ids, seconds } = answer;
+	const dropped = answer.dropped_count;
 	const figure = (number) => html`<strong class="figure">${figures.count(number)}</strong>`;
 	const some = refused > rejected.length ? `, the first ${rejected.length}` : "";
 	return html`<div role="status"><p>${figure(inserted)} new, ${figure(updated)} updated,
-      ${" "}${figure(refused)} rejected, in ${figures.duration(seconds)}.${
+      ${" "}${figure(refused)} rejected, ${dropped && html`${figure(dropped)} left out, `}in
+      ${" "}${figures.duration(seconds)}.${
 				ids && ` Rows without ids have the numbers ${ids.first} to ${ids.last}.`
 			}</p>
     ${
@@ -58,16 +46,15 @@ function Result({ answer }) {
 		}</div>`;
 }
 
-function Columns({ table, roles, onChange, collection }) {
+function Columns({ table, roles, onChange, missing, onMissing, collection }) {
 	const { name, dim, text } = collection;
-	const count = table.names.filter((column) => roles[column] === "vector").length;
-	const shares = sharesOf(table, roles);
-	const largest = shares.findIndex((share) => count > 1 && share > Math.max(0.5, 1.5 / count));
-	const choice = (role, row) => html`<select value=${role}
+	const count = table.columns.filter((column) => roles[column.name] === "vector").length;
+	const gaps = table.columns.some((one) => one.missing && roles[one.name] === "vector");
+	const choice = (_, row) => html`<select value=${roles[row.name]}
       aria-label=${`What ${row.name || "(no name)"} becomes`}
       onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-    ${rolesOf(collection).map(
-			(one) => html`<option value=${one} selected=${one === role}>${one}
+    ${choicesOf(collection).map(
+			(one) => html`<option value=${one} selected=${one === roles[row.name]}>${one}
       </option>`,
 		)}</select>`;
 	const columns = [
@@ -77,27 +64,31 @@ function Columns({ table, roles, onChange, collection }) {
 			show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />`,
 		},
 		texts("example", "first value", 40),
-		number("share", "share of Σ|x|", (share) => share !== undefined && figures.share(share)),
+		number("share", "share of Σ|x|", (share) => share !== null && figures.share(share)),
 		{ key: "role", name: "becomes", show: choice },
 	];
-	const rows = table.names.slice(0, MOST_COLUMNS).map((one, place) => ({
-		name: one,
-		example: table.rows[0][place] ?? "",
-		share: shares[place],
-		role: roles[one],
-	}));
-	return html`<${Table} caption="Columns of the file" columns=${columns} rows=${rows} />
+	const rows = table.columns
+		.slice(0, MOST_COLUMNS)
+		.map((one) => ({ ...one, example: table.rows[0]?.[one.name] ?? "" }));
+	return html`<p class="small">Text in ${table.encoding}, columns divided by
+      ${" "}${SIGNS[table.delimiter] || html`<code>${table.delimiter}</code>`}${
+				table.decimal === "," && ", decimal commas"
+			}${!table.header && ", without names of columns"}.</p>
+    <${Table} caption="Columns of the file" columns=${columns} rows=${rows} />
     ${
-			table.names.length > rows.length &&
+			table.columns.length > rows.length &&
 			html`<p class="small">and
-      ${" "}${figures.plural(table.names.length - rows.length, "more column")}, each as the page
-      guessed it.</p>`
+      ${" "}${figures.plural(table.columns.length - rows.length, "more column")}, each as it was
+      guessed.</p>`
 		}
+    ${table.warnings.map((words) => html`<p role="status">Look at this: ${words}.</p>`)}
     ${
-			largest >= 0 &&
-			html`<p role="status">Scores are mostly those of
-      ${" "}<${Text} value=${table.names[largest]} limit=${60} />, which has
-      ${" "}${figures.share(shares[largest])} of Σ|x| in the first rows.</p>`
+			gaps &&
+			html`<p><label>Rows that lack a number <select value=${missing}
+      onChange=${(event) => onMissing(event.target.value)}>${Object.entries(MISSING).map(
+				([kind, words]) => html`<option value=${kind} selected=${kind === missing}>${words}
+      </option>`,
+			)}</select></label></p>`
 		}
     ${
 			!text &&
@@ -109,94 +100,57 @@ function Columns({ table, roles, onChange, collection }) {
 		}`;
 }
 
-const putNames = (name, names) => ask("PUT", at(name, "/names"), { names });
-const NAMES = 10000;
-
-async function coordinatesOf({ name, dim }, columns) {
-	if (!columns || dim === null) return {};
-	const { names, count } = await get(at(name, `/names?limit=${Math.min(dim, NAMES)}`));
-	if (!count && columns.length === dim && (await isEmpty(name))) {
-		await putNames(name, columns);
-		return { isNew: true };
-	}
-	if (count < dim || dim > NAMES) return {};
-	const coordinates = names.map((one) => one.name);
-	requireSame(columns, coordinates);
-	return { coordinates };
-}
-
-const isEmpty = async (name) => !(await post(at(name, "/count"), {})).count;
-
-async function loadTable(table, roles, collection) {
-	const { name } = collection;
-	const { coordinates, isNew } = await coordinatesOf(collection, columnNames(table, roles));
-	try {
-		return await loadItems(name, itemsOf(table, roles, { ...collection, coordinates }));
-	} finally {
-		if (isNew && (await isEmpty(name))) await putNames(name, []);
-	}
-}
-
-async function loadItems(name, { lines, numbers, rejected }) {
-	const none = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
-	const stored = lines.length
-		? await loadBody(name, new Blob(lines), "application/x-ndjson")
-		: none;
-	const refused = stored.rejected.map((one) => ({ ...one, row: numbers[one.row] }));
-	return {
-		...stored,
-		rejected: [...rejected, ...refused].sort((a, b) => a.row - b.row),
-		rejected_count: stored.rejected_count + rejected.length,
-	};
-}
-
-async function loadBody(name, body, type) {
-	const headers = { "Content-Type": type };
-	const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers });
-	return response.json();
+async function load(name, file, query) {
+	const headers = { "Content-Type": kindOf(file) };
+	query.set("on_error", "skip");
+	return (await raw("POST", at(name, `/load?${query}`), { body: file, headers })).json();
 }
 
 function Loader({ collection, refresh, onLoaded }) {
-	const { name } = collection;
+	const { name, text } = collection;
 	const [file, choose] = useState(null);
 	const [table, tabulate] = useState(null);
-	const [roles, assign] = useState({});
+	const [roles, assign] = useState(null);
+	const [missing, decide] = useState("error");
 	const [answer, tell] = useState(null);
 	const { act, isBusy, problem } = useAct();
 	const latest = useRef();
-	const take = async (chosen) => {
+	const look = (chosen, query, then) =>
+		act(async () => {
+			const turn = {};
+			latest.current = turn;
+			const found = await previewOf(chosen, query);
+			if (latest.current !== turn) return;
+			tabulate(found);
+			then?.(found);
+		});
+	const take = (chosen) => {
 		if (!chosen) return;
-		latest.current = chosen;
+		latest.current = null;
 		choose(chosen);
 		tell(null);
 		tabulate(null);
-		act(async () => {
-			if (!isCsv(chosen) || chosen.size > MAX_CSV_BYTES) return;
-			const read = await parsed(chosen);
-			if (latest.current !== chosen) return;
-			tabulate(read);
-			assign(collection.text ? textColumnsOf(read) : columnsOf(read));
-		});
+		decide("error");
+		const query = text ? "holds=texts" : "holds=vectors";
+		if (isTable(chosen)) look(chosen, query, (found) => assign(rolesOf(found)));
+	};
+	const change = (changed) => {
+		assign(changed);
+		look(file, queryOf(table, changed, text));
 	};
 	useEffect(() => {
 		take(handed());
 	}, []);
-	const kind = file && KINDS.find(({ called }) => called.test(file.name));
+	const kind = file && kindOf(file);
+	const isReady = table || (kind && !isTable(file));
 	const send = async () => {
 		tell(null);
-		await act(async () =>
-			tell(await (table ? loadTable(table, roles, collection) : loadBody(name, file, kind.type))),
-		);
+		const query = table ? queryOf(table, roles, text) : new URLSearchParams();
+		if (table) query.set("missing", missing);
+		await act(async () => tell(await load(name, file, query)));
 		refresh();
 		onLoaded();
 	};
-	const isKnown = table || kind;
-	const isShort = file && isCsv(file) && file.size <= MAX_CSV_BYTES;
-	const isForeign = problem instanceof OtherEncoding || (file && !isKnown && !isShort);
-	const why =
-		file && isCsv(file) && !isShort
-			? "That is more than this page reads. "
-			: "This page does not read such files. ";
 	const quoted = file?.name.replaceAll("'", "");
 	const command = `gcws-search load '${quoted}' --into ${name} --url ${root.href}`;
 	return html`<section class="panel"><h2>Load a file</h2>
@@ -205,13 +159,21 @@ function Loader({ collection, refresh, onLoaded }) {
     ${
 			file &&
 			html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">
-      ${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}
-      </span></p>`
+      ${figures.bytes(file.size)}</span></p>`
 		}
-    ${isForeign && html`<p>${why}The command does:</p><${Command} text=${command} />`}
-    ${table && html`<${Columns} ...${{ table, roles, collection }} onChange=${assign} />`}
     ${
-			isKnown &&
+			file &&
+			!kind &&
+			html`<p>This page does not read such files. The command does:</p>
+      <${Command} text=${command} />`
+		}
+    ${
+			table &&
+			html`<${Columns} ...${{ table, roles, missing, collection }} onChange=${change}
+      onMissing=${decide} />`
+		}
+    ${
+			isReady &&
 			html`<p class="actions"><button type="button" class="primary"
       disabled=${isBusy} onClick=${send}>${isBusy ? "Loading…" : `Load into ${name}`}
     </button></p>`

@@ -1,71 +1,38 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import * as csv from "../../../service/page/static/csv.js";
+import { queryOf, rolesOf } from "../../../service/page/static/csv.js";
 
-const table = (names, kinds, rows, more) => ({
-	names,
-	kinds,
-	rows,
-	hasNames: true,
-	point: ".",
-	sums: names.map(() => 1),
-	...more,
-});
+const columns = [
+	["id", "id"],
+	["10", "vector"],
+	["9", "vector"],
+	["a, *", "payload"],
+	["", null],
+].map(([name, role]) => ({ name, role }));
 
-test("columns become what their names and kinds say", () => {
-	const roles = csv.columnsOf(
-		table(["", "ID", "x", "flag", "word"], ["number", "text", "number", "truth", "text"], []),
-	);
-	assert.deepEqual(roles, {
-		"": "leave out",
-		ID: "id",
-		x: "vector",
-		flag: "vector",
-		word: "payload",
-	});
-});
-
-test("of a collection of texts the longest words are the text, unless a column is called so", () => {
-	const rows = [["a", "a long text that is read", "7"]];
-	const kinds = ["text", "text", "number"];
-	assert.equal(csv.textColumnsOf(table(["id", "says", "n"], kinds, rows)).says, "text");
-	const named = csv.textColumnsOf(table(["text", "says", "n"], kinds, rows));
-	assert.deepEqual(named, { text: "text", says: "payload", n: "payload" });
-});
-
-test("shares are those of the columns that become the vector", () => {
-	const some = table(["a", "b", "c"], ["number", "number", "number"], [], { sums: [3, 1, 50] });
-	const roles = { a: "vector", b: "vector", c: "payload" };
-	assert.deepEqual(csv.sharesOf(some, roles), [0.75, 0.25, undefined]);
-});
-
-test("items keep each digit, leave out what is missing, and tell what is no number", () => {
-	const rows = [
-		["a", "1", "9007199254740993", ""],
-		["b", "oops", "", "w"],
-		["c", "2"],
-	];
-	const read = table(["id", "x", "n", "w"], ["text", "number", "number", "text"], rows);
-	const roles = { id: "id", x: "vector", n: "payload", w: "payload" };
-	const { lines, numbers, rejected } = csv.itemsOf(read, roles, { dim: 1 });
-	assert.deepEqual(lines, ['{"id":"a","vector":[1],"payload":{"n":9007199254740993}}\n']);
-	assert.deepEqual(numbers, [0]);
+test("a query says what each column becomes, in the order of the file", () => {
+	const roles = rolesOf({ columns });
+	assert.equal(roles[""], "leave out");
+	const query = queryOf({ columns }, roles, false);
 	assert.deepEqual(
-		rejected.map(({ row }) => row),
-		[1, 2],
+		[...query],
+		[
+			["id", "id"],
+			["vector", "10"],
+			["vector", "9"],
+			["payload", "a, *"],
+		],
 	);
-	assert.match(rejected[0].detail, /"x".*"oops"/);
 });
 
-test("coordinates are taken by name, and an open collection takes names of what is not 0", () => {
-	const read = table(["a", "b"], ["number", "number"], [["1", "0"]]);
-	const roles = { a: "vector", b: "vector" };
-	const named = csv.itemsOf(read, roles, { dim: 2, coordinates: ["b", "a"] });
-	assert.equal(named.lines[0], '{"vector":[0,1]}\n');
-	const open = csv.itemsOf(read, roles, { dim: null });
-	assert.equal(open.lines[0], '{"vector":{"names":["a"],"values":[1]}}\n');
-	assert.deepEqual(csv.columnNames(read, roles), ["a", "b"]);
-	assert.equal(csv.columnNames({ ...read, names: ["0", "1"] }, { 0: "vector" }), null);
-	assert.throws(() => csv.requireSame(["a", "c"], ["a", "b"]), /"b".*"c"/);
-	csv.requireSame(["b", "a"], ["a", "b"]);
+test("what no column becomes is empty, and texts take the place of vectors", () => {
+	const roles = {
+		id: "leave out",
+		10: "leave out",
+		9: "leave out",
+		"a, *": "text",
+		"": "leave out",
+	};
+	const query = queryOf({ columns }, roles, true);
+	assert.equal(String(query), "id=&text=a%2C+*&payload=");
 });
