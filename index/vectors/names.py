@@ -4,18 +4,19 @@ In a space of fixed ``dim`` names are given as a list. In an open slot space a n
 been seen takes the next free coordinate: above all that have a name, and all that items use. It is
 reserved when a vector is read, because its slot is hashed, and stored with the first item that has
 it. A reservation that no item makes use of is forgotten at the end of the process. A name that no
-item has any more becomes a reservation again: vectors under way may have its coordinate.
+item has any more becomes a reservation again: vectors under way may have its coordinate. Where
+others give coordinates too, it is asked for again, and may have another one by then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import RawBatch, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.parameters import MAX_DIM
 
@@ -36,12 +37,16 @@ class CoordinateNames:
     """The names of one collection's coordinates; any thread.
 
     ``allocate`` returns coordinates for new names, the same for the same names, where others than
-    this object give them too; None: the next that are free here. A ``dim`` of None is an open slot
-    space.
+    this object give them too; it is told those that names had before they were freed. None: the
+    next that are free here. A ``dim`` of None is an open slot space.
     """
 
     def __init__(self, dim: int | None) -> None:
-        self.allocate: Callable[[Sequence[str]], Iterable[NamedCoordinate]] | None = None
+        self.allocate: (
+            Callable[[Sequence[str], Mapping[str, int]], Iterable[NamedCoordinate]] | None
+        ) = None
+        self.freed = 0  # the last change by others that freed names, as of `follow`
+        self._freed: dict[int, str] = {}  # names that were freed: vectors under way may have them
         self._dim = dim
         self._lock = threading.Lock()
         self._coordinates: dict[str, int] = {}
@@ -80,9 +85,21 @@ class CoordinateNames:
             self._coordinates, self._names, self._unstored = coordinates, names, {}
             self._free = max(self._free, max(names, default=-1) + 1)
 
-    def add(self, stored: Iterable[NamedCoordinate]) -> None:
-        """Take names that others have stored, beside those that are known."""
+    def follow(self, stored: Sequence[NamedCoordinate], freed: int) -> None:
+        """Take all names that are stored, by others too, after a change that freed names.
+
+        Others are forgotten where that was not known here. What is older than is known is ignored.
+        """
         with self._lock:
+            if freed < self.freed:
+                return
+            if freed > self.freed:
+                kept = {coordinate for coordinate, _ in stored}
+                self._freed |= {c: name for c, name in self._names.items() if c not in kept}
+                self._names = {c: name for c, name in self._names.items() if c in kept}
+                self._coordinates = {name: c for c, name in self._names.items()}
+                self._unstored = {}
+                self.freed = freed
             for coordinate, name in stored:
                 self._unstored.pop(coordinate, None)
                 self._take(coordinate, name)
@@ -90,6 +107,7 @@ class CoordinateNames:
     def _take(self, coordinate: int, name: str) -> None:
         self._names[coordinate] = name
         self._coordinates[name] = coordinate
+        self._freed.pop(coordinate, None)
         self._free = max(self._free, coordinate + 1)
 
     # Reading vectors
@@ -113,13 +131,7 @@ class CoordinateNames:
             if self._dim is not None:
                 raise self._unknown(name, place)
         if self.allocate is not None:
-            allocated = self.allocate([name for _, name in new])
-            with self._lock:
-                for coordinate, name in allocated:
-                    if name not in self._coordinates:
-                        self._unstored[coordinate] = name
-                        self._take(coordinate, name)
-            return [known[name] for name in names]
+            return self._reserve_among_others(names, {}, self.allocate)
         with self._lock:
             for place, name in new:
                 if name not in known:
@@ -130,6 +142,56 @@ class CoordinateNames:
                     self._unstored[self._free] = name
                     self._take(self._free, name)
         return [known[name] for name in names]
+
+    def _reserve_among_others(
+        self,
+        names: Sequence[str],
+        former: Mapping[str, int],
+        allocate: Callable[[Sequence[str], Mapping[str, int]], Iterable[NamedCoordinate]],
+    ) -> list[int]:
+        while True:
+            with self._lock:
+                known, freed = self._coordinates, self.freed
+                new = [name for name in names if name not in known]
+                if not new:
+                    return [known[name] for name in names]
+            allocated = allocate(new, former)
+            with self._lock:
+                if self.freed > freed:  # perhaps one of these
+                    continue
+                for coordinate, name in allocated:
+                    if name not in self._coordinates:
+                        self._unstored[coordinate] = name
+                        self._take(coordinate, name)
+
+    def renew(self, vectors: RawBatch) -> RawBatch:
+        """Return vectors with the coordinates that their names have by now, if some were freed.
+
+        A name keeps its coordinate unless others have given it a new one. Raises InvalidVector.
+        """
+        if not self._freed or self.allocate is None:
+            return vectors
+        used = np.unique(vectors.indices)
+        freed = {each: self._freed.get(each) for each in used.tolist()}
+        former = {name: each for each, name in freed.items() if name is not None}
+        if not former:
+            return vectors
+        now = self._reserve_among_others([*former], former, self.allocate)
+        moved = [pair for pair in zip(former.values(), now, strict=True) if pair[0] != pair[1]]
+        if not moved:
+            return vectors
+        to = used.copy()
+        for before, after in moved:
+            to[np.searchsorted(used, before)] = after
+        indices = to[np.searchsorted(used, vectors.indices)]
+        rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+        order = np.lexsort((indices, rows))
+        indices = indices[order]
+        if np.any((np.diff(indices) == 0) & (np.diff(rows) == 0)):
+            raise InvalidVector(expected="names that stand once", got="one twice", loc=(0,))
+        return RawBatch(
+            "sparse", indptr=vectors.indptr, indices=indices, values=vectors.values[order]
+        )
 
     def _unknown(self, name: str, place: int) -> InvalidVector:
         if not self._names:
@@ -191,9 +253,11 @@ class CoordinateNames:
             return []
         used = np.unique(slots >> np.uint32(1)).tolist()
         self.note_used(used)
-        new = [each for each in used if each in self._unstored and each not in planned]
+        with self._lock:
+            new = [each for each in used if each in self._unstored and each not in planned]
+            named = [NamedCoordinate(each, self._names[each]) for each in new]
         planned.update(new)
-        return [NamedCoordinate(each, self._names[each]) for each in new]
+        return named
 
     def mark_stored(self, names: Iterable[tuple[int, str]]) -> None:
         """Note that names are in the file."""

@@ -1,7 +1,8 @@
 """Many machines, the same API: a database orders every write, shards follow it, routers ask shards.
 
 - `contract`: what all say of each other, and remember of the current primary
-- `connections`, `schema`, `database`, `committer`, `bases`: all that speaks SQL
+- `connections`, `schema`, `database`, `committer`, `bases`, `names`: all that speaks SQL; the last
+  frees names of coordinates that no item has any more
 - `operations`: what routers ask, a shard's answer, and the answers of all as one
 - `duplicates`: pairs, groups and joins over shards
 - `catalog`, `collection`: what routes call on a router

@@ -15,6 +15,7 @@ from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.committer import PreparedChoice
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, items_of
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.names import collections_with_unused_names
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.keys import cluster_access, shard_authority
@@ -55,7 +56,10 @@ class ClusterCatalog:
         self._by_name: dict[str, ClusterCollection] = {}
         self._changing = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="router-poll", daemon=True)
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._poll, "router-poll"), (self._free_names, "router-names"))
+        ]
         self.is_store_reachable = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,12 +70,14 @@ class ClusterCatalog:
         self.shards.start(loop)
         self.database.connections.confirm = self.shards.confirm
         self._try_refresh()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
         for each in self._by_name.values():
             each.close()
         self.shards.close()
@@ -127,6 +133,20 @@ class ClusterCatalog:
                     collections[number].committer.commit(PreparedChoice())  # each write does
             if time.monotonic() > end or self._stopping.is_set():
                 return
+
+    def _free_names(self) -> None:
+        """Free names that no item has any more, now and then."""
+        while not self._stopping.wait(_POLL_SECONDS):
+            if not self.is_store_reachable:
+                continue
+            try:
+                due = {*collections_with_unused_names(self.database)}
+                for each in [e for e in self._by_name.values() if e.number in due]:
+                    each.free_names(self._stopping)
+            except (StoreUnavailable, ix.CollectionNotFound):  # again in a second
+                continue
+            except Exception:
+                _log.exception("names without items could not be freed")
 
     def _collection_of(self, row: CollectionRow) -> ClusterCollection:
         known = self._by_name.get(row.name)

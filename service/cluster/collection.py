@@ -27,6 +27,7 @@ from gcws_search.service.cluster.contract import (
     bucket_of,
     encode_filter,
 )
+from gcws_search.service.cluster.names import free_names
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
@@ -70,9 +71,10 @@ class ClusterCollection:
         self.space = self.empty.space
         self.names = self.empty.names
         if self.names.is_open:
-            self.names.allocate = lambda names: [
+            reserve = self.database.reserve_names
+            self.names.allocate = lambda names, former: [
                 ix.NamedCoordinate(coordinate, name)
-                for name, coordinate in self.database.reserve_names(self.number, names).items()
+                for name, coordinate in reserve(self.number, names, former).items()
             ]
         self.names_read = 0  # key of the last change whose names are known here
         # Of the collection's writes. Who has waited for one goes on to see it.
@@ -81,7 +83,6 @@ class ClusterCollection:
         else:
             self.committer = former.committer
             self.names.load(former.names.listed())
-            self.names_read = former.names_read
         buckets = self.database.buckets
         self.committer.publish = lambda change: self.shards.publish(row.served, change, buckets)
         # An error may be of one query alone, or of the size of all answers together.
@@ -349,11 +350,14 @@ class ClusterCollection:
 
         ``versions`` are those of a copy, whose ids come once.
         """
+        freed, given = self.names.freed, items
         ix.check_ids(items.ids)
         places = ix.last_places(items.ids, mode)
         ix.require_distinct(items, places)
         if len(places) < len(items):
             items = items.take(places)
+        if self.names.is_open:
+            items = replace(items, vectors=self.names.renew(items.vectors))
         rows = self.space.prepare(items.vectors)
         coordinates, names, leave_out = 0, list[int](), None
         if self.names.is_open and len(rows.slots):
@@ -362,6 +366,12 @@ class ClusterCollection:
             leave_out = partial(self._ask_for_similar, items.vectors, rows, mode, names)
         elif coordinates:
             names += [each.coordinate for each in self.names.use(rows, set())]
+
+        def prepare_again() -> PreparedPut:
+            return self.prepare(
+                given, mode, keeps_payloads=keeps_payloads, progress=progress, versions=versions
+            )
+
         return PreparedPut(
             ids=items.ids,
             vectors=self.space.to_blobs(items.vectors),
@@ -375,19 +385,37 @@ class ClusterCollection:
             if_versions=items.if_versions,
             versions=versions,
             expires=ix.with_ttl(items.expires, len(items), self.config.ttl, self.clock()),
-            check=partial(self._check_under, items.vectors, mode),
+            check=partial(self._check_under, items.vectors, freed, prepare_again),
             leave_out=leave_out,
         )
 
-    def _check_under(self, vectors: ix.RawBatch, mode: ix.Mode, generation: int) -> None:
-        """Raise InvalidVector where weights learned since leave nothing of a vector.
+    def _check_under(
+        self,
+        vectors: ix.RawBatch,
+        known_freed: int,
+        prepare_again: Callable[[], PreparedPut],
+        put: PreparedPut,
+        generation: int,
+        freed: int,
+    ) -> PreparedPut:
+        """Return a put with the coordinates that its names have, if some were freed meanwhile.
 
-        CollectionLoading where it is to be compared with others: they have other scores now.
+        Raise InvalidVector where weights learned since leave nothing of a vector. CollectionLoading
+        where it is compared with others: by other weights or coordinates they have other scores.
         """
         if generation != self.row.generation:
             self.router.renew(self).space.prepare(vectors)
-            if isinstance(mode, ix.UnlessSimilar):
+            if put.leave_out is not None:
                 raise ix.CollectionLoading(self.name)
+        if freed == known_freed:
+            return put
+        self.load_names()
+        again = prepare_again()
+        if put.leave_out is None:
+            return again
+        if again.vectors != put.vectors:
+            raise ix.CollectionLoading(self.name)
+        return put
 
     def _ask_for_similar(
         self,
@@ -585,12 +613,20 @@ class ClusterCollection:
         head = max(1, self.database.last_moment(self.number).key)
         if self.names_read >= head:
             return
-        named = self.database.names(self.number)
+        named, freed = self.database.names_and_freed(self.number)
         if self.names.is_open:
-            self.names.add(named)  # those of items under way stay
+            self.names.follow(named, freed)
         else:
             self.names.load(named)
         self.names_read = head
+
+    def free_names(self, stop: threading.Event) -> int:
+        """Free names of coordinates that no item has any more; return how many."""
+        if not self.names.is_open:
+            return 0
+        return free_names(
+            self.database, self.number, lambda blobs: self.space.from_blobs(blobs).indices, stop
+        )
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
         named = ix.check_names(names, self.config.dim)

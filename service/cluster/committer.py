@@ -47,7 +47,7 @@ _COPY_ROWS: Final = 256
 _RETRY_SECONDS: Final = 0.005, 0.5
 
 _LOCK: Final = """
-SELECT h.head, c.stamp, h.free_id, h.generation,
+SELECT h.head, c.stamp, h.free_id, h.generation, h.freed,
     EXISTS (SELECT 1 FROM expiries AS e WHERE e.collection = h.collection AND at <= %b)
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
 WHERE h.collection = %b FOR NO KEY UPDATE OF h
@@ -71,7 +71,8 @@ DELETE FROM expiries AS e USING unnest(%b::bigint[], %b::smallint[], %b::bytea[]
 WHERE e.collection = %b AND e.at = gone.at AND e.bucket = gone.bucket AND e.id = gone.id
 """
 _HEAD: Final = """
-UPDATE heads SET head = %b, items = items + %b, free_id = greatest(free_id, %b)
+UPDATE heads
+SET head = %b, items = items + %b, removed = removed + %b, free_id = greatest(free_id, %b)
 WHERE collection = %b
 """
 _HIGHEST: Final = """
@@ -118,8 +119,9 @@ class PreparedPut:
     expires: Sequence[int | None] = ()  # ms since 1970; empty where none does
     numbers: range = range(0)  # what items without ids were given
     # called under the lock with the number of the collection's generation, whose weights are others
-    # than those of the preparation perhaps; raises where these leave nothing of a vector
-    check: Callable[[int], None] | None = None
+    # than those of the preparation perhaps, and the last change that freed names of coordinates;
+    # returns what is to be put, or raises where the weights leave nothing of a vector
+    check: Callable[[PreparedPut, int, int], PreparedPut] | None = None
     # With a mode that leaves out items like others: called with the key of the last change, under
     # the lock, it begins to ask for these. What it returns takes this put and what is planned
     # before it, and returns the put of the others.
@@ -407,7 +409,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
             lock = connection.run(_LOCK, now_ms, self._number)
-            head, before, free_id, generation, is_due = self._head(lock)
+            head, before, free_id, *state, is_due = self._head(lock)
             writes = [
                 each
                 if isinstance(each, PreparedPut) or each.choose is None
@@ -423,7 +425,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
                 connection.run("BEGIN")
                 lock = connection.run(_LOCK, now_ms, self._number)
                 found = self._look_up(connection, writes)
-            head, before, free_id, generation, is_due = self._head(lock)
+            head, before, free_id, *state, is_due = self._head(lock)
         rows, due = found.fetchall(), list[bytes]()
         if is_due:
             due = connection.column(_TAKE_DUE, self._number, now_ms, _MAX_DUE)
@@ -436,7 +438,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             try:
                 if isinstance(write, PreparedPut):
                     if write.check is not None:
-                        write.check(generation)
+                        write = write.check(write, *state)  # noqa: PLW2901
                     if place in begun:
                         write = begun[place](write, plan)  # noqa: PLW2901
                     write = self._number_items(connection, write, plan.free_id)  # noqa: PLW2901
@@ -464,7 +466,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         ids, numbers = ix.number_items(put.ids, first, find_taken)
         return replace(put, ids=ids, numbers=numbers)
 
-    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int, int, bool]:
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int, int, int, bool]:
         row = lock.fetchone()
         if row is None:
             raise ix.CollectionNotFound(self.name)
@@ -545,9 +547,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             connection.run(_STORE_NAMES, number, [*plan.names])
         for load in plan.loads.values():
             write_load(connection, number, load)
-        connection.run(
-            _HEAD, plan.key, len(plan.rows) - len(plan.ids_to_remove), plan.free_id, number
-        )
+        removed = len(plan.ids_to_remove)
+        connection.run(_HEAD, plan.key, len(plan.rows) - removed, removed, plan.free_id, number)
         connection.run(STAMP_COMMIT, number, plan.key, stamp)
 
     def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -32,7 +33,10 @@ Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
 
 SCHEMA: Final = "gcws"  # of the tables
 BASE_DAYS: Final = 7  # how long what came after a base is kept for it
-_SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# As what the database lists routers. Those of older programs are listed without the number, and may
+# use a name after it was freed.
+ROUTER: Final = "router 2"
+SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
 SELECT number, name, coalesce(g.config, c.config), algorithm_version, head,
@@ -83,6 +87,11 @@ STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, 
 _ADD_NAMES: Final = """
 INSERT INTO names (collection, coordinate, name, checksum, stored)
 SELECT %b, * , %b FROM unnest(%b::bigint[], %b::bytea[], %b::bigint[])
+"""
+_NAMES: Final = """
+SELECT coordinate, name, checksum, freed
+FROM heads AS h LEFT JOIN names AS n ON n.collection = h.collection AND stored
+WHERE h.collection = %b ORDER BY coordinate
 """
 _HEAD: Final = """
 SELECT head, trimmed, coalesce(c.key, 0), coalesce(c.stamp, ''), k.stamp,
@@ -162,7 +171,7 @@ class Database:
         *,
         buckets: int = 32,  # parts of each collection's items, the same for the life of a cluster
         max_connections: int = 16,
-        application: str = "router",  # what the database lists the connections as
+        application: str = ROUTER,  # what the database lists the connections as
         seconds: float = 10.0,  # how long the database may take to answer
         schema_name: str = SCHEMA,  # of the tables
         memory: EpochMemory | None = None,  # of the last epoch that is known here; None: nothing is
@@ -506,14 +515,17 @@ class Database:
 
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
-        with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
+        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             yield from _read_in_order(connection, number, chunk_rows, _LIVE, self.now_ms)
 
     # Names of coordinates
 
-    def reserve_names(self, number: int, names: Sequence[str]) -> dict[str, int]:
+    def reserve_names(
+        self, number: int, names: Sequence[str], former: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
         """Return the coordinates of names that items have; new ones get the next that are free.
 
+        A name that was freed gets its ``former`` one again, which no other name was given.
         Routers reserve one after the other, so that none gives a coordinate twice. InvalidVector at
         ``(place,)`` where no coordinate is left.
         """
@@ -529,28 +541,33 @@ class Database:
             if not free:
                 raise ix.CollectionNotFound(self.label(number))
             found = _find_coordinates(connection, number, [*wanted])
-            new = [name for name in wanted if name not in found]
+            added = [(former[e], e) for e in wanted if e not in found and e in former]
+            new = [name for name in wanted if name not in found and name not in former]
             if free[0] + len(new) - 1 > ix.MAX_DIM:
                 place = names.index(new[ix.MAX_DIM + 1 - free[0]])
                 raise ix.InvalidVector(
                     expected="at most 2^31 coordinates", got="one more", loc=(place,)
                 )
-            added = [*zip(range(free[0], free[0] + len(new)), new, strict=True)]
+            added += zip(range(free[0], free[0] + len(new)), new, strict=True)
             _add_names(connection, number, added, stored=False)
             raise_free(connection, number, free[0] + len(new))
         return found | {name: coordinate for coordinate, name in added}
 
     def names(self, number: int) -> list[ix.NamedCoordinate]:
         """Return the coordinates that have names, in order, and their names."""
-        columns = "SELECT coordinate, name, checksum FROM names"
-        where = "WHERE collection = %b AND stored ORDER BY coordinate"
-        found = []
-        for coordinate, name, checksum in self._rows(f"{columns} {where}", number):
+        return self.names_and_freed(number)[0]
+
+    def names_and_freed(self, number: int) -> tuple[list[ix.NamedCoordinate], int]:
+        """Return the same, and the last change that freed names."""
+        found, freed = list[ix.NamedCoordinate](), 0
+        for coordinate, name, checksum, freed in self._rows(_NAMES, number):  # noqa: B007
+            if coordinate is None:  # there are none
+                break
             found.append(ix.NamedCoordinate(coordinate, name.decode()))
             if ix.name_checksum(*found[-1]) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
                 raise ix.DamagedFile(str(number), reason)
-        return found
+        return found, freed
 
     def find_names(self, number: int, prefix: str, limit: int) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names; by name where a prefix is given."""
@@ -596,7 +613,7 @@ class Database:
         Some of the deleted may have been put again after that.
         """
         after = position or START
-        with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
+        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             own = list(buckets)
             asked = after.key or _BEYOND_KEYS, own, after.commit, number
             if (row := connection.run(_HEAD, *asked).fetchone()) is None:

@@ -152,6 +152,14 @@ CREATE TABLE bases (
     PRIMARY KEY (collection, generation, shards, shard)
 );
 """,
+    # The last change that freed names of coordinates; items removed since names without items were
+    # looked for, as many as are counted; when that may be done again.
+    "freed names": """
+ALTER TABLE heads ADD COLUMN removed bigint NOT NULL DEFAULT 1,
+    ADD COLUMN freed bigint NOT NULL DEFAULT 0,
+    ADD COLUMN rested timestamptz NOT NULL DEFAULT '-infinity';
+ALTER TABLE heads ALTER COLUMN removed SET DEFAULT 0;
+""",
 }
 """What came later, by name; older programs do not know it, and go on."""
 _RECORD: Final = """

@@ -1,0 +1,165 @@
+"""Names of coordinates that no item has any more are taken out of the database.
+
+The vectors are read, those of one moment first, then those that were put meanwhile, the last few
+under the lock of writes. Names without an item are deleted under the same lock, as a change that
+routers follow. A write whose names were read before that change asks for them again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.connections import LOCK, Connection
+from gcws_search.service.cluster.database import SNAPSHOT, STAMP_COMMIT, Database
+
+_MANY_ITEMS: Final = 1 << 16  # from here on it rests until as many were removed as are left
+_REST: Final = 50.0  # it rests as many times as long as it took
+_ROWS_AT_ONCE: Final = 4096
+_NAMES_AT_ONCE: Final = 4096  # deleted while writes wait
+_FEW_ROWS: Final = 1024  # read while writes wait
+_MAX_PASSES: Final = 4
+
+_DUE: Final = """
+SELECT h.collection FROM heads AS h
+WHERE removed > 0 AND rested < now() AND (items <= %b OR removed >= items)
+    AND EXISTS (SELECT 1 FROM names AS n WHERE n.collection = h.collection AND stored)
+"""
+_TRY_LOCK: Final = "SELECT pg_try_advisory_lock(%b::int, %b::int)"
+_UNLOCK: Final = "SELECT pg_advisory_unlock(%b::int, %b::int)"
+_LOCK_HEAD: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
+_STATE: Final = "SELECT head, removed FROM heads WHERE collection = %b"
+_OLDER_ROUTERS: Final = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'gcws-search router' LIMIT 1
+"""
+_FREE: Final = "UPDATE heads SET head = head + 1, freed = head + 1 WHERE collection = %b"
+_REST_FOR: Final = """
+UPDATE heads SET removed = greatest(0, removed - %b), rested = now() + make_interval(secs => %b)
+WHERE collection = %b
+"""
+
+
+def collections_with_unused_names(database: Database) -> list[int]:
+    """Return the numbers of collections some of whose names may have no item."""
+    with database.connections.use() as connection:
+        return connection.column(_DUE, _MANY_ITEMS)
+
+
+def free_names(
+    database: Database,
+    number: int,  # of a collection of an open slot space
+    coordinates_of: Callable[[Sequence[bytes]], ix.Int32s],  # of stored vectors
+    stop: threading.Event,
+) -> int:
+    """Delete the names that no item has, a few at a time; return how many.
+
+    None while another router does, or one of a program that would not ask for them again runs.
+    """
+    start = time.monotonic()
+    with database.connections.use() as guard:
+        if not guard.column(_TRY_LOCK, LOCK, number)[0]:
+            return 0
+        try:
+            if guard.column(_OLDER_ROUTERS):
+                return 0
+            return _Sweep(database, number, coordinates_of, stop).run(start)
+        finally:
+            if not guard.closed:
+                guard.run(_UNLOCK, LOCK, number)
+
+
+class _Sweep:
+    """The names of one collection, and which of them items were seen to have."""
+
+    def __init__(
+        self,
+        database: Database,
+        number: int,
+        coordinates_of: Callable[[Sequence[bytes]], ix.Int32s],
+        stop: threading.Event,
+    ) -> None:
+        self._database = database
+        self._number = number
+        self._coordinates_of = coordinates_of
+        self._stop = stop
+        self._read = 0  # key up to which items were read
+
+    def run(self, start: float) -> int:
+        """Look at all items, and delete the names that none of them has."""
+        with self._transaction(SNAPSHOT) as connection:
+            removed = self._state(connection)[1]
+            names = "SELECT coordinate FROM names WHERE collection = %b AND stored ORDER BY 1"
+            self._names = np.array(connection.column(names, self._number), np.int64)
+            self._used = np.zeros(len(self._names), bool)
+            self._look(connection)
+        for _ in range(_MAX_PASSES):
+            with self._transaction(SNAPSHOT) as connection:
+                if self._look(connection) < _FEW_ROWS:
+                    break
+        freed = 0
+        for some in _parts(np.flatnonzero(~self._used)):
+            if self._stop.is_set():
+                return freed
+            with self._transaction() as connection:
+                freed += self._delete(connection, some)
+        with self._database.connections.use() as connection:
+            rest = _REST * (time.monotonic() - start)
+            connection.run(_REST_FOR, removed, rest, self._number)
+        return freed
+
+    def _transaction(self, how: str = "") -> AbstractContextManager[Connection]:
+        return self._database.connections.transaction(how, self._database.label(self._number))
+
+    def _state(self, connection: Connection) -> tuple[int, int]:
+        """Return the last key, and how many items were removed."""
+        found = connection.run(_STATE, self._number).fetchone()
+        if found is None:
+            raise ix.CollectionNotFound(self._database.label(self._number))
+        return found[0], found[1]
+
+    def _look(self, connection: Connection) -> int:
+        """Look at the items that were put since the last look; return how many."""
+        head, seen = self._state(connection)[0], 0
+        rows = f"SELECT vector FROM items_{self._number} WHERE key > %b"
+        declare = f"DECLARE vectors NO SCROLL CURSOR FOR {rows}"
+        connection.execute(declare.encode(), (self._read,))
+        fetch = f"FETCH {_ROWS_AT_ONCE} FROM vectors".encode()
+        while not self._stop.is_set():
+            found = connection.execute(fetch, binary=True).fetchall()
+            vectors = [vector for (vector,) in found]
+            if not vectors:
+                break
+            seen += len(vectors)
+            used = np.unique(self._coordinates_of(vectors))
+            if len(self._names):
+                places = np.searchsorted(self._names, used).clip(max=len(self._names) - 1)
+                self._used[places[self._names[places] == used]] = True
+        connection.execute(b"CLOSE vectors")
+        self._read = head
+        return seen
+
+    def _delete(self, connection: Connection, some: ix.Int64s) -> int:
+        """Delete some names, but of those that items have got meanwhile."""
+        connection.column(_LOCK_HEAD, self._number)
+        self._look(connection)
+        unused = self._names[some[~self._used[some]]].tolist()
+        if not unused or self._stop.is_set():
+            return 0
+        delete = "DELETE FROM names WHERE collection = %b AND coordinate = ANY(%b)"
+        connection.run(delete, self._number, unused)
+        connection.run(_FREE, self._number)
+        self._read += 1
+        connection.run(STAMP_COMMIT, self._number, self._read, os.urandom(16))
+        return len(unused)
+
+
+def _parts(places: ix.Int64s) -> list[ix.Int64s]:
+    return [places[i : i + _NAMES_AT_ONCE] for i in range(0, len(places), _NAMES_AT_ONCE)]

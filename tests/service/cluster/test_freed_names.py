@@ -1,0 +1,236 @@
+"""Names of coordinates that no item has any more, over two routers."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.collection import ClusterCollection
+from gcws_search.service.cluster.committer import PreparedChoice, PreparedPut
+from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.names import collections_with_unused_names
+from tests.support.service.client import Client
+from tests.support.service.http_shards import http_shards, router
+from tests.support.service.shards import BUCKETS
+from tests.support.waiting import wait_until
+
+THINGS = "/v1/collections/things"
+WORDS = [f"w{n}" for n in range(30)]
+IDS = [f"i{n}" for n in range(10)]
+Held = tuple[ClusterCollection, str, set[str], ix.RawBatch]
+"""A vector that was read and is not stored yet: by whom, of what item, with what words."""
+
+
+@pytest.fixture
+def clients(database_url: str, tmp_path: Path) -> Iterator[list[Client]]:
+    """Return clients of two routers over the same shards."""
+    with (
+        http_shards(database_url, tmp_path / "shards", 2, 1),
+        router(database_url, tmp_path / "one", 2, 1, shard_seconds=60) as one,
+        router(database_url, tmp_path / "two", 2, 1, shard_seconds=60) as two,
+    ):
+        assert one.put(THINGS, json={"dim": None}).status_code == 201
+        yield [one, two]
+
+
+@pytest.fixture
+def routers(clients: list[Client]) -> list[ClusterCollection]:
+    """Return the collection as each router has it."""
+    return [client.app.state.service.collection("things") for client in clients]
+
+
+def read(collection: ClusterCollection, *words: str) -> ix.RawBatch:
+    """Return a vector as it is when its body has been read."""
+    vectors: list[ix.OneVector] = [ix.named_vector([*words], [1.0 + len(w) for w in words])]
+    return ix.InputVectors(mixed=vectors).check(collection.space, collection.names.reserve)
+
+
+def put(
+    collection: ClusterCollection, item_id: str, raw: ix.RawBatch, mode: ix.Mode = "upsert"
+) -> None:
+    batch = ix.ItemBatch([item_id], raw, [None])
+    collection.committer.commit(collection.prepare(batch, mode))
+
+
+def free(collection: ClusterCollection) -> int:
+    return collection.free_names(threading.Event())
+
+
+def stored_words(database: Database, number: int) -> dict[str, set[str]]:
+    """Return the words of each item in the database; each of its coordinates has a name."""
+    names = {coordinate: name for coordinate, name in database.names(number)}
+    assert len({*names.values()}) == len(names)
+    space = ix.VectorSpace.of(ix.CollectionConfig(dim=None), None)
+    found = {}
+    for row in database.page(number, after=0, limit=1000, with_vector=True):
+        found[row.id] = {names[each] for each in space.from_blobs([row.vector]).indices.tolist()}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_item_has_its_names_whatever_is_freed_meanwhile(
+    routers: list[ClusterCollection], database_url: str, seed: int
+) -> None:
+    """A model: vectors are read, stored later, replaced and deleted; names are freed between."""
+    rng = np.random.default_rng(seed)
+    number = routers[0].number
+    model = dict[str, set[str]]()
+    held = list[Held]()
+    owners = dict[int, str]()
+    freed = moved = 0
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        for _ in range(300):
+            one = routers[rng.integers(2)]
+            match rng.integers(8):
+                case 0 | 1 | 2:
+                    words = rng.choice(WORDS, 3, replace=False).tolist()
+                    held.append((one, str(rng.choice(IDS)), {*words}, read(one, *words)))
+                case 3 | 4 if held:
+                    by, item_id, used, raw = held.pop(rng.integers(len(held)))
+                    put(by, item_id, raw)
+                    model[item_id] = used
+                    last = database.fetch(number, [item_id])[item_id].vector
+                    moved += one.space.from_blobs([last]).indices.tolist() != raw.indices.tolist()
+                case 5:
+                    ids = rng.choice(IDS, 4, replace=False).tolist()
+                    one.committer.commit(PreparedChoice(ids=ids))
+                    model = {each: used for each, used in model.items() if each not in ids}
+                case 6:
+                    freed += free(one)
+                case 7 if rng.integers(3) == 0:  # it starts again, and remembers nothing
+                    place = routers.index(one)
+                    routers[place] = ClusterCollection(one.row, one.router)
+                    held = [each for each in held if each[0] is not one]
+                case _:
+                    one.load_names()
+            assert stored_words(database, number) == model
+            for coordinate, name in database.names(number):
+                assert owners.setdefault(coordinate, name) == name
+        assert freed > 10
+        assert moved > 0, "some were stored by names that had got other coordinates"
+        wait_until(lambda: free(routers[0]) == 0)
+        used = {*chain.from_iterable(model.values())}
+        wait_until(lambda: {name for _, name in database.names(number)} == used)
+
+
+def test_writers_and_sweeps_at_once_lose_no_name(
+    routers: list[ClusterCollection], database_url: str, rng: np.random.Generator
+) -> None:
+    def write(collection: ClusterCollection, mine: str, rng: np.random.Generator) -> None:
+        for _ in range(40):
+            words = rng.choice(WORDS, 3, replace=False).tolist()
+            item_id = f"{mine}{rng.integers(3)}"
+            put(collection, item_id, read(collection, *words))
+            wanted[item_id] = {*words}
+            if rng.integers(3) == 0:
+                collection.committer.commit(PreparedChoice(ids=[item_id]))
+                del wanted[item_id]
+
+    wanted, freed = dict[str, set[str]](), 0
+    with ThreadPoolExecutor(6) as threads:
+        work = zip(routers * 3, "abcdef", rng.spawn(6), strict=True)
+        writing = [threads.submit(write, *each) for each in work]
+        while not all(each.done() for each in writing):
+            freed += free(routers[0])
+        for each in writing:
+            each.result()
+    assert freed
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        assert stored_words(database, routers[0].number) == wanted
+
+
+def test_names_are_freed_by_themselves_and_the_other_router_follows(clients: list[Client]) -> None:
+    one, two = clients
+    items = [
+        {"id": "a", "vector": {"names": ["alder", "oak"], "values": [1, 2]}},
+        {"id": "b", "vector": {"names": ["oak", "yew"], "values": [1, 2]}},
+    ]
+    assert one.put(f"{THINGS}/items", json={"items": items}).status_code == 200
+    query = {"vector": {"names": ["alder"], "values": [1]}, "consistency": "strict"}
+    assert two.post(f"{THINGS}/query", json=query).json()["hits"][0]["id"] == "a"
+    assert one.delete(f"{THINGS}/items/a").status_code == 204
+    wait_until(lambda: one.get(f"{THINGS}/names").json()["count"] == 2)
+    for client in (one, two):
+        answer = client.post(f"{THINGS}/query", json=query).json()
+        assert [hit["score"] for hit in answer["hits"]] == [0]
+        assert "no item has the name 'alder'" in answer["hints"][0]
+    items[0]["vector"] = {"names": ["ash", "alder"], "values": [1, 2]}
+    assert two.put(f"{THINGS}/items", json={"items": items[:1]}).status_code == 200
+    assert one.post(f"{THINGS}/query", json=query).json()["hits"][0]["id"] == "a"
+    names = one.get(f"{THINGS}/names").json()
+    assert {each["name"] for each in names["names"]} == {"ash", "alder", "oak", "yew"}
+
+
+def test_an_item_compared_with_others_is_sent_again_where_its_coordinates_moved(
+    routers: list[ClusterCollection],
+) -> None:
+    one, two = routers
+    put(one, "a", read(one, "x", "y"))
+    put(one, "b", read(one, "z"))
+    mode = ix.UnlessSimilar(min_score=0.9)
+    moved, same = (
+        one.prepare(ix.ItemBatch(["c"], read(one, *words), [None]), mode) for words in ("xy", "z")
+    )
+    one.committer.commit(PreparedChoice(ids=["a"]))
+    wait_until(lambda: bool(free(two)) or len(one.database.names(one.number)) == 1)
+    fresh = ClusterCollection(two.row, two.router)
+    put(fresh, "d", read(fresh, "y", "x"))
+
+    def check(put: PreparedPut) -> PreparedPut:
+        """Do what is done under the lock of writes."""
+        assert put.check is not None
+        return put.check(put, 0, one.database.names_and_freed(one.number)[1])
+
+    assert check(same) is same
+    with pytest.raises(ix.CollectionLoading):
+        check(moved)
+
+
+def test_nothing_is_freed_while_an_older_router_runs(
+    routers: list[ClusterCollection], database_url: str
+) -> None:
+    one = routers[0]
+    put(one, "a", read(one, "x"))
+    with (
+        closing(Database.open(database_url, buckets=BUCKETS, application="router")) as older,
+        older.connections.use(),
+    ):
+        one.committer.commit(PreparedChoice(ids=["a"]))
+        assert free(one) == 0
+        assert len(one.database.names(one.number)) == 1
+        older.connections.forget()
+    wait_until(lambda: bool(free(one)) or not one.database.names(one.number))
+
+
+def test_a_sweep_that_ends_in_between_is_done_again(routers: list[ClusterCollection]) -> None:
+    one = routers[0]
+    put(one, "a", read(one, "x"))
+    put(one, "b", read(one, "y"))
+    one.committer.commit(PreparedChoice(ids=["a"]))
+    stop = threading.Event()
+    stop.set()
+    assert one.free_names(stop) == 0
+    wait_until(lambda: [name for _, name in one.database.names(one.number)] == ["y"])
+
+
+def test_a_database_of_an_older_program_is_swept_once(
+    database: Database, database_url: str
+) -> None:
+    number = database.create("things", {"dim": None}, 1)[0].number
+    with database.connections.transaction() as connection:
+        connection.run("DELETE FROM migrations WHERE name = 'freed names'")
+        for column in ("removed", "freed", "rested"):
+            connection.run(f"ALTER TABLE heads DROP COLUMN {column}")
+        connection.run("INSERT INTO names VALUES (%b, 0, %b, 0, true)", number, b"x")
+    with closing(Database.open(database_url, buckets=BUCKETS)) as opened:
+        assert collections_with_unused_names(opened) == [number]
+        fresh = opened.create("others", {"dim": None}, 1)[0].number
+        with opened.connections.transaction() as connection:
+            connection.run("INSERT INTO names VALUES (%b, 0, %b, 0, true)", fresh, b"x")
+        assert collections_with_unused_names(opened) == [number]
