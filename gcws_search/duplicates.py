@@ -35,14 +35,13 @@ from gcws_search.index.corpus import (
     RowFiles,
     Wide,
     append_rows,
-    choose_bands,
     groups_of,
     mapped_rows,
     measure_recall,
-    recall_of,
     row_types,
     scores_to_first,
 )
+from gcws_search.index.lsh.pair_bands import choose_bands, recall_of
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from gcws_search.version import program_version

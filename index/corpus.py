@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import comb, log1p
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,30 +18,24 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
-from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
-from gcws_search.index.cost_model import bucket_nanoseconds, hash_nanoseconds
+from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import exact_pairs
 from gcws_search.index.kernels.lsh.connect import connect_buckets, unite
 from gcws_search.index.kernels.ordering.keys import RowPairs, sort_keys
 from gcws_search.index.lsh.band_keys import BandKeys
-from gcws_search.index.similarities import gmm_matrix
+from gcws_search.index.lsh.pair_bands import band_plan
 from gcws_search.index.threads import Workers
 
 Progress = Callable[[float], None]
 """Called with the share that is done."""
 
 CHUNK_ROWS: Final = 1 << 15
-_MAX_WIDTH: Final = 16
-_MAX_BANDS: Final = 256
 _WIDE: Final = 256
 """Rows of a bucket from which they are compared with leaders alone."""
-_SAMPLE: Final = 512
-"""Rows by whose pairs the shape of the bands is chosen."""
 _CHECKED: Final = 256
 """Rows whose partners are looked for among all, to measure recall."""
 _KEY_BYTES: Final = 40
@@ -126,50 +119,6 @@ def mapped_rows(files: RowFiles) -> VectorBatch:
     return VectorBatch("sparse", indptr=indptr, slots=slots, values=values, norms=norms)
 
 
-# Bands
-
-
-def choose_bands(rows: VectorBatch, min_score: float, recall: float) -> tuple[int, int]:
-    """Return how many bands of how many samples find pairs of a score soonest.
-
-    Each pair that scores ``min_score`` shares a key with probability ``recall`` or more. The pairs
-    that share one by chance are foreseen by those of a sample of the rows.
-    """
-    n = len(rows)
-    chosen = np.random.default_rng(0).choice(n, min(n, _SAMPLE), replace=False)
-    some = rows[np.sort(chosen).astype(np.int64)]
-    view = RowView(some, np.ones(len(some), np.uint8), len(some))
-    scores = gmm_matrix(some, some)[np.triu_indices(len(some), 1)]
-    shared = np.ones_like(scores)  # the probability that a pair has a key of this width in common
-    costs: dict[tuple[int, int], float] = {}
-    for width in range(1, _MAX_WIDTH + 1):
-        bands = bands_for(width, min_score, recall)
-        if bands > _MAX_BANDS:
-            break
-        plan = _plan(bands, width)
-        hashing = n * float(np.mean(hash_nanoseconds(some, plan)))
-        shared *= scores
-        alike = comb(n, 2) * bands * float(np.mean(shared)) if len(scores) else 0.0
-        costs[bands, width] = hashing + bucket_nanoseconds(view, alike, 0)
-    return min(costs, key=costs.__getitem__)
-
-
-def _plan(bands: int, width: int) -> BandPlan:
-    return BandPlan.of(GcwsParams(bands=bands, band_width=width))
-
-
-def bands_for(width: int, score: float, recall: float) -> int:
-    """Return how many bands of a width find a pair of a score with probability ``recall``."""
-    if score >= 1:
-        return 1
-    return max(1, int(np.ceil(log1p(-min(recall, 1 - 1e-9)) / log1p(-(score**width)) - 1e-9)))
-
-
-def recall_of(bands: int, width: int, score: float) -> float:
-    """Return the probability with which bands find a pair of a score."""
-    return float(-np.expm1(bands * log1p(-(score**width)))) if score < 1 else 1.0
-
-
 # Groups
 
 
@@ -198,7 +147,7 @@ class Grouping:
 
     def hash(self, progress: Progress) -> None:
         """Write the keys of all rows, a chunk a file."""
-        plan = _plan(self.bands, self.width)
+        plan = band_plan(self.bands, self.width)
         dense_width = self.rows.dense.shape[1] if self.rows.form == "dense" else None
         hash_ = Gcws(seed=0, samples=plan.samples, dense_width=dense_width)
         keys = BandKeys(plan, hash_, self.workers)

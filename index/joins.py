@@ -35,6 +35,7 @@ from gcws_search.index.exact.containment import contained_shares, scan_contained
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
+from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.graph.pair_walk import (
     EXPANDED,
@@ -58,6 +59,8 @@ from gcws_search.index.kernels.sparse.prefix_join import (
     join_prefixes,
     list_prefixes,
 )
+from gcws_search.index.lsh.band_keys import BandKeys
+from gcws_search.index.lsh.pair_bands import band_costs, band_plan
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities import tolerance
 from gcws_search.index.threads import Workers
@@ -461,6 +464,7 @@ class PairJoin:
     inverted: InvertedIndex
     workers: Workers
     policy: PairPolicy = PAIR_POLICY
+    seed: int = 0  # of the hash
 
     def offer(self, sink: PairSink, recall: float) -> None:
         """Offer pairs so that the share of them asked for is found in the mean."""
@@ -477,6 +481,8 @@ class PairJoin:
 
     def _offer_some(self, sink: PairSink, recall: float) -> bool:
         """Offer the share asked for in the quickest way; False where tables cannot promise it."""
+        if not self.tables.bands:
+            return self._hash_and_offer(sink, recall)
         bands, bucket_cost = self._plan_buckets(sink.threshold, recall, None)
         exact = self._exact(sink.threshold, bucket_cost)
         quickest = min(bucket_cost, exact.nanoseconds)
@@ -505,6 +511,26 @@ class PairJoin:
             recall=recall,
             workers=self.workers,
         )
+
+    def _hash_and_offer(self, sink: PairSink, recall: float) -> bool:
+        """Do what `_offer_some` does where rows are not hashed: for these pairs alone."""
+        rows = np.flatnonzero(self.view.permitted)
+        every = len(rows) == len(self.view.vectors)
+        vectors = self.view.vectors if every else self.view.vectors[rows]
+        costs = band_costs(vectors, sink.threshold, recall) if sink.threshold > 0 else {}
+        if not costs:
+            return False
+        shape = min(costs, key=costs.__getitem__)
+        exact = self._exact(sink.threshold, costs[shape])
+        if exact.nanoseconds <= costs[shape]:
+            exact.offer(sink, self.workers)
+            return True
+        plan = band_plan(*shape)
+        hash_ = Gcws(seed=self.seed, samples=plan.samples, dense_width=None)
+        keys = BandKeys(plan, hash_, self.workers).keys(vectors, plan.bands)
+        numbers = None if every else rows.astype(np.int32)
+        tables = Tables.of(plan.bands, ()).extend(keys, 0, self.workers, numbers=numbers)
+        return join_pairs(self.view, tables, plan, sink, recall=recall, workers=self.workers)
 
     def _plan_buckets(
         self, threshold: float, recall: float, sample: PairSample | None

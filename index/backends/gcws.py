@@ -194,7 +194,8 @@ class GcwsBackend(Backend[GcwsState]):
         self.workers = workers
         self._behind = workers.behind()
         self.plan = BandPlan.of(params)
-        self.code_width = self.plan.first  # its key in each of the first tables
+        # Its key in each of the first tables; sparse rows are hashed when tables are wanted.
+        self.code_width = 0 if config.form == "sparse" and self.plan.prefix else self.plan.first
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
         self.band_keys = BandKeys(self.plan, self.hash, workers)
@@ -203,12 +204,16 @@ class GcwsBackend(Backend[GcwsState]):
         self._tallies: dict[tuple[int, float, float, int], Tally] = {}
 
     def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
+        """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread.
+
+        Of sparse rows none: a collection that scans answer needs no tables. Those that a graph is
+        linked and entered by are made before it.
+        """
         return self.band_keys.keys(batch, self.code_width)
 
     def empty(self) -> GcwsState:
         """Return the index of no rows."""
-        return GcwsState(Tables.of(self.plan.first, ()), InvertedIndex())
+        return GcwsState(Tables.of(self.code_width, ()), InvertedIndex())
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
@@ -235,9 +240,8 @@ class GcwsBackend(Backend[GcwsState]):
         delta = state.delta
         if not delta.count:
             return state
+        state = self._with_entries(state, rows, workers)
         graph = state.graph
-        if graph is not None:
-            graph = self.graphs.with_entries(graph, state.tables, rows, workers)
         codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
         max_merge_rows = self._policies.max_merge_rows
         tables = state.tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
@@ -245,6 +249,33 @@ class GcwsBackend(Backend[GcwsState]):
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, delta=_NO_DELTA)
+
+    def _with_entries(
+        self,
+        state: GcwsState,
+        rows: VectorBatch,
+        workers: Workers,
+        stop: threading.Event | None = None,
+    ) -> GcwsState:
+        """Return ``state`` with the tables that its graph is entered by.
+
+        Raises StoppedError (``stop`` is set).
+        """
+        if state.graph is None:
+            return state
+        tables = self._first_tables(state, rows, workers, stop)
+        graph = self.graphs.with_entries(state.graph, tables, rows, workers, stop)
+        return replace(state, tables=tables, graph=graph)
+
+    def _first_tables(
+        self,
+        state: GcwsState,
+        rows: VectorBatch,
+        workers: Workers,
+        stop: threading.Event | None = None,
+    ) -> Tables:
+        """Return the tables of a state, the first ones at least, with the rows it has in them."""
+        return self.band_keys.widen(state.tables, rows, self.plan.first, workers, stop=stop)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `optimize` makes once there is use for them."""
@@ -310,15 +341,16 @@ class GcwsBackend(Backend[GcwsState]):
             state = replace(state, tables=state.tables.with_due_merges(self._behind, stop))
             if state.graph_is_waiting or not is_overdue:
                 tables = self.band_keys.widen(state.tables, rows, wanted, self._behind, stop=stop)
-                graph = state.graph
-                if graph is not None:
-                    graph = self.graphs.with_entries(graph, tables, rows, self._behind, stop)
-                return self.complete(replace(state, tables=tables, graph=graph), rows, self._behind)
+                state = replace(state, tables=tables)
+                state = self._with_entries(state, rows, self._behind, stop)
+                return self.complete(state, rows, self._behind)
         except StoppedError:
             return None
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):
-            return replace(state, scanned=len(rows))
+            unused = not self.code_width and not self._all_wanted
+            tables = Tables.unhashed(len(rows)) if unused else state.tables
+            return replace(state, tables=tables, scanned=len(rows))
         return self.linked(state, rows, alive, stop)
 
     def linked(
@@ -329,10 +361,14 @@ class GcwsBackend(Backend[GcwsState]):
         `optimize` builds one where it is of use.
         """
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
+        try:
+            tables = self._first_tables(state, rows, self._behind, stop)
+        except StoppedError:
+            return None
         built = self.graphs.build(
-            rows, alive, state.tables, state.inverted, workers=self._behind, stop=stop
+            rows, alive, tables, state.inverted, workers=self._behind, stop=stop
         )
-        return None if built is None else replace(state, graph=built)
+        return None if built is None else replace(state, tables=tables, graph=built)
 
     def adopt(
         self, state: GcwsState, rows: VectorBatch, replacement: GcwsState
@@ -384,6 +420,9 @@ class GcwsBackend(Backend[GcwsState]):
         if not self.plan.prefix:
             return self.extend(state, rows, codes[known:])
         first = replace(saved, links=saved.links[:known])
+        unknown = int(np.count_nonzero(first.links[:, 0] == UNKNOWN))
+        if 0 < 2 * unknown <= known:  # they are linked at once, through tables
+            state = replace(state, tables=self._first_tables(state, rows, self.workers))
         graph = self.graphs.restore(rows[:known], state.tables, first)
         if graph is not None:
             state = replace(state, graph=graph)
@@ -522,6 +561,10 @@ class GcwsBackend(Backend[GcwsState]):
             self._ask_for_tables(state)
             tally = self._tally(view, params)
         bands = state.tables.bands
+        if not bands:
+            return scan(
+                view, queries, params, skip=skip, inverted=state.inverted, workers=self.workers
+            )
         plan, keys_of = self.plan.of_first(bands), partial(self.band_keys.keys, last=bands)
         tables = TableSearch(
             plan, keys_of, state.tables, state.inverted, self.workers, self._policies.probe, tally
@@ -568,8 +611,9 @@ class GcwsBackend(Backend[GcwsState]):
         sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs, policy=policy)
         links = None if state.graph is None else state.graph.links.array
         join = PairJoin(
-            view, state.tables, self.plan, widen, links, state.inverted, self.workers, policy
-        )
+            view, state.tables, self.plan, widen, links, state.inverted, self.workers, policy,
+            seed=self.hash.seed,
+        )  # fmt: skip
         join.offer(sink, recall)
         return sink.result()
 
@@ -585,9 +629,12 @@ class GcwsBackend(Backend[GcwsState]):
         """Return a join of permitted rows with queries like these, where there are bands for it."""
         if not self.plan.prefix or recall >= 1:
             return None
-        codes = state.tables.codes(self.plan.first)
-        if state.delta.count:
-            codes = np.concatenate([codes, state.delta.codes.T], axis=1)
+        codes = state.tables.codes(self.plan.first) if state.tables.bands else None
+        if codes is not None and state.delta.count:
+            keys = state.delta.codes
+            if not self.code_width:
+                keys = self.band_keys.keys(view.vectors[len(state.tables) :], self.plan.first)
+            codes = np.concatenate([codes, keys.T], axis=1)
         join = BandJoin(
             view, codes, self.plan, self.band_keys.keys, queries,
             min_score=min_score, recall=recall, workers=self.workers,
@@ -622,17 +669,17 @@ class GcwsBackend(Backend[GcwsState]):
 
     def stats(self, state: GcwsState) -> dict[str, Any]:
         """Return table statistics."""
-        rows = len(state.tables)
+        rows, bands = len(state.tables), state.tables.bands
         return {
             "bands": self.plan.bands,
-            "bands_made": state.tables.bands,
+            "bands_made": bands,
             "band_width": self.plan.band_width,
             "samples": self.plan.samples,
             "key_bits_per_sample": self.plan.bits if self.plan.prefix else None,
             "segments": [len(segment) for segment in state.tables.segments],
             "table_bytes": state.tables.nbytes,
             "bytes_per_item_and_table": (
-                state.tables.nbytes / (rows * state.tables.bands) if rows else None
+                state.tables.nbytes / (rows * bands) if rows and bands else None
             ),
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,

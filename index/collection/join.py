@@ -228,10 +228,11 @@ class CollectionJoin:
         if found is None or found.nanoseconds > _WORTH * least_folded(view):
             return None
         self._untried = []
-        if found.nanoseconds <= _QUICK:
+        setup, nanoseconds = found.setup_nanoseconds, found.nanoseconds
+        if nanoseconds + setup / self._left <= _QUICK:
             self._size = _MAX_ROWS
             return found
-        self._untried = [lambda own, _: found if own._saves_time(0.0, found.nanoseconds) else None]
+        self._untried = [lambda own, _: found if own._saves_time(setup, nanoseconds) else None]
         return self._search
 
     def _fold(self, batch: VectorBatch) -> Way | None:

@@ -45,7 +45,10 @@ def _depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[di
     mean_size: of the bucket that an item lies in, on average over the items.
     largest: at most ten buckets, the largest first, with the id of one item of each.
     """
-    plan, segments = backend.plan, view.state.tables.segments
+    plan, tables = backend.plan, view.state.tables
+    if not tables.bands:
+        tables = backend.band_keys.widen(tables, view.vectors, 1, backend.workers)
+    segments = tables.segments
     keys = np.concatenate([np.empty(0, np.uint64), *(each.keys[0] for each in segments)])
     rows = np.concatenate([np.empty(0, np.int32), *(each.rows[0] for each in segments)])
     live = np.flatnonzero(view.alive[rows])

@@ -39,16 +39,17 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 class BandJoin:
     """The permitted rows of a view, to be joined with others at a least score above 0.
 
-    codes: (keys, n) of all rows.
-    keys_of: returns the (m, keys) first keys of queries.
+    codes: (keys, n) of all rows; None where they are to be hashed.
+    keys_of: returns the (m, keys) first keys of vectors.
     nanoseconds: that a query of a long run is expected to take; infinite where no number of bands
         has the recall.
+    setup_nanoseconds: to hash all rows, which the first queries wait for.
     """
 
     def __init__(  # noqa: PLR0913 (what is joined, and how)
         self,
         view: RowView,
-        codes: UInt64s,
+        codes: UInt64s | None,
         plan: BandPlan,
         keys_of: Callable[[VectorBatch, int], UInt64s],
         queries: VectorBatch,
@@ -60,15 +61,21 @@ class BandJoin:
         """Choose bands for queries like these."""
         self._view, self._codes, self._keys_of = view, codes, keys_of
         self._min_score, self._workers = min_score, workers
-        self.nanoseconds = inf
+        self.nanoseconds, self.setup_nanoseconds = inf, 0.0
         some = queries[: min(_JUDGED, len(queries))]
-        shares = self._matching_shares(plan, some)
+        rows = np.flatnonzero(view.permitted)
+        sampled = rows[:: max(1, len(rows) // _SAMPLED)]
+        if codes is None:
+            of_sampled = keys_of(view.vectors[sampled], plan.first).T
+        else:
+            of_sampled = codes[:, sampled]
+        shares = self._matching_shares(plan, some, of_sampled)
         match = float(match_probabilities(plan, np.array(min_score), 1))
         for width in range(1, plan.depths + 1):
             missed = log1p(-(match**width)) if match < 1 else -inf
             bands = max(1, ceil(log(1.0 - recall) / missed))
             keys = -(-bands * width // plan.depths)
-            if keys > len(codes):
+            if keys > len(of_sampled):
                 break
             found = float(np.mean(1.0 - (1.0 - shares**width) ** bands))
             hashing = float(hash_nanoseconds(some, plan.of_first(keys)).mean())
@@ -76,11 +83,12 @@ class BandJoin:
             if cost < self.nanoseconds:
                 self.nanoseconds, self._keys = cost, keys
                 self._shape = BandShape(plan.depths, plan.bits, width, bands)
+        if codes is None and self.nanoseconds < inf:
+            hashing = hash_nanoseconds(view.vectors[sampled], plan.of_first(self._keys))
+            self.setup_nanoseconds = len(view.vectors) * float(hashing.mean())
 
-    def _matching_shares(self, plan: BandPlan, queries: VectorBatch) -> Float64s:
+    def _matching_shares(self, plan: BandPlan, queries: VectorBatch, codes: UInt64s) -> Float64s:
         """Return (q, r) the share of their samples that queries and some rows have in common."""
-        rows = np.flatnonzero(self._view.permitted)
-        codes = self._codes[:, rows[:: max(1, len(rows) // _SAMPLED)]]
         asked = self._keys_of(queries, len(codes)).T
         differing = asked[:, :, None] ^ codes[:, None, :]
         mask, matches = np.uint64((1 << plan.bits) - 1), np.zeros(differing.shape[1:], np.int64)
@@ -92,7 +100,10 @@ class BandJoin:
 
     def __call__(self, queries: VectorBatch) -> Found:
         """Return the rows found that score enough with each of some queries."""
-        view, codes, shape, m = self._view, self._codes, self._shape, len(queries)
+        view, shape, m = self._view, self._shape, len(queries)
+        if self._codes is None:
+            self._codes = np.ascontiguousarray(self._keys_of(view.vectors, self._keys).T)
+        codes = self._codes
         asked = np.ascontiguousarray(self._keys_of(queries, self._keys).T)
         size = 1 << max(2, (m - 1).bit_length())
         buckets = Buckets(

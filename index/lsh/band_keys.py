@@ -52,6 +52,8 @@ class BandKeys:
     ) -> UInt64s:
         """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread."""
         keys = np.empty((batch.count, last - first), np.uint64)
+        if last == first:
+            return keys
         if batch.count == 1:
             self._write(batch, first, keys)
             return keys

@@ -121,6 +121,8 @@ class Tables:
         """
         if len(codes) == 0:
             return self
+        if not self.bands:
+            return Tables.unhashed(len(self) + len(codes))
         keys = large(codes.shape[::-1], np.uint64)
         rows = large(codes.shape[::-1], np.int32)
         _fill(codes, first_row if numbers is None else 0, workers, keys, rows)
@@ -142,8 +144,16 @@ class Tables:
             _merge_last(segments, workers)
         return self.with_segments(segments)
 
+    @classmethod
+    def unhashed(cls, rows: int) -> Tables:
+        """Return no tables of a number of rows, whose keys are drawn when tables are wanted."""
+        keys, numbers = np.empty((0, rows), np.uint64), np.empty((0, rows), np.int32)
+        return cls.of(0, (TableSegment(keys, numbers),) if rows else ())
+
     def with_rows_after(self, others: Tables) -> Tables:
         """Return these tables with the further rows of others, as many and of the same rows."""
+        if not self.bands:
+            return Tables.unhashed(max(len(self), len(others)))
         known, end, segments = len(self), 0, list(self.segments)
         for segment in others.segments:
             start, end = end, end + len(segment)
@@ -182,6 +192,8 @@ class Tables:
 
     def renumber(self, new_rows: Int64s) -> Tables:
         """Return tables in which row i is new_rows[i], or gone where that is -1."""
+        if not self.bands:
+            return Tables.unhashed(int(np.count_nonzero(new_rows[: len(self)] >= 0)))
         renumbered = []
         for segment in self.segments:
             count = int(np.count_nonzero(new_rows[segment.rows[0]] >= 0))

@@ -32,6 +32,7 @@ import orjson
 from sqlite_utils import Database, Migrations
 
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
+from gcws_search.index.contracts.parameters import MAX_DENSE_DIM
 from gcws_search.index.contracts.saved_index import fields_of
 
 
@@ -232,7 +233,7 @@ class BackendRecord:
 
 OUTDATED: Final = 0
 """Stands for the version of a hash whose codes belong to another transform."""
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -309,6 +310,19 @@ WHERE length(codes) > 64 AND (
 )
 """
 """Where depth is chosen per query, keys in 8 tables are kept; there were keys in all of them."""
+_DROP_SPARSE_KEYS: Final = f"""
+UPDATE items SET
+    codes = x'',
+    codes_checksum = CASE WHEN codes_checksum = codes_checksum(codes)
+        THEN codes_checksum(x'') ELSE codes_checksum END
+WHERE codes != x'' AND (
+    SELECT value ->> '$.backend.kind' = 'gcws'
+        AND value ->> '$.backend.params.band_width' IS NULL
+        AND coalesce(value ->> '$.dim' > {MAX_DENSE_DIM}, 1)
+    FROM meta WHERE name = 'config'
+)
+"""
+"""Sparse rows are hashed when tables are wanted, where depth is chosen per query."""
 _FOREIGN: Final = """
 SELECT name FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
@@ -433,6 +447,7 @@ _CHANGES: Final = {
     "0005_first_tables": (_KEEP_FIRST_KEYS, _to_format(5)),
     "0006_loads_and_names": (_CREATE_LOADS, _CREATE_NAMES, _to_format(6)),
     "0007_life": (*_ADD_LIFE, _to_format(7)),
+    "0008_sparse_rows_without_keys": (_DROP_SPARSE_KEYS, _to_format(8)),
 }
 """All changes of format there have been, in order: a file records the names of those made to it."""
 MIGRATIONS: Final = (*_CHANGES,)

@@ -136,6 +136,7 @@ class _Collection:
         rows, codes = self._rows, self._codes
         state = self._backend.extend(self._backend.empty(), rows[:1000], codes[:1000])
         state = self._backend.extend(state, rows, codes[1000:])
+        state = self._backend.with_all_tables(state, rows)
         return self._backend.renumber(state, rows, np.arange(_ROWS))
 
     @cached_property
@@ -152,7 +153,7 @@ class _Collection:
         """Hash rows in every way, and transform some."""
         dim = self._config.dim
         compress_rows(self._rows)  # as rows are hashed that are too wide for a table
-        self._backend.encode(self._rows)
+        self._backend.band_keys.keys(self._rows, 1)
         self._backend.sketch(self._rows, "b_bit")
         whole = CollectionConfig(dim=dim, backend=GcwsParams(bands=4, band_width=2))
         make_backend(whole, threads=1).encode(self._rows[:8])
@@ -182,8 +183,14 @@ class _Collection:
         """Search as collections are searched that have no graph."""
         backend, state = self._backend, self._state
         params = SearchParams(limit=3, recall=0.5, min_score=0.99)
+        bands = backend.plan.first
         tables = TableSearch(
-            backend.plan, backend.encode, state.tables, state.inverted, Workers(1), ProbePolicy()
+            backend.plan.of_first(bands),
+            lambda queries: backend.band_keys.keys(queries, bands),
+            state.tables,
+            state.inverted,
+            Workers(1),
+            ProbePolicy(),
         )
         for count in (1, 2):
             queries, nobody = self._rows[:count], np.full(count, -1)

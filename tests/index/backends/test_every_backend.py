@@ -279,7 +279,9 @@ def check_comparison(scene: Scene, queries: Floats) -> None:
     assert 0 < ours.candidates <= len(scene.model)
     if scene.attached:
         assert names["exact"].recall == names["exact"].recall_own == 1.0
-    if scene.params.kind != "exact":
+    # Sparse rows have no tables before there is use for them, and so few have no postings.
+    is_unhashed = scene.params.kind == "gcws" and scene.stored.config.form == "sparse"
+    if scene.params.kind != "exact" and not is_unhashed:
         assert ours.bytes_per_item > 0
 
 

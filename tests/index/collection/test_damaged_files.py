@@ -3,6 +3,8 @@
 import os
 import shutil
 import sqlite3
+import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,10 +283,27 @@ def test_a_migration_broken_off_is_made_at_the_next_start(
         assert len(again) == 10
 
 
+def test_sparse_rows_of_format_7_lose_their_keys_and_nothing_else(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    put(catalog.create("things", ix.CollectionConfig(dim=None))[0], HELD)
+    catalog.close()
+    keys = bytes(64)
+    change_file(tmp_path, "UPDATE items SET codes = ?, codes_checksum = ?", keys, zlib.crc32(keys))
+    change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
+    change_file(tmp_path, "DELETE FROM _sqlite_migrations WHERE name = ?", MIGRATIONS[7])
+    with opened(tmp_path) as again:
+        assert held(again) == holding(HELD)
+        assert again.describe().versions["format"] == str(FORMAT_VERSION)
+    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection:
+        rows = connection.execute("SELECT id, codes, codes_checksum FROM items").fetchall()
+    assert {codes for _, codes, _ in rows} == {b""}
+    assert all(codes_checksum(codes) == kept for _, codes, kept in rows)
+
+
 def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path) -> None:
     format_1 = of_format(1, tmp_path)
-    change_file(tmp_path, "UPDATE meta SET value = '8' WHERE name = 'format_version'")
-    with pytest.raises(ix.IncompatibleFile, match="format 8"), opened(tmp_path):
+    change_file(tmp_path, "UPDATE meta SET value = '9' WHERE name = 'format_version'")
+    with pytest.raises(ix.IncompatibleFile, match="format 9"), opened(tmp_path):
         pass
     with Database(format_1) as database:
         assert not database.table("links").exists()

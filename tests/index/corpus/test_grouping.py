@@ -17,15 +17,13 @@ from gcws_search.index.corpus import (
     RowFiles,
     Wide,
     append_rows,
-    bands_for,
-    choose_bands,
     groups_of,
     mapped_rows,
     measure_recall,
-    recall_of,
     row_types,
     scores_to_first,
 )
+from gcws_search.index.lsh.pair_bands import bands_for, choose_bands, recall_of
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import SmallIndex

@@ -254,11 +254,11 @@ def test_probing_is_the_naive_search_to_the_table(
     queries = queries[:6]
     never_scan = Policies(probe=ProbePolicy(scan_factor=1e9))  # sparse rows take little time
     config = config_of(kind, GcwsParams(bands=bands))
-    index = SmallIndex(config, policies=never_scan).add(rows, [700, 3, 500])
-    backend = index.backend
-    bits = backend.plan.bits
-    signatures = nibbles(backend.encode(index.rows.view()), bits)
-    sought = nibbles(backend.encode(index.prepare(queries)), bits)
+    index = SmallIndex(config, policies=never_scan).add(rows[:700]).make_tables()
+    index.add(rows[700:], [3, 500])
+    keys_of, bits = index.backend.band_keys.keys, index.backend.plan.bits
+    signatures = nibbles(keys_of(index.rows.view(), bands), bits)
+    sought = nibbles(keys_of(index.prepare(queries), bands), bits)
     permitted = (rng.random(n) < (0.6 if filtered else 1.0)).astype(np.uint8)
     truth = all_scores(queries, rows, dim)
     rule = mathematics.StopRule(limit, recall, min_score, floor=2.0**-bits)
@@ -337,6 +337,11 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     scan = scan_nanoseconds(replace(view, sample=LiveSample.of(view.permitted)), query)[0]
     policy = ProbePolicy(scan_factor=1e6 * scan_milliseconds / scan)
     index = SmallIndex(config, policies=Policies(probe=policy)).add(rows)
+    hashed_rows = counted(index, monkeypatch)
+    index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
+    assert not hashed_rows  # there are no tables
+    monkeypatch.undo()
+    index.make_tables()
     hashed_rows = counted(index, monkeypatch)
     index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
     assert bool(hashed_rows) == hashed

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -73,6 +74,13 @@ class SmallIndex:
     def finish_background_work(self) -> None:
         """Let rows that wait have their places in tables and lists."""
         self.state = self.backend.complete(self.state, self.rows.view(), Workers(1))
+
+    def make_tables(self) -> "SmallIndex":
+        """Make the first tables, which sparse rows have for a graph alone."""
+        rows, first = self.rows.view(), self.backend.plan.first
+        tables = self.backend.band_keys.widen(self.state.tables, rows, first, Workers(1))
+        self.state = replace(self.state, tables=tables)
+        return self
 
     def optimize(self, stop: threading.Event | None = None) -> Any:  # noqa: ANN401 (a state)
         """Return what is made in the background, all rows alive; None where that was stopped."""
