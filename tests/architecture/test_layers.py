@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
-    "corpus": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
+    "corpus": {"exact", "hashing", "lsh"} | EVERYWHERE,
     "backend": {"exact", "joins", "lsh", "similarities"} | EVERYWHERE,
     "comparison": {"backend", "exact", "hashing", "lsh", "polya", "similarities", "vectors"}
     | EVERYWHERE,
