@@ -84,8 +84,8 @@ class BandJoin:
                 self.nanoseconds, self._keys = cost, keys
                 self._shape = BandShape(plan.depths, plan.bits, width, bands)
         if codes is None and self.nanoseconds < inf:
-            hashing = hash_nanoseconds(view.vectors[sampled], plan.of_first(self._keys))
-            self.setup_nanoseconds = len(view.vectors) * float(hashing.mean())
+            each = hash_nanoseconds(view.vectors[sampled], plan.of_first(self._keys))
+            self.setup_nanoseconds = len(view.vectors) * float(each.mean())
 
     def _matching_shares(self, plan: BandPlan, queries: VectorBatch, codes: UInt64s) -> Float64s:
         """Return (q, r) the share of their samples that queries and some rows have in common."""
