@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from gcws_search.formats.abundances import read_transposed
-from gcws_search.formats.files import UTF8, WORKBOOK, BadFile, Folder, InputFile, not_readable
+from gcws_search.formats.files import (
+    UTF8,
+    WORKBOOK,
+    BadFile,
+    Folder,
+    InputFile,
+    list_some,
+    not_readable,
+)
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
@@ -38,6 +46,8 @@ from gcws_search.formats.vectors import rows_of_texts
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 1 << 22
+_BLOCK_LINES: Final = 1 << 14
+"""What is parsed together: rows that cannot be read take 3 kB each."""
 """As many are parsed at a time, of whole rows."""
 _MAX_ROW_BYTES: Final = 16 << 20
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
@@ -53,6 +63,7 @@ _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
 _DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
+_THOUSANDS: Final = r"^\s*[-+]?\d{1,3}((,\d{3})+(\.\d+)?|(\.\d{3})+(,\d+)?)\s*$"
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
 _ENCODING: Final = ", --encoding names another"
 
@@ -94,6 +105,15 @@ def _tally(column: Any, point: str = ".") -> CellCounts:
     zeros = matches(_LEADING_ZERO) if numbers else 0
     truths = matches(_IS_TRUTH) if numbers < cells else 0
     return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
+
+
+def _has_thousands(head: Any, name: str) -> bool:
+    """Return whether most cells of a column are numbers such as 1,234.5 or 1.234,5."""
+    if name not in head.column_names:
+        return False
+    cells = head[name].drop_null()
+    marked = pc.sum(pc.match_substring_regex(cells, _THOUSANDS)).as_py() or 0
+    return bool(2 * marked > len(cells))
 
 
 def _fast_numbers(cells: Any, point: str) -> Any:
@@ -206,11 +226,27 @@ class _Table:
                         f"{self.file.name}: expected rows of at most {_MAX_ROW_BYTES} bytes, got "
                         f"more; {block[:40]!r} begins one, or a quote that does not end"
                     )
-                if end:
-                    yield block[:end]
+                yield from _parts(block[:end], delimiter)
                 block = block[end:]
             if block.strip():
-                yield block
+                yield from _parts(block, delimiter)
+
+
+def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
+    """Yield whole rows in parts of a bounded number of lines, or of one row that has more."""
+    line_end = _line_end(block)
+    while block.count(line_end) > _BLOCK_LINES:
+        lines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(line_end))
+        end, taken = 0, _BLOCK_LINES
+        while not end and taken <= len(lines):  # a row may have more
+            end = end_of_rows(block[: lines[taken - 1] + 1], delimiter)
+            taken *= 2
+        if not end:
+            break
+        yield block[:end]
+        block = block[end:]
+    if block:
+        yield block
 
 
 def end_of_rows(block: bytes, delimiter: bytes) -> int:
@@ -325,6 +361,20 @@ def _is_row(lines: list[bytes], delimiter: bytes, point: str) -> bool:
     return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
 
 
+def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, float], list[str]]:
+    """Say what `describe_shares` does, and which columns only look like numbers."""
+    shares, warnings = dict[str, float](), list[str]()
+    if not layout.is_text:
+        known = [name for name in layout.vector if name in first.tallies]
+        columns = {name: _numbers(first.head[name], first.point) for name in known}
+        shares, warnings = describe_shares(source, columns)
+    marked = [repr(name) for name in layout.payload if _has_thousands(first.head, name)]
+    if marked:
+        warnings = [*warnings, f"{list_some(marked)} with marks of thousands, which is text"]
+        source.guess.append(("text", warnings[-1]))
+    return shares, warnings
+
+
 def read_csv(source: Source, word: str | None = None) -> None:
     """Read CSV; columns of a folder are those of all its files. ``word`` names another format."""
     if source.choices.transpose:
@@ -360,11 +410,7 @@ def read_csv(source: Source, word: str | None = None) -> None:
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
     first = tables[0]
-    shares, warnings = dict[str, float](), list[str]()
-    if not layout.is_text:
-        known = [name for name in layout.vector if name in first.tallies]
-        columns = {name: _numbers(first.head[name], first.point) for name in known}
-        shares, warnings = describe_shares(source, columns)
+    shares, warnings = _shares(source, first, layout)
     source.table = TableGuess(
         first.delimiter, first.point, first.has_names, layout, tallies, shares, warnings,
         first.rows(_SHOWN), text,

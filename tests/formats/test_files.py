@@ -283,6 +283,23 @@ def test_quoted_numbers_are_numbers_with_decimal_commas_and_without_names_too(
     assert [vector for _, vector, _ in items(tmp_path / "a.csv")] == [[1.5, 2], [0.5, -3]]
 
 
+@pytest.mark.parametrize("price", ["1.234,5", "12.345", "1,234.5", "-1,234,567"])
+def test_numbers_with_marks_of_thousands_are_shown_as_text(tmp_path: Path, price: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'a\tprice\tword\n1\t"{price}"\tx\n2\t"{price}"\ty\n')
+    told = [words for word, words in source(path).guess if word == "text"]
+    is_number = price == "12.345"
+    assert told == ([] if is_number else ["'price' with marks of thousands, which is text"])
+
+
+def test_a_row_of_many_lines_stands_among_many_short_ones(tmp_path: Path) -> None:
+    long = "\n".join(map(str, range(20_000)))
+    rows = [(n, long if n in (7, 39_000) else f"w{n}") for n in range(40_000)]
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("x", "says"), *rows])
+    assert [(x, payload["says"]) for _, [x], payload in items(tmp_path / "a.csv")] == rows
+
+
 def test_numbers_of_json_keep_all_digits(tmp_path: Path) -> None:
     numbers = ["18446744073709551616", "13570027672830659665", "7", "12e3", "1.50", "-3"]
     for key, chosen in (("id", None), ("key", "key")):
