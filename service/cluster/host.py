@@ -433,9 +433,9 @@ class ShardHost:
 
     def _note_base_failure(self, text: str, error: Exception) -> None:
         """Count and log a failure; a store that is gone is not sent copies again and again."""
-        self.base_failures += 1
-        self._next_bases = time.monotonic() + _BASE_REST_SECONDS
         _log.warning(text, error)
+        self._next_bases = time.monotonic() + _BASE_REST_SECONDS
+        self.base_failures += 1
 
     def _add(self, row: CollectionRow) -> Follower:
         follower = Follower(

@@ -217,7 +217,7 @@ def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_mad
         assert not [path for path in tmp_path.rglob(".*") if "things" not in path.parent.name]
 
 
-STEP: Final = 1 if ALL_FAULTS in os.environ else 3
+STEP: Final = 1 if ALL_FAULTS in os.environ else 5
 """One call in so many is made to fail."""
 SOUND: Final = {name: x for name, x in some(12).items() if name != "i7"}
 

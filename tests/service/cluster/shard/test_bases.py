@@ -43,7 +43,7 @@ pytest.importorskip("moto.server", reason="moto, of the extra `test`, is the S3 
 from tests.support.object_store import ObjectStore, Request, object_store
 
 KINDS = ["folder", "store"]
-EACH = 1 if ALL_FAULTS in os.environ else 3
+EACH = 1 if ALL_FAULTS in os.environ else 5
 """Of so many requests to the store, one is where a replica is killed."""
 
 
