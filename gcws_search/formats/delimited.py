@@ -370,8 +370,7 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
         shares, warnings = describe_shares(source, columns)
     marked = [repr(name) for name in layout.payload if _has_thousands(first.head, name)]
     if marked:
-        warnings = [*warnings, f"{list_some(marked)} with marks of thousands, which is text"]
-        source.guess.append(("text", warnings[-1]))
+        source.guess.append(("text", f"{list_some(marked)} with marks of thousands, which is text"))
     return shares, warnings
 
 

@@ -66,6 +66,12 @@ def test_a_preview_says_what_a_file_is_taken_for(client: Client) -> None:
     }  # fmt: skip
 
 
+def test_a_preview_says_once_that_marks_of_thousands_are_text(client: Client) -> None:
+    found = preview(client, b'a;b;price\n1;2;1.234,5\n3;4;2.345,6\n').json()
+    assert found["warnings"] == ["'price' with marks of thousands, which is text"]
+    assert found["scale"] is None
+
+
 def test_a_preview_takes_what_columns_are_told_to_be(client: Client) -> None:
     body = b"id,mass,flip,n\na,-30,0,true\nb,60,9,false\n"
     told = preview(client, body).json()
