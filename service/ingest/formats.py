@@ -22,8 +22,8 @@ _IS_CSV: Final = f"the content type {CSV} says that it is"
 
 _TAKEN: Final = {b"\x93NUMPY": NPY, b"\xff\xff\xff\xff": ARROW}
 _LOADED: Final = {
-    b"ARROW1": "an Arrow file",
-    b"PAR1": "a Parquet file",
+    b"ARROW1\x00": "an Arrow file",
+    b"PAR1\x15": "a Parquet file",
     b"PK\x03\x04": "a zip archive, such as an .npz",
     b"\x28\xb5\x2f\xfd": "zstd data",
 }
@@ -33,15 +33,15 @@ _TABLES: Final = {
     "CSV": re.compile(rb"[^{\x00-\x08\x0e-\x1f][^\x00\n]*?[,;\t][^\n]"),
 }
 _FOREIGN: Final = _LOADED | {
-    b"FEA1": "a Feather file of version 1",
+    b"FEA1\x00": "a Feather file of version 1",
     b"\x1f\x8b": "gzip data",
     b"BZh": "bzip2 data",
     b"\xfd7zXZ": "xz data",
     b"\x89HDF": "an HDF5 file",
     b"SQLite f": "an SQLite file",
-    b"\x80": "a pickle",
+    **{bytes([0x80, protocol]): "a pickle" for protocol in range(2, 6)},
 }
-"""First bytes of all that is often sent by mistake."""
+"""First bytes of all that is often sent by mistake; none that a table in text may begin with."""
 
 
 def media_type_of(start: bytes, text: str, *, takes_csv: bool = False) -> str:

@@ -87,6 +87,13 @@ def test_a_preview_takes_what_columns_are_told_to_be(client: Client) -> None:
     assert (told["holds"], told["text"]) == ("texts", "text")
 
 
+def test_a_first_column_may_begin_like_another_format(client: Client) -> None:
+    for name in ("€ price", "PAR1", "ARROW1", "FEA1"):
+        body = f"{name};height\n1,5;2,0\n".encode("cp1252")
+        columns = preview(client, body, encoding="cp1252").json()["columns"]
+        assert [each["name"] for each in columns] == [name, "height"]
+
+
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_csv_loads(client: Client, size: int) -> None:
     made(client, dim=2)
