@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from gcws_search import index as ix
@@ -259,20 +259,20 @@ class ClusterCatalog:
 
     def _copy_to_node(self, collection: ClusterCollection) -> None:
         """Copy a collection of the cluster into this machine's folder."""
-        number, database = collection.number, self.database
+        number = collection.number
         copy, _ = self.local.create(collection.name, collection.config)
         if (weights := collection.learned_weights()) is not None:
             copy.use_weights(weights)
-        named = database.names(number)
-        copy.store.replace_names(named)
-        copy.names.load(named)
-        copy.replace_metadata(database.metadata(number))
-        for load in database.loads(number, 0):
-            copy.save_load(load, 0)
-        for backend in database.backends(number):
-            copy.store.add_backend(backend)
-        with closing(database.read_all(number, _CHUNK_ROWS)) as reading:
-            for rows in reading:
+        with self.database.one_moment(number) as database:
+            named = database.names(number)
+            copy.store.replace_names(named)
+            copy.names.load(named)
+            copy.replace_metadata(database.metadata(number))
+            for load in database.loads(number, 0):
+                copy.save_load(load, 0)
+            for backend in database.backends(number):
+                copy.store.add_backend(backend)
+            for rows in database.read_all(number, _CHUNK_ROWS):
                 items = items_of(rows, copy.space)
                 copy.commit(copy.prepare(items, versions=[row.version for row in rows]))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import copy
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 
@@ -513,6 +515,14 @@ class Database:
         statement = f"SELECT {_COLUMNS} FROM items_{number} {where}"
         return self._read(number, statement, bucket, after.encode(), now_ms, limit)
 
+    @contextmanager
+    def one_moment(self, number: int) -> Iterator[Database]:
+        """Lend the database as it is now, to one thread, which reads one collection."""
+        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
+            moment = copy(self)
+            moment.connections = cast(Connections, _OneConnection(connection))
+            yield moment
+
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
@@ -705,6 +715,18 @@ class Database:
                 old = number, bound
                 connection.run("DELETE FROM commits WHERE collection = %b AND key < %b", *old)
                 connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneConnection:
+    """Stands for connections by one that is inside of a transaction."""
+
+    connection: Connection
+
+    def use(self, *_: object, **__: object) -> AbstractContextManager[Connection]:
+        return nullcontext(self.connection)
+
+    transaction = use
 
 
 def _drop(connection: Connection, number: int) -> bool:

@@ -4,13 +4,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.catalog import ClusterCatalog
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.committer import PreparedChoice, PreparedPut
 from gcws_search.service.cluster.database import Database
@@ -234,3 +235,30 @@ def test_a_database_of_an_older_program_is_swept_once(
         with opened.connections.transaction() as connection:
             connection.run("INSERT INTO names VALUES (%b, 0, %b, 0, true)", fresh, b"x")
         assert collections_with_unused_names(opened) == [number]
+
+
+def test_a_snapshot_has_the_names_of_its_items_whatever_is_written_meanwhile(
+    routers: list[ClusterCollection], clients: list[Client]
+) -> None:
+    one, two = routers
+    catalog: ClusterCatalog = clients[0].app.state.service.catalog
+    put(one, "a", read(one, "x"))
+    stop = threading.Event()
+
+    def write() -> None:
+        for n in count():
+            if stop.is_set():
+                return
+            put(two, f"i{n}", read(two, f"new{n}"))
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        snapshots = [catalog.snapshot("things").name for _ in range(5)]
+        stop.set()
+        writing.result()
+    for name in snapshots:
+        copy = catalog.local.restore("things", name, replace=True)
+        named = {coordinate for coordinate, _ in copy.names.listed()}
+        for rows in copy.store.chunks():
+            assert {*copy.space.from_blobs(rows.vectors).indices.tolist()} <= named
+        catalog.local.drop("things")
