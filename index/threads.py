@@ -308,7 +308,10 @@ class Workers:
                     work(count * part // parts, count * (part + 1) // parts)
 
         pool = self._pool_of_caller(behind=behind) if threads > 1 else None
-        futures = [] if pool is None else [pool.submit(run) for _ in range(threads - 1)]
+        futures: list[Future[None]] = []
+        with suppress(RuntimeError):  # the interpreter ends, and begins no more threads
+            while pool is not None and len(futures) < threads - 1:
+                futures.append(pool.submit(run))
         try:
             run()
         finally:

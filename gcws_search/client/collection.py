@@ -50,6 +50,7 @@ from gcws_search.client.results import (
     Joined,
     ManyHits,
     Pair,
+    SeenItems,
 )
 from gcws_search.formats.items import (
     Expires,
@@ -1096,11 +1097,12 @@ class Collection:
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield every item, in the order in which they were put."""
+        """Yield every item once, in the order in which they were put, whatever is put meanwhile."""
         cursor: str | None = None
+        seen = SeenItems()
         while True:
             items, cursor = self.page(cursor)
-            yield from items
+            yield from seen.unseen(items)
             if cursor is None:
                 return
 
@@ -1251,9 +1253,10 @@ class AsyncCollection:
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         cursor: str | None = None
+        seen = SeenItems()
         while True:
             items, cursor = await self.page(cursor)
-            for item in items:
+            for item in seen.unseen(items):
                 yield item
             if cursor is None:
                 return

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gcws_search.client.results import Item
+from gcws_search.client.results import Item, SeenItems
 from gcws_search.formats.files import whole_file
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import COLLECTION, METADATA
@@ -47,7 +47,7 @@ async def export_items(
     is_named = config.dim is None and bool(await collection.names(limit=1))
     description = await _description(collection)
     known: dict[int, str | None] = {}
-    count, cursor = 0, None
+    count, cursor, seen = 0, None, SeenItems()
     with whole_file(Path(path)) as part:
         file = (
             _open_parquet(part, config, is_named, description)
@@ -57,7 +57,8 @@ async def export_items(
         with ExitStack() as stack:
             write = await call(partial(stack.enter_context, file))
             while True:
-                items, cursor = await collection.page(cursor, with_vector=config.text is None)
+                page, cursor = await collection.page(cursor, with_vector=config.text is None)
+                items = seen.unseen(page)
                 if is_named:
                     vectors = [each.vector for each in items if isinstance(each.vector, dict)]
                     unknown = {i for each in vectors for i in each["indices"]} - known.keys()
@@ -67,7 +68,7 @@ async def export_items(
                     items = [_by_name(each, known) for each in items]
                 await call(partial(write, items))
                 count += len(items)
-                if progress is not None:
+                if progress is not None and items:
                     progress(len(items))
                 if cursor is None:
                     break

@@ -361,6 +361,29 @@ def items_in_order(ids: Iterable[str], items: Iterable[Item]) -> list[Item]:
     return [found[each] for each in ids if each in found]
 
 
+class SeenItems:
+    """Which items pages have shown: one that is put again meanwhile comes once more, at the end.
+
+    Ids are known by hashes of 64 bits, 8 bytes each, in sorted runs that grow by doubling.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.int64]] = []
+
+    def unseen(self, items: Sequence[Item]) -> list[Item]:
+        """Return those of another page that no page has shown."""
+        hashes = np.fromiter((hash(each.id) for each in items), np.int64, len(items))
+        seen = np.zeros(len(items), bool)
+        for run in self._runs:
+            seen |= run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)] == hashes
+        run = hashes[~seen]
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.concatenate([run, self._runs.pop()])
+        if len(run):
+            self._runs.append(np.sort(run))
+        return [each for each, is_seen in zip(items, seen.tolist(), strict=True) if not is_seen]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class FoundItems(Sequence[Item]):
     """Items found by a text; those whose ids begin with it come first.

@@ -1,9 +1,11 @@
 """Collections of this process: files, folders, and who has them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gcws_search
@@ -186,3 +188,16 @@ def test_known_rows_of_a_batch_are_found_together(monkeypatch: pytest.MonkeyPatc
         assert added.inserted == len(items) - 90 == 5
         assert [each.row for each in added.rejected] == [*range(90), 95, 96]
         assert len(calls) < 5
+
+
+def test_a_file_has_each_item_once_though_all_are_put_again_meanwhile(tmp_path: Path) -> None:
+    ids = [f"i{n}" for n in range(2500)]
+    with Collection.open(tmp_path / "a.sqlite", dim=1) as items:
+        items.add(np.ones((2500, 1)), ids=ids)
+
+        def put_again(_: int) -> None:
+            items.add(np.ones((2500, 1)), ids=ids)
+
+        assert items.export(tmp_path / "a.ndjson", progress=put_again) == 2500
+    lines = (tmp_path / "a.ndjson").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ids

@@ -54,6 +54,18 @@ def test_weights_are_learned_and_given(opened: Open) -> None:
     assert items.describe()["weights"]["version"] == 2
 
 
+def test_an_iteration_ends_though_each_item_is_put_again_meanwhile(opened: Open) -> None:
+    items = opened(1)
+    vectors, ids = np.arange(1.0, 2501)[:, None], [f"i{n}" for n in range(2500)]
+    items.add(vectors, ids=ids)
+    found = []
+    for number, item in enumerate(items):
+        found.append(item.id)
+        if number % 400 == 0:
+            items.add(vectors, ids=ids)
+    assert found == ids
+
+
 def test_payloads_change_without_vectors(opened: Open) -> None:
     items = opened(4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ROASTS})

@@ -1,6 +1,7 @@
 """Work split over threads, and threads that give way to searches."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -41,6 +42,16 @@ def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
     done: list[int] = []
     Workers(threads).split(count, lambda first, last: done.extend(range(first, last)))
     assert sorted(done) == list(range(count))
+
+
+def test_work_is_done_while_the_interpreter_ends() -> None:
+    program = """
+import atexit
+from gcws_search.index.threads import Workers
+atexit.register(lambda: Workers(2).split(10, lambda first, last: print(first, last)))
+"""
+    told = subprocess.check_output([sys.executable, "-c", program], text=True).splitlines()
+    assert sorted(told) == ["0 5", "5 10"]
 
 
 @pytest.mark.parametrize(("count", "parts"), [(3, 1), (4, 2), (16, 2), (24, 3), (64, 8), (1000, 8)])
