@@ -2,13 +2,14 @@
 
 import inspect
 import json
+import os
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _MIB = 2**20
@@ -26,7 +27,9 @@ class Settings(BaseSettings):
         env_prefix="GCWS_", frozen=True, extra="forbid", env_ignore_empty=True
     )
 
-    data_dir: Path = Field(default=Path("data"), description="Directory of the collections' files.")
+    data_dir: Annotated[Path, BeforeValidator(os.path.expanduser)] = Field(
+        default=Path("data"), description="Directory of the collections' files."
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +53,7 @@ def place_of(address: str) -> Path | StoredPath:
     """
     found = stored_path(address) if _ADDRESS.match(address) else None
     if found is None:
-        return Path(address)
+        return Path(os.path.expanduser(address))  # `Path.expanduser` fails for ~name
     return Path(found.path) if found.is_local else found
 
 

@@ -10,7 +10,9 @@ import pytest
 
 import gcws_search
 from gcws_search import Collection
+from gcws_search.formats.stores import place_of
 from gcws_search.index import StoredCollection
+from gcws_search.service.settings import Settings
 from tests.support.processes import run_python, running_python
 
 
@@ -129,7 +131,9 @@ _IN_MEMORY = """
 import resource, signal
 import numpy as np
 from gcws_search import Collection
+from gcws_search.formats.stores import place_of
 from gcws_search.index import StoredCollection
+from gcws_search.service.settings import Settings
 
 def work():
     X = np.random.default_rng(1).normal(size=(2500, 8))
@@ -201,3 +205,14 @@ def test_a_file_has_each_item_once_though_all_are_put_again_meanwhile(tmp_path: 
         assert items.export(tmp_path / "a.ndjson", progress=put_again) == 2500
     lines = (tmp_path / "a.ndjson").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == ids
+
+
+def test_a_tilde_is_the_home_of_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Collection.open("~/a.sqlite", dim=2).close()
+    assert (tmp_path / "a.sqlite").exists()
+    assert place_of("~/rows.csv") == tmp_path / "rows.csv"
+    assert Settings(data_dir="~/data").data_dir == tmp_path / "data"  # type: ignore[arg-type]
+    assert place_of("~nobody.csv") == Path("~nobody.csv")
