@@ -63,7 +63,7 @@ from gcws_search.formats.items import (
     with_versions,
 )
 from gcws_search.formats.payloads import filter_of, new_payload
-from gcws_search.formats.vectors import rows_of, rows_of_texts
+from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import (
     SHARES,
     Explained,
@@ -317,8 +317,9 @@ class Collection:
         data : array, sparse matrix, frame, sequence of vectors, or iterable of items
             An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
             polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
-        texts : sequence of str
-            In the place of ``data``, in a collection of texts.
+        texts : sequence of str, or str
+            In the place of ``data``, in a collection of texts; or the name of the column of texts
+            of a frame, "text" unless given.
         ids : sequence, str or None
             A string names the column of a frame; "index" is the index of a frame of pandas. None
             takes the frame's column ``id``, or its index where that holds text, or whole numbers
@@ -359,9 +360,13 @@ class Collection:
         """
 
         def read() -> Items:
-            require_one(data=data, texts=texts)
-            if texts is None:
-                items = items_of(data, ids, payloads, id_start)
+            text = None if self.config.text is None else "text"
+            if isinstance(texts, str) and is_frame(data):
+                text = texts
+            else:
+                require_one(data=data, texts=texts)
+            if data is not None:
+                items = items_of(data, ids, payloads, id_start, text)
             else:
                 items = items_of_texts(texts, ids, payloads, id_start)
             if keep_payloads and len(items):

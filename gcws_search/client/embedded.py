@@ -248,7 +248,7 @@ class EmbeddedCollection:
                     if on_error == "stop" and isinstance(error, ix.InvalidInput | ix.ItemExists):
                         moved = _error_of_load(error, first, self.index.space.word)
                         if isinstance(moved, ix.InvalidInput):
-                            moved = name_column(moved, items.rows.columns)
+                            moved = name_column(moved, items.rows)
                         note_stored(moved, stored)
                         raise moved from None
                     note_stored(error, stored)

@@ -152,7 +152,7 @@ class RemoteCollection:
             body = load_body(items, progress)
             return await self.load(body, params, secrets.token_hex(16))
         except ix.InvalidInput as error:
-            raise name_column(error, columns) from None
+            raise name_column(error, items.rows) from None
         finally:
             await self.settle_names(columns, naming)
 

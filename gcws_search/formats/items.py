@@ -92,9 +92,13 @@ class Items:
 
 
 def items_of(
-    data: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
+    data: Any,
+    ids: Any = None,
+    payloads: Any = None,
+    id_start: int | None = None,
+    text: str | None = None,
 ) -> Items:
-    """Return what a caller of `Collection.add` has as items.
+    """Return what a caller of `Collection.add` has as items; ``text`` is a frame's column of texts.
 
     An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
     that a collection yields, or is a dict of these, as the API has it. In the place of a vector it
@@ -103,7 +107,7 @@ def items_of(
     if is_frame(data):
         from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
-        return items_of_frame(data, ids, payloads, id_start)
+        return items_of_frame(data, ids, payloads, id_start, text)
     if isinstance(ids, str):
         raise InvalidParameter(
             expected="the ids, or the name of a column where the data are a frame",

@@ -210,11 +210,14 @@ def rows_of_frame(frame: Any) -> InputVectors:
     return _rows(_columns(table), guess(table.schema))
 
 
-def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = None) -> Items:
+def items_of_frame(
+    frame: Any, ids: Any, payloads: Any, id_start: int | None = None, text: str | None = None
+) -> Items:
     """Return the rows of a frame as items; see `guess` for what its columns mean.
 
-    ``ids`` is the name of a column, "index" for the index of a frame of pandas, or the ids. None
-    takes a column or an index that `guess` finds.
+    ``text`` is the name of the column of texts, if there is one; ``ids`` that of the ids, "index"
+    for the index of a frame of pandas, or the ids. None takes a column or an index that `guess`
+    finds.
     """
     table, mixed = _table_and_mixed(frame)
     named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
@@ -226,12 +229,15 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     elif ids is None:
         ids = _range_with_name(table)
     try:
-        layout = guess(table.schema, id_=id_, payload=columns)
+        layout = guess(table.schema, id_=id_, text=text, payload=columns)
     except InvalidPayload as error:
         raise _with_row(error, table) from None
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
-    items = items_of_batch(table, layout, id_start, mixed)
+    try:
+        items = items_of_batch(table, layout, id_start, mixed)
+    except InvalidVector as error:
+        raise error if text is None else error.at("rows", *error.loc, text, skip=1) from None
     if ids is not None and not isinstance(ids, str):
         items = replace(items, ids=ids_of(ids, len(items)))
     if payloads is not None and not named:

@@ -228,13 +228,16 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
     return InputVectors(found, columns=[names[at] for at in range(dim)])
 
 
-def name_column(error: InvalidInput, columns: Sequence[str] | None) -> InvalidInput:
+def name_column(error: InvalidInput, rows: InputVectors) -> InvalidInput:
     """Return an error of a number of a row with the name of its column."""
-    *outer, place = error.loc or ("",)
-    if columns is None or not isinstance(place, int) or len(outer) <= 1:
-        return error
-    outer = outer[:-1] if outer[-1:] == ["vector"] else outer
-    found = type(error)(expected=error.expected, got=error.got, loc=(*outer, columns[place]))
+    match [part for part in error.loc if part not in ("vector", "values")]:
+        case [*outer, int(row), int(place)] if rows.columns is not None:
+            name = rows.columns[place]
+        case [*outer, int(row), int(place)] if rows.names is not None:
+            name = rows.names[int(rows.indices[rows.indptr[row] + place])]
+        case _:
+            return error
+    found = type(error)(expected=error.expected, got=error.got, loc=(*outer, row, name))
     for note in getattr(error, "__notes__", ()):
         found.add_note(note)
     return found

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
 import gcws_search
-from gcws_search import GivenIds, InvalidParameter, InvalidVector, ItemNotFound
+from gcws_search import GivenIds, InvalidInput, InvalidParameter, InvalidVector, ItemNotFound
 from gcws_search.client.remote import RemoteCollection
 from tests.client.conftest import Open
 from tests.support.service.client import Json, gmm
@@ -777,6 +778,30 @@ def test_a_bad_number_of_a_frame_is_named_by_its_row_and_column(
     with pytest.raises(InvalidVector) as raised:
         opened(4).add(odd)
     assert raised.value.loc == ("rows", 2, "mass (g)")
+    with pytest.raises(InvalidVector) as raised:
+        opened(None).add(odd)
+    assert raised.value.loc == ("rows", 2, "mass (g)")
+
+
+def test_frames_have_texts(opened: Open) -> None:
+    items = opened(None, text={"tokens": "words"})
+    frame = pd.DataFrame({"text": ["a b", "c d"], "n": [1, 2]}, index=["x", "y"])
+    assert items.add(frame).inserted == 2
+    assert items.add(frame[:1].rename(columns={"text": "body"}), texts="body").updated == 1
+    assert [(each.id, each.text, each.payload) for each in items] == [
+        ("y", "c d", {"n": 2}),
+        ("x", "a b", {"n": 1}),
+    ]
+    for wrong, error in (
+        ({"data": frame, "texts": "body"}, r"'body'.*text, n"),
+        ({"data": frame, "texts": "n"}, r"text in column 'n'"),
+        ({"data": frame, "texts": ["a", "b"]}, "'data' and 'texts'"),
+        ({"data": [[1]], "texts": "text"}, "'data' and 'texts'"),
+        ({"data": frame.assign(text=["a", None])}, r"rows\[1\]\.text: "),
+    ):
+        with pytest.raises(InvalidInput, match=error):
+            items.add(**wrong)
+    assert len(items) == 2
 
 
 def test_items_are_read_by_many_ids(opened: Open) -> None:
