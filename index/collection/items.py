@@ -14,15 +14,7 @@ from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, NEVER, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidId, InvalidParameter, ItemExists, ItemNotFound
-from gcws_search.index.contracts.hits import (
-    CANDIDATES,
-    METHOD,
-    METHODS,
-    SCORED,
-    BatchHits,
-    Explanation,
-    Pairs,
-)
+from gcws_search.index.contracts.hits import METHODS, BatchHits, Explanation, Pairs
 from gcws_search.index.contracts.parameters import MAX_ID_LENGTH
 from gcws_search.index.payload import ChangedPayloads, Columns, Filter
 from gcws_search.index.vectors.space import VectorSpace
@@ -279,18 +271,13 @@ class QueryResults:
 
     def totals(self) -> list[Total]:
         """Return the sums over the queries answered by each method."""
-        work, expected = self.found.work, self.found.expected_recall
-        if len(work) == 1:
-            method, _, _, candidates, scored, _ = work[0].tolist()
-            return [(METHODS[method], 1, candidates, scored, float(expected[0]))]
-        counts = np.bincount(work[:, METHOD], minlength=len(METHODS))
-        totals = []
-        for method in np.flatnonzero(counts).tolist():
-            ours = work[:, METHOD] == method
-            candidates, scored = work[ours][:, [CANDIDATES, SCORED]].sum(0).tolist()
-            recall = float(expected[ours].sum())
-            totals.append((METHODS[method], int(counts[method]), candidates, scored, recall))
-        return totals
+        found = self.found
+        sums: dict[int, tuple[int, int, int, float]] = {}
+        for work, recall in zip(found.work.tolist(), found.expected_recall.tolist(), strict=True):
+            method, _, _, candidates, scored, _ = work
+            queries, before, compared, expected = sums.get(method, (0, 0, 0, 0.0))
+            sums[method] = queries + 1, before + candidates, compared + scored, expected + recall
+        return [(METHODS[method], *sums[method]) for method in sorted(sums)]
 
 
 @dataclass(slots=True)
