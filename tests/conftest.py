@@ -9,7 +9,7 @@ import ssl
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +94,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     name = f"{name.removeprefix('tests/')}{'/' if collection_path.is_dir() else ''}"
     left_out = (MARKS.get(clause.removeprefix("not "), ()) for clause in clauses)
     return True if any(name.startswith(folders) for folders in left_out) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage, of which there is hardly any yet."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

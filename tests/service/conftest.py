@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out all cases but the first and the last where the mark `served` asks for few."""
+    """Leave out all cases but the first where the mark `served` asks for one."""
     if ALL_CASES in os.environ:
         return
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
@@ -38,9 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             spec := getattr(item, "callspec", None)
         ):
             way = spec.params.get("way")
-            if mark.kwargs.get(way) == "few":
+            if mark.kwargs.get(way) == "one":
                 cases.setdefault((way, item.nodeid.partition("[")[0]), []).append(item)
-    left_out = {case for several in cases.values() for case in several[1:-1]}
+    left_out = {case for several in cases.values() for case in several[1:]}
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -17,7 +17,7 @@ from tests.support.service.client import (
     gmm,
 )
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 
 def test_pairs_come_one_a_line_most_similar_first(client: Client) -> None:

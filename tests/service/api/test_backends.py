@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.service.client import URL, VECTOR, Client, Json, Serve, assert_problem, fill
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 PARAMS: list[tuple[str, Json]] = [
     ("gcws", {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0}),

@@ -9,7 +9,7 @@ import pytest
 from tests.support.service.bodies import npy
 from tests.support.service.client import URL, Client, Json, Serve, assert_problem, count, fill
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 
 def test_a_collection_shows_its_whole_configuration(serve: Serve) -> None:

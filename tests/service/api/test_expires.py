@@ -8,7 +8,7 @@ import pytest
 from tests.model.shelf import lines
 from tests.support.service.client import Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/things"
 NDJSON = {"content-type": "application/x-ndjson"}

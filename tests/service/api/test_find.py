@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.service.client import Client, Json
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 URL = "/v1/collections/words"
 WORDS = ["Ab", "ab", "ba", "ABBA", "é", "É", "straße", 'say "ab"', "a\nb", "\\u00e9", "1.5", "x"]

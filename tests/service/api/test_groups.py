@@ -9,7 +9,7 @@ import pytest
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 URL = "/v1/collections/copies"
 MIN = 0.8

@@ -25,7 +25,7 @@ from tests.support.service.client import (
     started,
 )
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 
 def test_a_ready_service_says_so_and_what_it_is(client: Client) -> None:
@@ -223,7 +223,7 @@ def test_a_damaged_file_does_not_stop_the_others(serve: Serve, data_dir: Path) -
     assert_problem(answer, 500, "damaged_file", "stones")
 
 
-@pytest.mark.served(cluster="few")  # a front's HTTP itself refuses its method
+@pytest.mark.served(cluster="one")  # a front's HTTP itself refuses its method
 def test_metrics_count_requests_searches_and_items(client: Client) -> None:
     client.post(f"{URL}/query", json={"id": "a"})
     client.post(f"{URL}/query", json={"id": "nobody"})

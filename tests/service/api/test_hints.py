@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.service.client import Client, Json
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/coffees"
 ITEMS: list[Json] = [

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, put
 
-pytestmark = pytest.mark.served(front="all", cluster="few")
+pytestmark = pytest.mark.served(front="all", cluster="one")
 
 URL = "/v1/collections/plants/items"
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, metric
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 URL: Final = "/v1/collections/known"
 DIM: Final = 24

@@ -31,7 +31,7 @@ from tests.support.service.client import (
 )
 from tests.support.service.live_server import listening
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 WORDS: list[dict[str, Json]] = [
     {"id": "a", "vector": {"names": ["acid", "ester"], "values": [2, 1]}},

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.service.client import Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(front="few", cluster="all")
+pytestmark = pytest.mark.served(front="one", cluster="all")
 
 URL = "/v1/collections/things"
 ITEMS = f"{URL}/items"

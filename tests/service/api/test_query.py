@@ -17,7 +17,7 @@ from gcws_search.service.contract import QueryRequest
 from tests.support.service.bodies import npy
 from tests.support.service.client import URL, VECTOR, Client, Json, Serve, assert_problem, fill, gmm
 
-pytestmark = pytest.mark.served(front="all", cluster="few")
+pytestmark = pytest.mark.served(front="all", cluster="one")
 
 
 def test_hits_come_by_falling_exact_score(client: Client) -> None:

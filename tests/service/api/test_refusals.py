@@ -10,7 +10,7 @@ from tests.support.service.bodies import packed
 from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 from tests.support.service.routes import GUARDED, SENT
 
-pytestmark = pytest.mark.served(front="all", cluster="few")
+pytestmark = pytest.mark.served(front="all", cluster="one")
 
 GOOD: Final[Json] = {"id": "g", "vector": [1, 2, 3, 4]}
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from gcws_search.index.contracts.scores import OTHER_NAMES, least_ranked, score_of
 from tests.support.service.client import Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 URL = "/v1/collections/lakes"
 KIND = {"score": "bray_curtis"}

@@ -23,7 +23,7 @@ from tests.support.service.client import (
     started,
 )
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/plants/snapshots"
 SQLITE = {"Content-Type": "application/vnd.sqlite3"}

@@ -12,7 +12,7 @@ import pytest
 from tests.support.service.bodies import TYPES, arrow
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/texts"
 ITEMS = f"{URL}/items"

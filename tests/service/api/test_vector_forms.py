@@ -15,7 +15,7 @@ from gcws_search.service.ingest.npy import read_matrix
 from tests.support.service.bodies import arrow, ndjson, npy, packed
 from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 NPY = {"Content-Type": "application/x-npy"}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}

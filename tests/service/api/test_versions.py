@@ -7,7 +7,7 @@ import pytest
 from tests.model.shelf import lines
 from tests.support.service.client import Client, Json, assert_problem
 
-pytestmark = pytest.mark.served(front="few", cluster="all")
+pytestmark = pytest.mark.served(front="one", cluster="all")
 
 URL = "/v1/collections/things"
 NDJSON = {"content-type": "application/x-ndjson"}

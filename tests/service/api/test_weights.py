@@ -39,7 +39,7 @@ def check_scores(client: Client, rows: np.ndarray, weighted: np.ndarray) -> None
     assert np.array_equal(np.array(shown, np.float32), rows[0].astype(np.float32))
 
 
-@pytest.mark.served(front="few", cluster="few")
+@pytest.mark.served(front="one", cluster="one")
 def test_given_weights_are_applied_and_shown(client: Client, rng: np.random.Generator) -> None:
     rows = rows_of(rng)
     made(client, rows, weights=WEIGHTS)
@@ -59,7 +59,7 @@ def test_given_weights_are_applied_and_shown(client: Client, rng: np.random.Gene
     assert_problem(other, 409, "collection_exists", "weights")
 
 
-@pytest.mark.served(cluster="few")
+@pytest.mark.served(cluster="one")
 def test_weights_are_learned_when_asked(client: Client, rng: np.random.Generator) -> None:
     rows = rows_of(rng)
     made(client, rows, weights="standard")

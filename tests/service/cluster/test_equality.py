@@ -226,7 +226,7 @@ def test_answers_are_those_of_one_node_whatever_the_number_of_shards(twins: Twin
             twins.check(cluster)
 
 
-@pytest.mark.parametrize("twins", ["counts", "copies"], indirect=True)
+@pytest.mark.parametrize("twins", ["copies"], indirect=True)
 def test_answers_are_those_of_one_node_from_either_replica(twins: Twins) -> None:
     """Also after a restart, and after the files of one replica were lost."""
     with twins.cluster(2, replicas=2) as cluster:

@@ -13,7 +13,8 @@ import pytest
 from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, rows, vector_of
 from tests.support.service.client import URL as PLANTS, Client, Json, Serve, assert_problem, fill
 
-pytestmark = pytest.mark.served(cluster="few")
+in_each_way = pytest.mark.served(cluster="one")
+"""Of tests of what a front or a router does; what a body holds is read by one code in all."""
 
 ARROW = {"Content-Type": TYPES["arrow"]}
 LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
@@ -30,6 +31,7 @@ def payload_of(client: Client, item_id: str) -> Json:
 # Types
 
 
+@in_each_way
 @pytest.mark.parametrize("lists", LISTS)
 def test_every_type_of_list_number_and_text_loads(empty: Client, lists: Json) -> None:
     for text, number in zip([*TEXTS, *BYTES], NUMBERS, strict=True):
@@ -127,6 +129,7 @@ def test_what_would_be_large_without_views_is_refused(serve: Serve) -> None:
 # Payloads
 
 
+@in_each_way
 def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
     berlin = datetime.timezone(datetime.timedelta(hours=1))
     columns = {
@@ -197,6 +200,7 @@ def test_a_payload_that_cannot_be_stored_is_a_bad_row(empty: Client) -> None:
 DENSE = [[1, -2, 0, 3], [1, 0, 0, 1], [-1, -1, -1, -1]]
 
 
+@in_each_way
 @pytest.mark.parametrize("lists", LISTS)
 def test_an_arrow_stream_of_queries_answers_as_json_does(client: Client, lists: Json) -> None:
     queries = [{"vector": row, "limit": 2, "recall": 1} for row in DENSE]
@@ -252,6 +256,7 @@ def test_a_truncated_stream_of_queries_is_malformed(client: Client) -> None:
     assert_problem(answer, 400, "malformed_body", "more")
 
 
+@in_each_way
 def test_streams_of_queries_are_bounded(serve: Serve) -> None:
     client = serve(max_queries_per_request=200, max_body_bytes=20_000)
     fill(client)

@@ -9,7 +9,8 @@ import pytest
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import URL, Client, Json, Serve, assert_problem, chunked, count
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+in_each_way = pytest.mark.served(front="one", cluster="one")
+"""Of tests of what a front or a router does; what a body holds is read by one code in all."""
 
 CSV: Final = {"Content-Type": "text/csv"}
 TSV: Final = {"Content-Type": "text/tab-separated-values"}
@@ -46,6 +47,7 @@ def made(client: Client, **config: Json) -> None:
     assert client.put(URL, json=config).status_code == 201
 
 
+@in_each_way
 def test_a_preview_says_what_a_file_is_taken_for(client: Client) -> None:
     found = preview(client, LATIN)
     assert found.status_code == 200, found.text
@@ -94,6 +96,7 @@ def test_a_first_column_may_begin_like_another_format(client: Client) -> None:
         assert [each["name"] for each in columns] == [name, "height"]
 
 
+@in_each_way
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_csv_loads(client: Client, size: int) -> None:
     made(client, dim=2)
@@ -193,6 +196,7 @@ def test_columns_are_what_they_are_told_to_be(client: Client) -> None:
     assert "column 'none'" in problem["detail"]
 
 
+@in_each_way
 def test_columns_are_taken_by_the_names_of_coordinates(client: Client) -> None:
     made(client, dim=2)
     load(client, b"id,mass,flip\na,1,2\n")
@@ -207,6 +211,7 @@ def test_columns_are_taken_by_the_names_of_coordinates(client: Client) -> None:
     assert client.get(f"{URL}/names").json()["names"] == [{"index": 0, "name": "mass"}]
 
 
+@in_each_way
 def test_texts_load_from_the_column_that_has_them(client: Client) -> None:
     made(client, text={})
     body = b"id,says,n\na,some words of a text,7\n"
@@ -220,6 +225,7 @@ def test_texts_load_from_the_column_that_has_them(client: Client) -> None:
     ]
 
 
+@in_each_way
 def test_a_load_that_broke_off_goes_on_by_its_key(serve: Serve) -> None:
     client = serve(load_chunk_rows=2)
     made(client, dim=1)

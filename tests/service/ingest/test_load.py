@@ -34,11 +34,13 @@ from tests.support.service.client import (
     count,
 )
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+in_each_way = pytest.mark.served(front="one", cluster="one")
+"""Of tests of what a front or a router does; what a body holds is read by one code in all."""
 
 GZIP = {"Content_Encoding": "gzip"}
 
 
+@in_each_way
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_format_loads(empty: Client, kind: str) -> None:
     body = bodies(10)[kind]
@@ -103,6 +105,7 @@ def payloads(client: Client) -> dict[str, Json]:
     return {item["id"]: item["payload"] for item in items}
 
 
+@in_each_way
 def test_payloads_of_items_that_exist_are_kept_where_that_is_asked(serve: Serve) -> None:
     client = serve(load_chunk_rows=4)
     client.put(PLANTS, json={"dim": 4})
@@ -136,6 +139,7 @@ def test_a_load_of_nothing_is_no_error(empty: Client, kind: str) -> None:
     assert empty.post(f"{PLANTS}/load", content=body if kind == "arrow" else b"").is_success
 
 
+@in_each_way
 @pytest.mark.parametrize(
     ("asked", "listed"), [("", 1000), ("&max_rejected=2", 2), ("&max_rejected=9999", 1200)]
 )
@@ -159,6 +163,7 @@ def test_ndjson_takes_everything_an_item_has(empty: Client) -> None:
     assert found == {**expected, "version": 1}
 
 
+@in_each_way
 def test_insert_stops_at_a_known_id_or_skips_it(empty: Client) -> None:
     load(empty, "npy", npy(rows(2)), "?id_start=6")
     answer = load(empty, "npy", npy(rows(10)), "?mode=insert&id_start=0")
@@ -173,6 +178,7 @@ def test_insert_stops_at_a_known_id_or_skips_it(empty: Client) -> None:
     assert count(empty) == 8
 
 
+@in_each_way
 @pytest.mark.parametrize(
     "query", ["?mode=replace", "?payloads=drop", "?on_error=ignore", "?id_start=-1", "?x=1"]
 )
@@ -195,6 +201,7 @@ def with_bad_rows(kind: str) -> bytes:
     return ndjson(*({"id": str(i), "vector": row} for i, row in enumerate(array.tolist())))
 
 
+@in_each_way
 @pytest.mark.parametrize("kind", TYPES)
 def test_skip_stores_the_good_rows_and_names_the_bad(empty: Client, kind: str) -> None:
     answer = load(empty, kind, with_bad_rows(kind), "?on_error=skip").json()
@@ -209,6 +216,7 @@ def test_skip_stores_the_good_rows_and_names_the_bad(empty: Client, kind: str) -
     assert count(empty) == 8
 
 
+@in_each_way
 @pytest.mark.parametrize("kind", TYPES)
 def test_stop_names_the_row_and_keeps_what_was_committed(empty: Client, kind: str) -> None:
     body = with_bad_rows(kind)
@@ -337,6 +345,7 @@ def test_npy_of_something_else_is_refused_and_never_unpickled(empty: Client) -> 
     assert_problem(refused, 422, "invalid_vector", "floats, integers or bools")
 
 
+@in_each_way
 def test_what_only_the_transform_shows_is_rejected_too(serve: Serve) -> None:
     client = serve()
     client.put(PLANTS, json={"dim": 4, "transform": {"center": [2, -2, 1, 0]}})
@@ -350,6 +359,7 @@ def test_what_only_the_transform_shows_is_rejected_too(serve: Serve) -> None:
 # Broken and oversize bodies
 
 
+@in_each_way
 @pytest.mark.parametrize("kind", ["npy", "arrow"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_truncated_body_keeps_whole_chunks_alone(empty: Client, kind: str, packed: bool) -> None:
@@ -366,6 +376,7 @@ def test_a_truncated_body_keeps_whole_chunks_alone(empty: Client, kind: str, pac
         assert_problem(load(empty, kind, body + b"x", query), 400, "malformed_body", "more")
 
 
+@in_each_way
 def test_what_is_no_whole_gzip_is_malformed(empty: Client) -> None:
     body = gzip.compress(bodies(10)["ndjson"])
     for length in (3, 11, len(body) // 2, len(body) - 1):
@@ -424,7 +435,7 @@ def test_a_bad_npy_header_is_refused_and_reserves_nothing(empty: Client) -> None
         assert load(empty, "npy", body).status_code == status, header
 
 
-@pytest.mark.served(cluster="few")
+@pytest.mark.served(cluster="one")
 def test_loads_are_bounded(serve: Serve) -> None:
     client = serve(load_chunk_rows=4, max_load_bytes=1000, max_line_bytes=200)
     client.put("/v1/collections/plants", json={"dim": 4})
@@ -452,6 +463,7 @@ def headers(kind: str | None) -> dict[str, str]:
     return {} if kind is None else {"Content-Type": kind}
 
 
+@in_each_way
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_load_of_no_type_is_known_by_its_first_bytes(empty: Client, kind: str) -> None:
     for said, size, packed in itertools.product(UNSAID, (1, 10_000), (False, True)):
@@ -525,6 +537,7 @@ def test_a_body_of_another_format_is_named(empty: Client) -> None:
     assert count(empty) == 0
 
 
+@in_each_way
 def test_a_batch_of_no_type_is_known_by_its_first_bytes(client: Client) -> None:
     vectors = np.array([[1, -2, 0, 3], [1, 0, 0, 1]])
     url = f"{PLANTS}/query/batch"

@@ -35,7 +35,7 @@ from tests.support.service.client import (
     count,
 )
 
-pytestmark = pytest.mark.served(cluster="few")
+pytestmark = pytest.mark.served(cluster="one")
 
 ROWS = 23
 BAD = {"id": "bad", "vector": [1, 2]}

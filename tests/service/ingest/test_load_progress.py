@@ -18,7 +18,7 @@ from gcws_search.service.ingest.source import ItemRows
 from tests.support.service.bodies import TYPES, URL, load, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
-pytestmark = pytest.mark.served(front="few", cluster="few")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 
 def progress(client: Client, kind: str, body: Json, query: str = "") -> tuple[int, list[Json]]:
