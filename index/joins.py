@@ -308,7 +308,8 @@ class ExactJoin:
         if self.prefixes is not None:
             self.prefixes.offer(sink, workers)
         else:
-            compare_pairs(self.view, self.inverted, sink, workers=workers)
+            inverted = self.inverted.cover(self.view.vectors, workers)
+            compare_pairs(self.view, inverted, sink, workers=workers)
 
 
 def all_pairs(
@@ -515,8 +516,8 @@ class PairJoin:
     def _hash_and_offer(self, sink: PairSink, recall: float) -> bool:
         """Do what `_offer_some` does where rows are not hashed: for these pairs alone."""
         rows = np.flatnonzero(self.view.permitted)
-        every = len(rows) == len(self.view.vectors)
-        vectors = self.view.vectors if every else self.view.vectors[rows]
+        most = 2 * len(rows) >= len(self.view.vectors)  # to hash them all is less than to copy them
+        vectors = self.view.vectors if most else self.view.vectors[rows]
         costs = band_costs(vectors, sink.threshold, recall) if sink.threshold > 0 else {}
         if not costs:
             return False
@@ -528,7 +529,7 @@ class PairJoin:
         plan = band_plan(*shape)
         hash_ = Gcws(seed=self.seed, samples=plan.samples, dense_width=None)
         keys = BandKeys(plan, hash_, self.workers).keys(vectors, plan.bands)
-        numbers = None if every else rows.astype(np.int32)
+        keys, numbers = keys[rows] if most else keys, rows.astype(np.int32)
         tables = Tables.of(plan.bands, ()).extend(keys, 0, self.workers, numbers=numbers)
         return join_pairs(self.view, tables, plan, sink, recall=recall, workers=self.workers)
 

@@ -240,6 +240,11 @@ class Workers:
         self._is_behind = behind
         self._make_pools()
 
+    @property
+    def searches_are_expected(self) -> bool:
+        """Whether there was a search lately."""
+        return self._searches.are_expected
+
     def behind(self) -> Workers:
         """Return as many threads that give way."""
         return Workers(self.threads, behind=True, searches=self._searches)

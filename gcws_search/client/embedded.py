@@ -564,6 +564,8 @@ class EmbeddedCollection:
         least = {"min_score": ix.least_ranked(kind, asked["min_score"])}
         params, ranking = ix.GroupParams(**{**asked, **least}), ix.ranking_of(kind)
         found = self.index.groups(params, _filter(where), ranking=ranking)
+        if kind == "gmm":
+            return found
         return [
             ix.Group(
                 each.representative,

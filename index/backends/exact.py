@@ -25,7 +25,6 @@ class ExactBackend(Backend[InvertedIndex]):
     kernel = GMM
 
     def __init__(self, config: CollectionConfig, workers: Workers) -> None:
-        self._form = config.form
         self.workers = workers
 
     def encode(self, batch: VectorBatch) -> UInt64s:
@@ -39,7 +38,7 @@ class ExactBackend(Backend[InvertedIndex]):
     def extend(self, state: InvertedIndex, rows: VectorBatch, codes: UInt64s) -> InvertedIndex:
         """Return the index with the last len(codes) of ``rows`` added."""
         del codes
-        return state.cover(rows, self.workers) if self._form == "sparse" else state
+        return state.cover(rows, self.workers)
 
     def renumber(self, state: InvertedIndex, rows: VectorBatch, new_rows: Int64s) -> InvertedIndex:
         """Return the index after a compaction."""

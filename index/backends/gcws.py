@@ -149,6 +149,8 @@ def with_delta(
 
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
+_FEW: Final = 8
+"""Queries that scan rows without postings sooner than these are made."""
 _MAX_TALLIES: Final = 256
 """Kinds of proofs whose costs are remembered, at most."""
 
@@ -233,7 +235,22 @@ class GcwsBackend(Backend[GcwsState]):
         if state.graph_is_waiting:
             return True
         delta = state.delta
+        if self._postings_wait(state) and not self.workers.searches_are_expected:
+            return delta.count + count <= self._policies.max_without_postings
         return state.graph_is_decided and delta.has_room(self._policies, rows, count, numbers)
+
+    def _postings_wait(self, state: GcwsState) -> bool:
+        """Return whether rows need postings alone, and can be scanned without."""
+        return self._form == "sparse" and not state.tables.bands and state.graph is None
+
+    def _with_postings(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
+        """Return the state with postings of all rows, where more lack them than a scan should see.
+
+        `optimize` gives them postings once rows come in slowly.
+        """
+        if not self._postings_wait(state) or state.delta.has_room(self._policies, rows):
+            return state
+        return self.complete(state, rows, self.workers)
 
     def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and graph."""
@@ -245,7 +262,7 @@ class GcwsBackend(Backend[GcwsState]):
         codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
         max_merge_rows = self._policies.max_merge_rows
         tables = state.tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
-        inverted = self._cover(state.inverted, rows, workers)
+        inverted = state.inverted.cover(rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, delta=_NO_DELTA)
@@ -289,7 +306,7 @@ class GcwsBackend(Backend[GcwsState]):
         left, new_rows = rows[: len(rows) - delta.count], new_rows[:known]
         graph = None if state.graph is None else self.graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
-        inverted = self._cover(InvertedIndex(), left, self.workers)
+        inverted = InvertedIndex.of(left, self.workers)
         scanned = min(state.scanned, len(rows))
         renumbered = GcwsState(tables, inverted, graph, delta, scanned)
         if renumbered.graph_is_decided:
@@ -397,9 +414,6 @@ class GcwsBackend(Backend[GcwsState]):
             state = replace(state, graph=graph, scanned=0)
         return state
 
-    def _cover(self, inverted: InvertedIndex, rows: VectorBatch, workers: Workers) -> InvertedIndex:
-        return inverted.cover(rows, workers) if self._form == "sparse" else inverted
-
     def saved(self, state: GcwsState) -> SavedIndex | None:
         """Return the neighbour graph; all else is made from the codes."""
         return None if state.graph is None else self.graphs.save(state.graph)
@@ -417,6 +431,7 @@ class GcwsBackend(Backend[GcwsState]):
         """
         known = self._rows_linked(saved, len(rows))
         state = self.extend(self.empty(), rows[:known], codes[:known])
+        state = self.complete(state, rows[:known], self.workers)
         if not self.plan.prefix:
             return self.extend(state, rows, codes[known:])
         first = replace(saved, links=saved.links[:known])
@@ -466,6 +481,8 @@ class GcwsBackend(Backend[GcwsState]):
                 skip=skipped,
                 workers=self.workers,
             )
+        if queries.count > _FEW:
+            state = self._with_postings(state, view.vectors)
         if not state.delta.count or params.recall >= 1:  # a scan takes all rows
             return self._search_indexed(state, view, queries, params, skipped)
         return with_delta(
@@ -584,9 +601,8 @@ class GcwsBackend(Backend[GcwsState]):
         return known
 
     def inverted(self, state: GcwsState, rows: VectorBatch) -> InvertedIndex:
-        """Return the postings of sparse rows; those of the delta have none."""
-        del rows
-        return state.inverted
+        """Return the postings of sparse rows; a few of the last ones have none."""
+        return self._with_postings(state, rows).inverted
 
     def pairs(
         self,
@@ -600,7 +616,8 @@ class GcwsBackend(Backend[GcwsState]):
         max_pairs: int | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
-        state = self.complete(state, view.vectors, self.workers)
+        if state.tables.bands:
+            state = self.complete(state, view.vectors, self.workers)
 
         def widen(bands: int) -> Tables:
             if bands > state.tables.bands:

@@ -25,6 +25,9 @@ class Policies:
     max_delta_numbers: int = 1 << 17
     """That a scan of the delta reads, in some 10 µs. Neither limit holds while a graph lacks tables
     after a restart."""
+    max_without_postings: int = 1 << 15
+    """Sparse rows that wait for postings while no search comes, so that a load sorts each entry
+    once: as many as one segment has."""
     max_pending: int = 32
     """Committed items that the next reader appends to the delta, in some 0.2 ms."""
     max_merge_rows: int = 1 << 17

@@ -182,12 +182,12 @@ class Checkpoints(BackgroundTask):
         """
         self._next_sequence, generation = self._store.next_sequence, self._generation
         try:
-            view, notes = self._collection.stored_view, self._notes
+            first, notes = self._collection.stored_view, self._notes
             if not do(self._write_notes):
                 return
-            if view.version == self._version and notes == self._notes:
+            if first.version == self._version and notes == self._notes:
                 return
-            for number in sorted({*parts_of(view.sequences), *self._checksums}):
+            for number in sorted({*parts_of(first.sequences), *self._checksums}):
                 with self._writing:
                     copy = do(partial(self._copy_part, number))
                     if copy is None:
@@ -203,7 +203,7 @@ class Checkpoints(BackgroundTask):
             _log.exception("links of collection %r could not be written", self._store.name)
         else:
             if generation == self._generation:
-                self._version = view.version
+                self._version = first.version  # what came since may lie in other parts, or earlier
 
     def _copy_part(self, number: int) -> tuple[View, slice, Int32s | None]:
         """Return a part's rows of the present view; no links where nothing is to be kept."""

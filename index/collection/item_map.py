@@ -227,9 +227,7 @@ def _neighbours(
         return _as_places(found, place_of)
     if view.vectors.copies is not None:
         vectors = replace(vectors, copies=view.vectors.copies.part(rows))
-    inverted = InvertedIndex()
-    if vectors.form == "sparse":
-        inverted = inverted.cover(vectors, workers)
+    inverted = InvertedIndex.of(vectors, workers)
     places = np.arange(len(rows))
     everyone = RowView(vectors, np.ones(len(rows), np.uint8), len(rows))
     found = scan(

@@ -36,7 +36,7 @@ class InvertedIndex:
     @classmethod
     def of(cls, rows: VectorBatch, workers: Workers) -> InvertedIndex:
         """Return an index of rows; an empty one of dense rows."""
-        return cls().cover(rows, workers) if rows.form == "sparse" else cls()
+        return cls().cover(rows, workers)
 
     @property
     def covered(self) -> int:
@@ -50,7 +50,7 @@ class InvertedIndex:
 
     def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
         """Return an index of all sparse rows, or the same one while few have come since."""
-        first, last = self.covered, len(rows)
+        first, last = self.covered, len(rows) if rows.form == "sparse" else 0
         if last - first < self.min_rows:
             return self
         segments = list(self.segments)

@@ -65,7 +65,7 @@ class RowBatch:
 
     ``sequences`` is empty where the store numbers the rows itself; ``versions`` where all are 1;
     ``expires``, in ms since 1970, where no row ever does.
-    ``contents`` are the checksums of their contents, computed unless they are given.
+    ``contents`` are the checksums of their contents, none while a row has an empty text for its id.
     """
 
     ids: Sequence[str]
@@ -79,12 +79,14 @@ class RowBatch:
     codes_checksums: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the checksums, while no other write waits for it."""
-        columns = zip(self.ids, self.vectors, self.payloads, strict=True)
-        contents = [
-            content_checksum(item_id.encode(), vector, payload)
-            for item_id, vector, payload in columns
-        ]
+        """Compute the checksums, while no other write waits for it; once all rows have ids."""
+        contents: list[int] = []
+        if all(self.ids):
+            columns = zip(self.ids, self.vectors, self.payloads, strict=True)
+            contents = [
+                content_checksum(item_id.encode(), vector, payload)
+                for item_id, vector, payload in columns
+            ]
         object.__setattr__(self, "contents", contents)
         object.__setattr__(self, "codes_checksums", [*map(zlib.crc32, self.codes)])
 

@@ -170,7 +170,7 @@ class _Collection:
     def scan(self) -> None:
         """Compare queries with all rows: those in tables, those put last, those of a filter."""
         nobody, none, rows = np.full(2, -1), InvertedIndex(), self._rows
-        postings = none.cover(rows, Workers(1)) if rows.form == "sparse" else none
+        postings = none.cover(rows, Workers(1))
         for min_score in (0.0, 0.99):
             params = SearchParams(limit=3, recall=1.0, min_score=min_score)
             for count in (1, 2):

@@ -72,12 +72,46 @@ def test_it_is_foreseen_whether_further_rows_wait(read: Made) -> None:
     assert not backend.can_defer(index.state, view, 6, few)
     assert not backend.can_defer(index.state, view, 5, POLICIES.max_delta_numbers)
     unsettled = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD])
-    assert not backend.can_defer(unsettled.state, unsettled.rows.view(), 1, 1)
+    unsettled.finish_background_work()
+    unsettled.searches.announce()
+    assert not unsettled.backend.can_defer(unsettled.state, unsettled.rows.view(), 1, 1)
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_sparse_rows_wait_for_postings_while_no_search_comes(
+    rng: np.random.Generator, searched: bool
+) -> None:
+    rows, queries = clustered(rng, OLD + NEW, 40, dim=DIM)
+    policies = replace(POLICIES, max_without_postings=NEW, max_delta_rows=8)
+    some, others = (sparse_of(np.maximum(each, 0)) for each in (rows, queries))
+    index = SmallIndex(CollectionConfig(dim=None), policies=policies).add(some[:OLD])
+    assert (index.state.delta.count, index.state.inverted.covered) == (0, OLD)
+    if searched:
+        index.search(others[:1], SearchParams())
+        index.searches.announce()
+    index.add(some[OLD:])
+    waiting = 0 if searched else NEW
+    assert (index.state.delta.count, index.state.inverted.covered) == (waiting, OLD + NEW - waiting)
+    assert index.backend.inverted(index.state, index.rows.view()).covered == OLD + NEW
+    found = index.search(others, SearchParams(limit=5))  # many: they get postings
+    for number, hits in enumerate(found):
+        (alone,) = index.search(others[number : number + 1], SearchParams(limit=5))
+        assert (alone.rows.tolist(), alone.scores.tolist()) == (
+            hits.rows.tolist(), hits.scores.tolist()
+        )  # fmt: skip
+    pairs = index.backend.pairs(index.state, index.view(), min_score=0.5, recall=1.0)
+    index.finish_background_work()
+    assert index.state.inverted.covered == OLD + NEW
+    settled = index.backend.pairs(index.state, index.view(), min_score=0.5, recall=1.0)
+    for ours, theirs in zip(pairs, settled, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_rows_wait_once_there_are_lists(made: Made) -> None:
     index, rows, _ = made
-    without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
+    without = SmallIndex(index.config, policies=POLICIES)
+    without.searches.announce()
+    without.add(rows[:OLD]).add(rows[OLD : OLD + 1])
     assert without.state.delta.count == 0
     assert index.is_overdue
     index.finish_background_work()

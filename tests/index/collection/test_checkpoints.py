@@ -23,7 +23,6 @@ from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
 from tests.support.index.saved_graph import FILE, Restart, copied, opened, opened_as_it_is, some
 from tests.support.pausing import Work
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("linking")
 
@@ -231,6 +230,24 @@ def test_items_are_put_between_two_parts(linked: StoredCollection, restart: Rest
         assert backend_of(again).linked <= 3 * turn
 
 
+def test_what_is_put_during_the_last_part_is_written_at_the_end(
+    linked: StoredCollection, restart: Restart
+) -> None:
+    put(linked, some(2 * PART_SEQUENCES - 1))
+    turns = count(1)
+
+    def change() -> None:
+        if next(turns) == 3:  # the notes, the first part, the last one
+            put(linked, some(PART_SEQUENCES, first=2 * PART_SEQUENCES))
+
+    checkpoint_with(linked, change)
+    assert next(turns) == 4
+    before = lists_of(linked)
+    with restart() as again:
+        assert backend_of(again).linked == 0
+        assert lists_of(again) == before
+
+
 def test_a_compaction_between_two_parts_mixes_nothing_up(
     linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -312,7 +329,7 @@ def test_lists_are_written_while_many_threads_write(
     for writer in [Work(partial(write, thread)) for thread in range(3)]:
         writer.join()
     # Rows that came while a compaction ran have no lists until it ends.
-    wait_until(lambda: not linked.optimizer.is_running)
+    linked.finish_background_work()
     items, lists = held(linked), lists_of(linked)
     catalog.close()
     assert caplog.messages == []

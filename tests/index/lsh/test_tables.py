@@ -289,6 +289,7 @@ def test_tables_made_later_are_those_made_from_the_start(
     rows: Rows = dense if form == "dense" else some_sparse(rng, 3000)
     index = index_of(rows)
     assert index.state.tables.bands == (FIRST_TABLES if form == "dense" else 0)
+    index.finish_background_work()
     index.state = index.backend.with_all_tables(index.state, index.rows.view())
     assert_same(index.state.tables, built_at_once(index))
     index.add(rows[:300])  # rows put later are in all of them, too

@@ -18,7 +18,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, SearchParam
 from gcws_search.index.graph.recall_curve import SearchSetting
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import SearchPlan
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Searches, Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.adapters import from_csr
@@ -44,7 +44,10 @@ class SmallIndex:
         self.config = config
         self.policies = policies
         self.space = VectorSpace.of(config)
-        self.backend: Any = make_backend(config, threads=threads, policies=policies)
+        self.searches = Searches()
+        self.backend: Any = make_backend(
+            config, threads=threads, policies=policies, searches=self.searches
+        )
         self.rows = GrowingRows(config.form, config.dim)
         self.state = self.backend.empty()
 
@@ -77,6 +80,7 @@ class SmallIndex:
 
     def make_tables(self) -> "SmallIndex":
         """Make the first tables, which sparse rows have for a graph alone."""
+        self.finish_background_work()
         rows, first = self.rows.view(), self.backend.plan.first
         tables = self.backend.band_keys.widen(self.state.tables, rows, first, Workers(1))
         self.state = replace(self.state, tables=tables)
