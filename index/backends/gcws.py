@@ -235,20 +235,25 @@ class GcwsBackend(Backend[GcwsState]):
         if state.graph_is_waiting:
             return True
         delta = state.delta
-        if self._postings_wait(state) and not self.workers.searches_are_expected:
+        if (
+            self._form == "sparse"
+            and self._postings_wait(state)
+            and not self.workers.searches_are_expected
+        ):
             return delta.count + count <= self._policies.max_without_postings
         return state.graph_is_decided and delta.has_room(self._policies, rows, count, numbers)
 
     def _postings_wait(self, state: GcwsState) -> bool:
-        """Return whether rows need postings alone, and can be scanned without."""
-        return self._form == "sparse" and not state.tables.bands and state.graph is None
+        """Return whether sparse rows need postings alone, and can be scanned without."""
+        return state.graph is None and not state.tables.bands
 
     def _with_postings(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return the state with postings of all rows, where more lack them than a scan should see.
 
         `optimize` gives them postings once rows come in slowly.
         """
-        if not self._postings_wait(state) or state.delta.has_room(self._policies, rows):
+        is_waiting = self._form == "sparse" and self._postings_wait(state)
+        if not is_waiting or state.delta.has_room(self._policies, rows):
             return state
         return self.complete(state, rows, self.workers)
 

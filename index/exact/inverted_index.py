@@ -50,7 +50,9 @@ class InvertedIndex:
 
     def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
         """Return an index of all sparse rows, or the same one while few have come since."""
-        first, last = self.covered, len(rows) if rows.form == "sparse" else 0
+        if rows.form == "dense":
+            return self
+        first, last = self.covered, len(rows)
         if last - first < self.min_rows:
             return self
         segments = list(self.segments)
