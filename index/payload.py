@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -330,6 +331,35 @@ def _presence(document: Any, path: list[str]) -> Iterator[str]:  # noqa: ANN401 
         yield from _presence(document[path[0]], path[1:])
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DATE: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
+
+
+def _moment(text: str) -> int | None:
+    """Return microseconds since 1970 of an ISO date, None of another text.
+
+    As of Qdrant's, the time and the zone may be missing: midnight, UTC.
+    """
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        moment = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # no such day; before year 1 or after 9999 in UTC
+        return None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _moments(document: Any, path: list[str]) -> Iterator[int]:  # noqa: ANN401 (JSON)
+    """Yield the dates at a path, each as `_moment` says."""
+    for scalar in _scalars(document, path):
+        if isinstance(scalar, str) and (moment := _moment(scalar)) is not None:
+            yield moment
+
+
 _Find = Callable[[Any, list[str]], Iterator[bool | float | str]]
 
 
@@ -569,14 +599,16 @@ class Range:
     """The key holds a number, or a list with a number, within all these bounds.
 
     bounds: "gt", "gte", "lt" or "lte", and the bound.
+    is_of_dates: whether dates are compared, and bounds are microseconds since 1970.
     """
 
     key: str
     bounds: tuple[tuple[str, float], ...]
+    is_of_dates: bool = False
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the condition holds."""
-        column = columns.column(self.key, n)
+        column = columns.column(self.key, n, _moments if self.is_of_dates else _scalars)
         wanted = ~np.isnan(column.numbers)
         for word, bound in self.bounds:
             wanted &= _compare(_COMPARISONS[word], column, bound)
@@ -584,7 +616,12 @@ class Range:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that it is parsed from."""
-        return {"key": self.key, "range": dict(self.bounds)}
+        bounds: dict[str, Any] = dict(self.bounds)
+        if self.is_of_dates:
+            bounds = {
+                word: (_EPOCH + bound * _MICROSECOND).isoformat() for word, bound in bounds.items()
+            }
+        return {"key": self.key, "range": bounds}
 
 
 def _compare(holds: Callable[[Any, Any], Any], column: Column, bound: float) -> AnyArray:
@@ -651,8 +688,8 @@ def parse_filter(
 
     document: any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
         condition is ``{"key", "match": {"value"} | {"any": [...]} | {"prefix"}}``,
-        ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, ``{"key", "exists": bool}``,
-        ``{"key", "is_null": bool}``, or a filter.
+        ``{"key", "range": {"gt", "gte", "lt", "lte"}}`` of numbers or of ISO dates, in UTC
+        without a zone, ``{"key", "exists": bool}``, ``{"key", "is_null": bool}``, or a filter.
     max_depth, max_conditions, max_values: filters within filters; conditions in all; values of
         these in all.
     Raises InvalidFilter (with the place in the document).
@@ -721,7 +758,7 @@ class _Parser:
         if word == "match":
             return self._match(key, value, place)
         if word == "range":
-            return Range(key, _bounds(value, place))
+            return _range(key, value, place)
         if not isinstance(value, bool):
             raise InvalidFilter(expected="true or false", got=_word(value), loc=place)
         return Presence(key, word, value)
@@ -765,24 +802,35 @@ def _scalar(value: object, loc: Loc) -> Hashable:
     raise InvalidFilter(expected="a string, a number, true or false", got=_word(value), loc=loc)
 
 
-def _bounds(document: object, loc: Loc) -> tuple[tuple[str, float], ...]:
+def _range(key: str, document: object, loc: Loc) -> Range:
     fields = _fields(document, tuple(_COMPARISONS), loc)
-    bounds = tuple(
-        (word, _number(bound, (*loc, word))) for word, bound in fields.items() if bound is not None
-    )
-    if not bounds:
+    given = {word: bound for word, bound in fields.items() if bound is not None}
+    if not given:
         raise InvalidFilter(expected="at least one of gt, gte, lt, lte", got="none", loc=loc)
-    return bounds
+    bounds = tuple((word, _bound(value, (*loc, word))) for word, value in given.items())
+    dates = [word for word, value in given.items() if isinstance(value, str)]
+    if 0 < len(dates) < len(bounds):
+        raise InvalidFilter(
+            expected="bounds that are all numbers, or all dates", got=_word(document), loc=loc
+        )
+    return Range(key, bounds, is_of_dates=bool(dates))
 
 
-def _number(value: object, loc: Loc) -> float:
+def _bound(value: object, loc: Loc) -> float:
+    """Return a number as it is, a date as `_moment` says."""
+    if isinstance(value, str) and (moment := _moment(value)) is not None:
+        return moment
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             if math.isfinite(value):
                 return value
         except OverflowError:
             pass
-    raise InvalidFilter(expected="a finite number", got=_word(value), loc=loc)
+    raise InvalidFilter(
+        expected="a finite number, or an ISO date such as '2024-01-31' or '2024-01-31T12:00:00Z'",
+        got=_word(value),
+        loc=loc,
+    )
 
 
 def _word(value: object) -> str:

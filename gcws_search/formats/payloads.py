@@ -205,7 +205,8 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a filter as the API takes it, from one or from values by key.
 
     ``{"label": 3}`` is equality, ``{"label": [3, 5]}`` one of several, ``{"price": {"gte": 5,
-    "lt": 9}}`` a range, ``{"label": {"prefix": "ab"}}`` a text that begins so, ``{"label": None}``
+    "lt": 9}}`` a range, of dates as well (ISO text, ``datetime``, ``date``, ``datetime64``; UTC
+    without a zone), ``{"label": {"prefix": "ab"}}`` a text that begins so, ``{"label": None}``
     null, ``{"label": {"exists": False}}`` no such key.
     """
     if where is None:
@@ -219,11 +220,18 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"must": [_condition(key, value) for key, value in where.items()]}
 
 
+def _bound(value: Any) -> Any:
+    if isinstance(value, np.datetime64):
+        return str(value)
+    plain = value.item() if hasattr(value, "item") else value
+    return plain.isoformat() if isinstance(plain, date) else plain
+
+
 def _condition(key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple | set):
         return {"key": key, "match": {"any": [*value]}}
     if isinstance(value, Mapping) and value and set(value) <= _BOUNDS:
-        return {"key": key, "range": dict(value)}
+        return {"key": key, "range": {word: _bound(bound) for word, bound in value.items()}}
     if value is None:
         return {"key": key, "is_null": True}
     if isinstance(value, Mapping):

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -296,11 +296,17 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+DAYS = ["2023-12-31T23:00:00-01:00", "2024-01-31", "2024-01-31T23:00:00Z", "soon"]
+
+
 def test_items_are_counted(opened: Open) -> None:
     items = opened(4)
-    items.add([*COFFEES.values()], payloads={"roast": ROASTS, "place": range(4)})
+    items.add([*COFFEES.values()], payloads={"roast": ROASTS, "place": range(4), "on": DAYS})
     assert items.count() == 4
-    for where, number in (({"roast": "light"}, 2), ({"place": {"gte": 1}}, 3), ({"a": 1}, 0)):
+    january = {"on": {"gte": date(2024, 1, 1), "lt": "2024-02-01T00:00:00+01:00"}}
+    for where, number in (
+        ({"roast": "light"}, 2), ({"place": {"gte": 1}}, 3), ({"a": 1}, 0), (january, 2),
+    ):  # fmt: skip
         assert items.count(where=where) == number
     with pytest.raises(gcws_search.InvalidFilter):
         items.count(where={"must": 1})

@@ -1,7 +1,7 @@
 """Ids and payloads beside vectors, and their parts."""
 
 import io
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -157,6 +157,9 @@ def test_short_filters_stand_for_equality() -> None:
     assert filter_of(None) is None
     bounds = {"key": "price", "range": {"gte": 5, "lt": 9}}
     assert filter_of({"price": {"gte": 5, "lt": 9}}) == {"must": [bounds]}
+    for bound in (date(2024, 1, 31), np.datetime64("2024-01-31"), "2024-01-31"):
+        dated = {"key": "on", "range": {"gte": "2024-01-31"}}
+        assert filter_of({"on": {"gte": bound}}) == {"must": [dated]}
     wrong: list[Json] = ["label=3", 3, lambda payload: True]
     for where in wrong:
         with pytest.raises(InvalidFilter, match="values by key such as"):

@@ -4,6 +4,7 @@ import json
 import math
 import operator
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -21,13 +22,22 @@ COMPARED: Final = {
 }  # fmt: skip
 
 
+def _moment(value: Any) -> datetime | None:  # noqa: ANN401
+    """Return what a text says that begins as a date does, in UTC where it names no zone."""
+    if not isinstance(value, str) or value[4:5] != "-":
+        return None
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _is_number(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Few of them, so that payloads and conditions often speak of the same.
 _SCALARS: Final = st.sampled_from(
-    [0, 1, 2, 1.0, True, False, -0.0, 0.5, "", "1", "x", "é", 2**53 + 1, float(2**53), 2**63, 1e25,
+    [0, 1, 2, 1.0, True, False, -0.0, 0.5, "", "1", "x", "é", "2024-01-01",
+     "2024-01-01T00:00:00+02:00", 2**53 + 1, float(2**53), 2**63, 1e25,
      -(2**63) - 1, -float(2**63), 2**64, 10**25]
 )  # fmt: skip
 _ANY_SCALARS: Final = st.one_of(
@@ -50,6 +60,7 @@ _LISTS: Final = st.lists(_SCALARS, max_size=3)
 _BOUNDS: Final = st.dictionaries(
     st.sampled_from(sorted(COMPARED)), _SCALARS.filter(_is_number), min_size=1, max_size=2
 )
+_DATED: Final = st.dictionaries(st.sampled_from(sorted(COMPARED)), _SCALARS.filter(_moment))
 _MATCHED: Final = st.fixed_dictionaries({"value": _SCALARS}) | (
     st.fixed_dictionaries({"any": _LISTS})
 )
@@ -80,6 +91,9 @@ def _conditions(draw: st.DrawFn, places: list[tuple[str, Any]]) -> dict[str, Any
     if _is_number(value) and draw(st.booleans()):
         word, bounds = draw(st.sampled_from(sorted(COMPARED))), draw(st.just({}) | _BOUNDS)
         return {"key": key, "range": bounds | {word: value}}
+    if _moment(value) and draw(st.booleans()):
+        word = draw(st.sampled_from(sorted(COMPARED)))
+        return {"key": key, "range": draw(_DATED | _BOUNDS) | {word: value}}
     if draw(st.booleans()):
         return {"key": key, "match": {"any": [*draw(_LISTS), value]}}
     return {"key": draw(st.just(key) | _KEYS), "match": {"value": draw(st.just(value) | _SCALARS)}}
@@ -145,9 +159,10 @@ def _holds(document: Any, payload: Any, depth: int, read: list[Any]) -> bool:  #
         wanted = _wanted(document["match"])
         return any(_equal(one, other) for one in held for other in wanted)
     bounds = _bounds(document["range"])
-    numbers = [one for one in held if _is_number(one)]
+    is_of_dates = any(isinstance(bound, datetime) for bound in bounds.values())
+    ordered = [*filter(None, map(_moment, held))] if is_of_dates else [*filter(_is_number, held)]
     return any(
-        all(COMPARED[word](number, bound) for word, bound in bounds.items()) for number in numbers
+        all(COMPARED[word](value, bound) for word, bound in bounds.items()) for value in ordered
     )
 
 
@@ -169,6 +184,9 @@ def _wanted(document: Any) -> list[Any]:  # noqa: ANN401
 def _bounds(document: Any) -> dict[str, Any]:  # noqa: ANN401
     _require(isinstance(document, dict) and set(document) <= set(COMPARED))
     bounds = {word: bound for word, bound in document.items() if bound is not None}
+    moments = {word: moment for word, bound in bounds.items() if (moment := _moment(bound))}
+    if bounds and len(moments) == len(bounds):
+        return moments
     for bound in bounds.values():
         # A bound is a number that float64 reaches.
         _require(_is_number(bound) and -1.8e308 < bound < 1.8e308)

@@ -63,6 +63,23 @@ def test_text_of_any_encoding_and_division_is_read(url: str, tab: OpenTab, name:
     assert items(url, collection) == [wanted]
 
 
+def test_an_encoding_that_is_chosen_is_the_one_of_the_load(url: str, tab: OpenTab) -> None:
+    httpx.put(f"{url}/v1/collections/encoded", json={"dim": 1}).raise_for_status()
+    here = tab(url)
+    here.expected.append("status of 400")  # bytes that are no UTF-8
+    page = here.open("#/encoded/load")
+    choose_file(page, "a.csv", "id;x;Größe\na;1;Łódź\n".encode("cp1250"))
+    encoding = page.get_by_label("Text in")
+    encoding.select_option(label="utf-8")
+    page.get_by_role("alert").wait_for()
+    encoding.select_option(label="cp1250")
+    page.get_by_text("Łódź").wait_for()
+    page.get_by_label("What Größe becomes").select_option(label="payload")
+    load(page, "encoded", told="1 new")
+    wanted = {"id": "a", "vector": [1.0], "payload": {"Größe": "Łódź"}}
+    assert items(url, "encoded") == [wanted]
+
+
 def test_rows_that_lack_a_number_become_what_is_chosen(url: str, tab: OpenTab) -> None:
     httpx.put(f"{url}/v1/collections/lacking", json={"dim": 2}).raise_for_status()
     page = tab(url).open("#/lacking/load")

@@ -133,24 +133,44 @@ export function Facets({ collection, items, filter, onChange, isEager = false })
 	)}`;
 }
 
-function Range({ name, numbers, filter, onChange }) {
+const NUMBERS = { to: "lte", type: "number", read: Number, shown: (bound) => bound };
+const DAY = 86400e3;
+
+function day(date, days) {
+	const moved = new Date(Date.parse(date) + days * DAY);
+	return Number.isNaN(moved.getTime()) ? "" : moved.toISOString().slice(0, 10);
+}
+
+// The last day counts as a whole: what comes before the next.
+const DATES = {
+	to: "lt",
+	type: "date",
+	read: (date, isEnd) => day(date, isEnd ? 1 : 0),
+	shown: (bound, isEnd) => day(bound, isEnd ? -1 : 0),
+};
+
+function Range({ name, ends, isDate, filter, onChange }) {
+	const { to, type, read, shown } = isDate ? DATES : NUMBERS;
 	const before = conditions(filter).find((one) => one.key === name && one.range);
 	const submit = (event) => {
-		const { gte, lte } = fieldsOf(event);
-		const range = { ...(gte && { gte: Number(gte) }), ...(lte && { lte: Number(lte) }) };
+		const { from, until } = fieldsOf(event);
+		const range = { ...(from && { gte: read(from) }), ...(until && { [to]: read(until, true) }) };
 		const rest = before ? added(filter, before) : filter;
-		onChange(gte || lte ? added(rest, { key: name, range }) : rest);
+		onChange(from || until ? added(rest, { key: name, range }) : rest);
 	};
-	const field = (sign, word, number) => html`<input name=${sign} type="number" step="any"
-    aria-label=${`${name} ${word}`} placeholder=${figures.value(number)}
-    defaultValue=${before?.range[sign] ?? ""} />`;
+	const field = (id, word, sign, end) => {
+		const bound = before?.range[sign];
+		return html`<input name=${id} type=${type} step=${isDate ? 1 : "any"}
+      aria-label=${`${name} ${word}`} placeholder=${isDate ? "" : figures.value(end)}
+      defaultValue=${bound === undefined ? "" : shown(bound, id === "until")} />`;
+	};
 	// What is typed stays when counts come; another range is another form.
 	return html`<form class="range" key=${JSON.stringify(before?.range)} onSubmit=${submit}>
-    ${field("gte", "from", Math.min(...numbers))} to ${field("lte", "to", Math.max(...numbers))}
+    ${field("from", "from", "gte", ends[0])} to ${field("until", "to", to, ends[1])}
     <button>Apply</button></form>`;
 }
 
-const DATE = /^\d{4}-\d{2}(-\d{2}([T ].*)?)?$/;
+const DATE = /^\d{4}-\d{2}-\d{2}([T ].*)?$/;
 
 function dateLength(values) {
 	if (!values.length || !values.every((value) => DATE.test(value))) return 0;
@@ -166,12 +186,13 @@ function choices(items, name) {
 	const kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one));
 	const numbers = kinds.every((value) => typeof value === "number") ? kinds : [];
 	const length = dateLength(kinds);
-	const dates = [...new Set(kinds.map((date) => length && date.slice(0, length)))].sort().reverse();
-	const values = (length ? dates : kinds).slice(0, VALUES);
+	const dates = length ? [...new Set(kinds.map((date) => date.slice(0, length)))] : [];
+	const values = (length ? dates.sort().reverse() : kinds).slice(0, VALUES);
 	const isOrdered = length || numbers.length;
 	return {
 		values: numbers.length ? values.sort((one, other) => one - other) : values,
-		numbers,
+		ends:
+			numbers.length > 2 ? [Math.min(...numbers), Math.max(...numbers)] : dates.length > 1 && [],
 		isDate: length > 0,
 		order: isOrdered ? () => 0 : ([, one], [, other]) => other - one,
 	};
@@ -180,7 +201,7 @@ function choices(items, name) {
 function Facet({ name, collection, items, filter, onChange, isFirst }) {
 	const [isOpen, open] = useState(isFirst);
 	const found = useMemo(() => isOpen && choices(items, name), [isOpen]);
-	const { values = [], numbers = [], isDate, order } = found || {};
+	const { values = [], ends, isDate, order } = found || {};
 	const matching = (value) => ({ key: name, match: isDate ? { prefix: value } : { value } });
 	const count = async (value, signal) => {
 		const others = conditions(filter).filter((one) => one.key !== name);
@@ -210,6 +231,6 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
       <span class="figure">${number === null ? "…" : figures.count(number)}</span>
       <i style=${{ width: `${(100 * number) / most}%` }}></i></button></li>`,
 		)}</ul>
-    ${numbers.length > 2 && html`<${Range} ...${{ name, filter, onChange, numbers }} />`}
+    ${ends && html`<${Range} ...${{ name, ends, isDate, filter, onChange }} />`}
   </details>`;
 }

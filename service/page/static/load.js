@@ -20,6 +20,16 @@ import {
 const MOST_COLUMNS = 200;
 const choicesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", LEFT_OUT];
 const MISSING = { error: "are refused", drop: "are left out", zero: "have a 0 there" };
+const ENCODINGS = [
+	"utf-8",
+	"utf-16",
+	"cp1252",
+	"cp1250",
+	"cp1251",
+	"gb18030",
+	"shift_jis",
+	"euc_kr",
+];
 const SIGNS = { "\t": "tabs", " ": "blanks" };
 
 const REJECTED = [
@@ -46,7 +56,7 @@ function Result({ answer }) {
 		}</div>`;
 }
 
-function Columns({ table, roles, onChange, missing, onMissing, collection }) {
+function Columns({ table, roles, onChange, onEncoding, missing, onMissing, collection }) {
 	const { name, dim, text } = collection;
 	const count = table.columns.filter((column) => roles[column.name] === "vector").length;
 	const gaps = table.columns.some((one) => one.missing && roles[one.name] === "vector");
@@ -70,7 +80,11 @@ function Columns({ table, roles, onChange, missing, onMissing, collection }) {
 	const rows = table.columns
 		.slice(0, MOST_COLUMNS)
 		.map((one) => ({ ...one, example: table.rows[0]?.[one.name] ?? "" }));
-	return html`<p class="small">Text in ${table.encoding}, columns divided by
+	const encodings = [...new Set([table.encoding, ...ENCODINGS])];
+	return html`<p class="small"><label>Text in <select value=${table.encoding}
+      onChange=${(event) => onEncoding(event.target.value)}>${encodings.map(
+				(one) => html`<option value=${one} selected=${one === table.encoding}>${one}</option>`,
+			)}</select></label>, columns divided by
       ${" "}${SIGNS[table.delimiter] || html`<code>${table.delimiter}</code>`}${
 				table.decimal === "," && ", decimal commas"
 			}${!table.header && ", without names of columns"}.</p>
@@ -111,10 +125,12 @@ function Loader({ collection, refresh, onLoaded }) {
 	const [file, choose] = useState(null);
 	const [table, tabulate] = useState(null);
 	const [roles, assign] = useState(null);
+	const [encoding, encode] = useState("");
 	const [missing, decide] = useState("error");
 	const [answer, tell] = useState(null);
 	const { act, isBusy, problem } = useAct();
 	const latest = useRef();
+	const holds = text ? "holds=texts" : "holds=vectors";
 	const look = (chosen, query, then) =>
 		act(async () => {
 			const turn = {};
@@ -131,12 +147,21 @@ function Loader({ collection, refresh, onLoaded }) {
 		tell(null);
 		tabulate(null);
 		decide("error");
-		const query = text ? "holds=texts" : "holds=vectors";
-		if (isTable(chosen)) look(chosen, query, (found) => assign(rolesOf(found)));
+		encode("");
+		if (isTable(chosen)) look(chosen, holds, (found) => assign(rolesOf(found)));
 	};
+	const asked = (chosen) => `${queryOf(table, chosen, text)}${encoding}`;
 	const change = (changed) => {
 		assign(changed);
-		look(file, queryOf(table, changed, text));
+		look(file, asked(changed));
+	};
+	// Columns may have other names in another encoding, so what they become is guessed anew.
+	const decode = (chosen) => {
+		const said = `&encoding=${chosen}`;
+		look(file, holds + said, (found) => {
+			encode(said);
+			assign(rolesOf(found));
+		});
 	};
 	useEffect(() => {
 		take(handed());
@@ -145,7 +170,7 @@ function Loader({ collection, refresh, onLoaded }) {
 	const isReady = table || (kind && !isTable(file));
 	const send = async () => {
 		tell(null);
-		const query = table ? queryOf(table, roles, text) : new URLSearchParams();
+		const query = new URLSearchParams(table ? asked(roles) : "");
 		if (table) query.set("missing", missing);
 		await act(async () => tell(await load(name, file, query)));
 		refresh();
@@ -170,7 +195,7 @@ function Loader({ collection, refresh, onLoaded }) {
     ${
 			table &&
 			html`<${Columns} ...${{ table, roles, missing, collection }} onChange=${change}
-      onMissing=${decide} />`
+      onEncoding=${decode} onMissing=${decide} />`
 		}
     ${
 			isReady &&

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ PAYLOADS: list[dict[str, Any] | None] = [
     {"label": False, "price": 2**60 + 1},
     {"label": 0, "seller": "nobody", "tags": [["red"]]},
     {"nulls": [1, None]},
+    {"on": ["2024-01-01T00:00:00+02:00", "soon"]},
+    {"on": "2024-01-01T00:00:00Z"},
+    {"on": "2024-01-01 00:00:00.000001"},
+    {"on": 20240101},
 ]
 
 
@@ -77,9 +82,14 @@ def match(key: str, value: object) -> dict[str, Any]:
         ({"key": "tags", "match": {"prefix": "bl"}}, [0]),
         ({"key": "price", "match": {"prefix": "9"}}, []),
         ({"key": "label", "exists": True}, [0, 1, 2, 3, 6, 7, 8, 9]),
-        ({"key": "label", "exists": False}, [4, 5, 10]),
+        ({"key": "label", "exists": False}, [4, 5, *range(10, 15)]),
         ({"key": "label", "is_null": True}, [6]),
-        ({"key": "label", "is_null": False}, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]),
+        ({"key": "on", "range": {"gte": "2024-01-01"}}, [12, 13]),
+        ({"key": "on", "range": {"lt": "2024-01-01"}}, [11]),
+        ({"key": "on", "range": {"lte": "2023-12-31T22:00Z"}}, [11]),
+        ({"key": "on", "range": {"gt": "2024-01-01T01:00:00+01:00"}}, [13]),
+        ({"key": "on", "range": {"gt": 0}}, [14]),
+        ({"key": "label", "is_null": False}, [0, 1, 2, 3, 4, 5, *range(7, 15)]),
         ({"key": "tags", "exists": True}, [0, 2, 6, 9]),
         ({"key": "tags", "is_null": True}, []),
         ({"key": "seller.city", "exists": True}, [1, 3]),
@@ -180,6 +190,9 @@ def nested(depth: int) -> dict[str, Any]:
         ({"must": [{"key": "a", "range": {"ge": 1}}]}, ("must", 0, "range")),
         ({"must": [{"key": "a", "range": {"gt": "1"}}]}, ("must", 0, "range", "gt")),
         ({"must": [{"key": "a", "range": {"gt": True}}]}, ("must", 0, "range", "gt")),
+        ({"must": [{"key": "a", "range": {"gt": "2023-02-29"}}]}, ("must", 0, "range", "gt")),
+        ({"must": [{"key": "a", "range": {"gt": "2023-02"}}]}, ("must", 0, "range", "gt")),
+        ({"must": [{"key": "a", "range": {"gt": 1, "lt": "2023-02-01"}}]}, ("must", 0, "range")),
         ({"must": [{"key": "a", "range": {"lt": float("inf")}}]}, ("must", 0, "range", "lt")),
         ({"must": [{"key": "a", "range": {"lt": 10**400}}]}, ("must", 0, "range", "lt")),
         (nested(MAX_DEPTH + 1), ("must", 0) * MAX_DEPTH),
@@ -265,3 +278,40 @@ def test_numbers_compare_exactly_whatever_their_size(values: list[float], bound:
         assert columns.mask(where, len(values)).astype(bool).tolist() == expected
     where = ix.parse_filter({"must": [match("x", bound)]})
     assert columns.mask(where, len(values)).astype(bool).tolist() == [v == bound for v in values]
+
+
+zones = st.none() | st.integers(-1439, 1439).map(
+    lambda minutes: timezone(timedelta(minutes=minutes))
+)
+dates = st.dates(date(2, 1, 1), date(9998, 12, 31)) | st.dates(date(2024, 1, 30), date(2024, 2, 2))
+# Within two days of the bounds of the others, so that zones decide.
+local = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31)) | st.datetimes(
+    datetime(2024, 1, 30), datetime(2024, 2, 2)
+)
+times = st.builds(datetime.replace, local, tzinfo=zones)
+
+
+def in_utc(value: date) -> datetime:
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+@given(values=st.lists(dates | times, min_size=1, max_size=20), bound=dates | times)
+def test_dates_compare_as_moments_whatever_their_zones(values: list[date], bound: date) -> None:
+    others = [None, 5, "", "2024", "2024-01", "20240131", "2024-02-30", "2024-01-31T25:00", True]
+    columns = columns_of(
+        [{"x": each} for each in (*(value.isoformat() for value in values), *others)]
+    )
+    moments, limit = [in_utc(value) for value in values], in_utc(bound)
+    for word, expected in (
+        ("gt", [moment > limit for moment in moments]),
+        ("gte", [moment >= limit for moment in moments]),
+        ("lt", [moment < limit for moment in moments]),
+        ("lte", [moment <= limit for moment in moments]),
+    ):
+        condition = {"key": "x", "range": {word: bound.isoformat()}}
+        where = ix.parse_filter({"must": [condition]})
+        assert ix.parse_filter(where.to_dict()) == where
+        mask = columns.mask(where, len(values) + len(others)).astype(bool).tolist()
+        assert mask == expected + [False] * len(others)

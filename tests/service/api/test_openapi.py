@@ -65,7 +65,7 @@ FILTERS: Final[list[Json]] = SCHEMAS["FilterBody"]["examples"]
 
 
 def test_examples_of_filters_permit_what_they_say(client: Client) -> None:
-    for example, found in zip(FILTERS, [["7", "a"], ["7", "b"], []], strict=True):
+    for example, found in zip(FILTERS, [["7", "a"], ["7", "b"], [], []], strict=True):
         body = {"vector": [0.1, -2, 0, 3], "filter": example}
         answer = client.post(f"{PLANTS}/query", json=body)
         assert sorted(hit["id"] for hit in answer.json()["hits"]) == found

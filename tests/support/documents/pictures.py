@@ -1,5 +1,7 @@
 """Pictures of the page for the docs: each view on the data of the demo, in light and in dark.
 
+That of the README is *Why* in light.
+
 ``GCWS_CHROMIUM=/usr/bin/chromium python -m tests.support.documents.pictures`` takes them again
 after a change of the page.
 """
@@ -23,6 +25,7 @@ from tests.support.service.ports import HOST
 
 FOLDER: Final = DOCS / "pictures"
 SIZE: Final = (1200, 750)
+README_SIZE: Final = (1100, 590)
 QUALITY: Final = 60
 VIEWS: Final = {
     "overview": ("#/", ".card canvas"),
@@ -75,6 +78,10 @@ def main() -> None:
                     page.emulate_media(color_scheme=scheme)
                     show(page, url, view)
                     (FOLDER / f"{view}-{scheme}.webp").write_bytes(take(page))
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": README_SIZE[0], "height": README_SIZE[1]})
+            show(page, url, "why")
+            (DOCS / "page.webp").write_bytes(take(page))
 
 
 if __name__ == "__main__":
