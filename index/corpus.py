@@ -148,7 +148,7 @@ class Grouping:
     def hash(self, progress: Progress) -> None:
         """Write the keys of all rows, a chunk a file."""
         plan = band_plan(self.bands, self.width)
-        dense_width = self.rows.dense.shape[1] if self.rows.form == "dense" else None
+        dense_width = self.rows.width if self.rows.form == "dense" else None
         hash_ = Gcws(seed=0, samples=plan.samples, dense_width=dense_width)
         keys = BandKeys(plan, hash_, self.workers)
         for first in range(0, len(self.rows), CHUNK_ROWS):

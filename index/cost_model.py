@@ -119,7 +119,7 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 
 def dense_scan_nanoseconds(view: RowView, together: int) -> float:
     """Return what scanning all dense rows takes for a query, of ``together`` in a thread."""
-    n, width = view.vectors.dense.shape
+    n, width = view.vectors.count, view.vectors.width
     copies = view.copies
     if copies is not None:
         stride = copies.codes.shape[1]
@@ -172,7 +172,7 @@ def row_nanoseconds(view: RowView) -> float:
     """Return what finding and scoring one row somewhere in memory takes."""
     vectors = view.vectors
     if vectors.form == "dense":
-        n, width = vectors.dense.shape
+        n, width = vectors.count, vectors.width
         cached = 4 * n * width <= _CACHED_BYTES
         return (_PROBE_CACHED_ROW if cached else _PROBE_ROW) + float(_PROBE_FLOAT * width)
     return _PROBE_SPARSE_ROW + _PROBE_ENTRY * _mean_entries(view)
@@ -185,7 +185,7 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
         pair = _COPY_ROW + _COPY_BYTE * view.copies.codes.shape[1]
         return float(others * live * pair)
     if vectors.form == "dense":
-        pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.dense.shape[1]
+        pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.width
         return float(others * live * pair)
     some = scan_nanoseconds(view, vectors[_sample(view).rows])
     return float(others * some.mean())
@@ -214,7 +214,7 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
     """Return what scoring pairs of rows of the same buckets takes, and sorting those found."""
     a_pair: float
     if view.vectors.form == "dense":
-        a_pair = _BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.dense.shape[1]
+        a_pair = _BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.width
     else:
         a_pair = _BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view)
     return pairs * a_pair + found * _PAIR_FOUND

@@ -361,7 +361,7 @@ def compare_pairs(
     """Offer all pairs, each row compared with every later one."""
     n = len(view.vectors)
     compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
-    width = view.vectors.dense.shape[1]
+    width = view.vectors.width
     size = max(1, _BLOCK_FLOATS // width) if width else _BLOCK_ROWS
     blocks = -(-n // size)
     parts = min(workers.threads, blocks)

@@ -29,7 +29,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.kernels.gmm.dense import matrix_dense
 from gcws_search.index.kernels.gmm.exact_rerank import exact_rows
-from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.gmm.rows import rows_of, stored_rows_of
 from gcws_search.index.kernels.gmm.sparse import matrix_sparse
 from gcws_search.index.polya import curve_of, pitches
 from gcws_search.index.vectors.space import VectorSpace
@@ -41,14 +41,14 @@ EPSILON: Final = 2.0**-24
 def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Float64s:
     """Return the float64 GMM of one query and chosen rows."""
     out = np.empty(len(rows), np.float64)
-    exact_rows(rows_of(query), 0, rows_of(vectors), rows, out)
+    exact_rows(rows_of(query), 0, stored_rows_of(vectors), rows, out)
     return out
 
 
 def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
     """Return how far a float32 score of a query and a row can be from the exact one."""
     if vectors.form == "dense":
-        return float((vectors.dense.shape[1] / 32 + 16) * EPSILON)
+        return float((vectors.width / 32 + 16) * EPSILON)
     return 2.0 * (queries.longest + 8) * EPSILON
 
 
@@ -107,7 +107,7 @@ def folded_differences(
     out = np.empty((len(queries), len(rows)), np.float64)
     for part in _parts(rows, worked_on):
         if rows.form == "dense":
-            dense = rows.dense[part].astype(np.float64)
+            dense = rows[part].dense.astype(np.float64)
             for i, sought in enumerate(queries.dense.astype(np.float64)):
                 out[i, part] = fold.reduce(each(np.abs(dense - sought)), axis=1)
             continue
@@ -153,7 +153,7 @@ def _rows_and_norms(batch: VectorBatch, known: Int64s | None) -> tuple[Any, Floa
 
 def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
     """Yield runs of rows that are worked on together."""
-    width = rows.dense.shape[1] if rows.form == "dense" else len(rows.values) // max(1, len(rows))
+    width = rows.width if rows.form == "dense" else len(rows.values) // max(1, len(rows))
     step = max(1, worked_on // max(1, width))
     for first in range(0, len(rows), step):
         yield slice(first, min(first + step, len(rows)))

@@ -45,7 +45,7 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
     view, rows = memory.locate(ids)
     row_of = dict(zip(ids, rows, strict=True))
     first, second = (_row(view, row_of, each, word, coordinates) for word, each in given.items())
-    width = max(first.dense.shape[1], second.dense.shape[1])
+    width = max(first.width, second.width)
     first, second = row_padded(first, width), row_padded(second, width)
     places, u, v = _align(first, second)
     sizes = np.abs(u), np.abs(v)

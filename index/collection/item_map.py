@@ -8,7 +8,6 @@ axes, places may be arranged by the neighbours; that is cached for as long as no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -226,7 +225,8 @@ def _neighbours(
         place_of[rows] = np.arange(len(rows))
         return _as_places(found, place_of)
     if view.vectors.copies is not None:
-        vectors = replace(vectors, copies=view.vectors.copies.part(rows))
+        own = view.vectors.copies.part(rows)
+        vectors = VectorBatch("dense", dense=vectors.dense, norms=vectors.norms, copies=own)
     inverted = InvertedIndex.of(vectors, workers)
     places = np.arange(len(rows))
     everyone = RowView(vectors, np.ones(len(rows), np.uint8), len(rows))

@@ -182,7 +182,8 @@ class View:
             return None
         vectors = self.vectors
         if vectors.form == "dense":
-            return RawBatch("dense", dense=vectors.dense[rows, : self.space.dim])
+            dense = vectors[rows].dense[:, : self.space.dim]
+            return RawBatch("dense", dense=np.ascontiguousarray(dense))
         chosen = vectors[rows]
         signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
         return RawBatch(

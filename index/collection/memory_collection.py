@@ -636,6 +636,7 @@ class MemoryCollection:
 
     def pairs(self, view: View, rows: RowView, ranking: Ranking, **asked: Any) -> Pairs:  # noqa: ANN401
         """Return pairs of some live rows by a ranking; ``asked`` is as of `Backend.pairs`."""
+        rows = rows.with_floats()
         if ranking == "gmm":
             return self.backend.pairs(view.state, rows, **asked)
         del asked["recall"]  # scans find all

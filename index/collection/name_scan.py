@@ -67,7 +67,7 @@ def scan_with_unknown(
         return QueryResults(view, found, params.limit)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))
-    chosen = row_padded(view.vectors[rows], wider.dense.shape[1])
+    chosen = row_padded(view.vectors[rows], wider.width)
     exact = exact_scores(chosen, wider, np.arange(len(rows)))
     return _rank(view, permitted, rows, exact, params)
 

@@ -234,7 +234,7 @@ class NystroemMap:
             self._notes = {
                 "version": _NOTES_VERSION,
                 "form": batch.form,
-                "width": batch.dense.shape[1],
+                "width": batch.width,
                 **{name: array_text(getattr(batch, name), kind) for name, kind in _TYPES.items()},
             }
         return self._notes

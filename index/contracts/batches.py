@@ -22,6 +22,7 @@ from gcws_search.index.contracts.parameters import Form
 
 # The parts that a form does not have, one for all batches.
 _NO_ROWS = np.empty((0, 0), np.float32)
+_NO_CODES = np.empty((0, 0), np.uint8)
 _NO_INDPTR = np.zeros(1, np.int64)
 _NO_INDICES = np.empty(0, np.int32)
 _NO_SLOTS = np.empty(0, np.uint32)
@@ -142,8 +143,9 @@ class RowCopies(NamedTuple):
 class VectorBatch:
     """Transformed vectors, ready to be hashed and scored.
 
-    dense: (n, width) float32, signed; (0, 0) when sparse, ``width`` is dim rounded up to whole
-        vector registers, the rest zeros, which neither hashes nor scores see.
+    floats: (n, width) float32, signed; (0, 0) when sparse, ``width`` is dim rounded up to whole
+        vector registers, the rest zeros, which neither hashes nor scores see; (0, width) where the
+        bytes of ``copies`` are the rows, whole numbers.
     indptr: (n + 1,) int64, from 0 to nnz.
     slots: (nnz,) uint32, 2i for a positive coordinate i, 2i + 1 for a negative one; rising within a
         row.
@@ -154,7 +156,7 @@ class VectorBatch:
 
     form: Form
     count: int = field(init=False)
-    dense: Float32s
+    floats: Float32s
     indptr: Int64s
     slots: UInt32s
     values: Float32s
@@ -172,7 +174,7 @@ class VectorBatch:
         norms: Float32s = _NO_VALUES,
         copies: RowCopies | None = None,
     ) -> None:
-        self.form, self.dense, self.norms, self.copies = form, dense, norms, copies
+        self.form, self.floats, self.norms, self.copies = form, dense, norms, copies
         self.count = len(norms)
         self.indptr, self.slots, self.values = indptr, slots, values
 
@@ -182,9 +184,15 @@ class VectorBatch:
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
         """Return some of the vectors; the first ones, ``[:count]``, without copying anything."""
         if self.form == "dense":
-            dense, norms, copies = self.dense[rows], self.norms[rows], None
+            norms, copies = self.norms[rows], None
             if self.copies is not None and isinstance(rows, slice) and rows.step in (None, 1):
                 copies = self.copies.part(rows)
+            if not self.holds_bytes:
+                dense = self.floats[rows]
+            elif copies is not None:
+                dense = self.floats
+            else:
+                dense = widen(self.codes[rows], self.width)
             return VectorBatch("dense", dense=dense, norms=norms, copies=copies)
         indptr, take = take_rows(self.indptr, rows)
         return VectorBatch(
@@ -196,6 +204,32 @@ class VectorBatch:
         )
 
     @property
+    def width(self) -> int:
+        """How many numbers a dense row has, padding included; 0 when sparse."""
+        return self.floats.shape[1]
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether the rows are whole numbers, and held as bytes alone."""
+        return len(self.floats) < self.count and self.form == "dense"
+
+    @property
+    def codes(self) -> UInt8s:
+        """The (n, stride) bytes that the rows are held as; (0, 0) where they are floats."""
+        return self.copies.codes if self.copies is not None and self.holds_bytes else _NO_CODES
+
+    @property
+    def dense(self) -> Float32s:
+        """The (n, width) rows; made anew at each call where bytes are held."""
+        return widen(self.codes, self.width) if self.holds_bytes else self.floats
+
+    def with_floats(self) -> VectorBatch:
+        """Return the same rows as floats, for work that reads them often."""
+        if not self.holds_bytes:
+            return self
+        return VectorBatch("dense", dense=self.dense, norms=self.norms, copies=self.copies)
+
+    @property
     def longest(self) -> int:
         """How many slots the longest sparse vector has."""
         if self.count == 1:  # numpy takes ten times as long
@@ -205,7 +239,12 @@ class VectorBatch:
     @property
     def numbers(self) -> int:
         """How many numbers a scan of all vectors reads."""
-        return self.dense.size if self.form == "dense" else len(self.values)
+        return self.count * self.width if self.form == "dense" else len(self.values)
+
+
+def widen(codes: UInt8s, width: int) -> Float32s:
+    """Return the (n, width) numbers that the first ones of (n, stride) bytes are."""
+    return codes[:, :width].astype(np.float32)
 
 
 Batch = TypeVar("Batch", RawBatch, VectorBatch)
@@ -223,9 +262,9 @@ def row_width(form: Form, dim: int | None) -> int | None:
 
 def row_padded(rows: VectorBatch, width: int) -> VectorBatch:
     """Return rows with zeros at the end; ``width`` has no meaning where they are sparse."""
-    if rows.form == "sparse" or rows.dense.shape[1] == width:
+    if rows.form == "sparse" or rows.width == width:
         return rows
-    dense = np.pad(rows.dense, ((0, 0), (0, width - rows.dense.shape[1])))
+    dense = np.pad(rows.dense, ((0, 0), (0, width - rows.width)))
     return VectorBatch("dense", dense=dense, norms=rows.norms)
 
 

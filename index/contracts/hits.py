@@ -308,6 +308,13 @@ class RowView:
     permitted_count: int
     sample: LiveSample | None = None
 
+    def with_floats(self) -> RowView:
+        """Return the same rows as floats, for joins, whose kernels read no bytes."""
+        if not self.vectors.holds_bytes:
+            return self
+        floats = self.vectors.with_floats()
+        return RowView(floats, self.permitted, self.permitted_count, self.sample)
+
     @property
     def fills_tiles(self) -> bool:
         """Whether enough rows are permitted for tiles of all of them to pay: a quarter.
@@ -320,6 +327,7 @@ class RowView:
     def copies(self) -> RowCopies | None:
         """Copies of all rows for scans; None too where so few are permitted that floats do."""
         vectors = self.vectors
-        if self.permitted_count * vectors.dense.shape[1] < MIN_COPIED_FLOATS:
+        few = self.permitted_count * vectors.width < MIN_COPIED_FLOATS
+        if few and not vectors.holds_bytes:
             return None
         return vectors.copies

@@ -82,12 +82,12 @@ def containment(a: VectorBatch, b: VectorBatch) -> float:
 def contained_shares(vectors: VectorBatch, a: Int64s, b: Int64s) -> Float64s:
     """Return how much of the smaller row of each pair the other one has: (p,) float64."""
     out = np.empty(len(a), np.float64)
-    width = vectors.dense.shape[1] if vectors.form == "dense" else vectors.longest
+    width = vectors.width if vectors.form == "dense" else vectors.longest
     step = max(1, WORKED_ON // max(1, width))
     for first in range(0, len(a), step):
         some = slice(first, first + step)
         if vectors.form == "dense":
-            x, y = (vectors.dense[rows[some]].astype(np.float64) for rows in (a, b))
+            x, y = (vectors[rows[some]].dense.astype(np.float64) for rows in (a, b))
             low = np.where(x * y > 0, np.minimum(np.abs(x), np.abs(y)), 0.0).sum(axis=1)
             sums = [np.abs(each).sum(axis=1) for each in (x, y)]
         else:
@@ -179,13 +179,13 @@ def _shared(query: VectorBatch, vectors: VectorBatch, rows: Int64s) -> Float64s:
     So it is the query's own mass, to the last bit, where a row has all of it.
     """
     out = np.empty(len(rows), np.float64)
-    width = vectors.dense.shape[1] if vectors.form == "dense" else query.longest
+    width = vectors.width if vectors.form == "dense" else query.longest
     step = max(1, WORKED_ON // max(1, width))
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         if vectors.form == "dense":
             ours = query.dense[0].astype(np.float64)
-            theirs = vectors.dense[part].astype(np.float64)
+            theirs = vectors[part].dense.astype(np.float64)
             theirs[theirs * np.sign(ours) < 0] = 0.0
         else:
             ours, some = query.values.astype(np.float64), vectors[part]

@@ -88,6 +88,7 @@ class FoldedJoin:
         self, view: RowView, queries: VectorBatch, min_score: float, workers: Workers
     ) -> None:
         """Fold the rows into as many groups as queries like these need."""
+        view = view.with_floats()
         self._vectors, self._min_score, self._workers = view.vectors, min_score, workers
         norms = view.vectors.norms
         rows = np.flatnonzero(view.permitted)

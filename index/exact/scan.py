@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
-from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
+from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of, stored_rows_of
 from gcws_search.index.kernels.gmm.sparse import scan_sparse
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
@@ -73,7 +73,7 @@ def scan(
             parts.append(heaps)
 
         faster = 1 if view.copies is None else _BYTES_A_FLOAT
-        size = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
+        size = faster * _FLOATS_A_THREAD // max(1, m * vectors.width)
         workers.split(n, scan_rows, min_size=size)
         held = _side_by_side(parts)
         incomplete.append(rerank_exactly(rows_of(queries), scanner.rows, held, limits, out))
@@ -163,7 +163,7 @@ class Scanner:
         dense = view.vectors.form == "dense"
         self._copies = view.copies
         self._in_tiles = many and dense and self._copies is None
-        self.rows = rows_of(view.vectors)
+        self.rows = stored_rows_of(view.vectors)
 
     def tolerance(self, queries: VectorBatch) -> float:
         """Return how far a float32 score can be from the exact one."""
@@ -171,7 +171,7 @@ class Scanner:
             return tolerance(self.vectors, queries)
         # Σ min: RUN + width/RUN roundings, each of at most S = ‖u‖₁ + ‖v‖₁. It is taken twice in
         # D, which few more roundings end; and an error of D moves (S - D)/(S + D) by 2/S times it.
-        width = self.vectors.dense.shape[1]
+        width = self.vectors.width
         return float((4 * (RUN + width / RUN) + 16) * EPSILON)
 
     def _threshold(self, queries: VectorBatch) -> float:
@@ -197,7 +197,7 @@ class Scanner:
         if copies is not None:
             scan_copies(asked, self.rows, copies, wanted, first, last, out)
         elif self._in_tiles and out.scores.shape[1] > 0:
-            width = self.vectors.dense.shape[1]
+            width = self.vectors.width
             tile = np.empty((tile_rows(width), width), np.float32)
             scan_tiles(asked, self.rows, wanted, first, last, tile, out)
         elif self.vectors.form == "dense":

@@ -32,7 +32,7 @@ _QUERIES_A_PART: Final = 2
 def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch:
     """Return the sums of pairs of rows: they lie between the rows, and have larger norms."""
     if rows.form == "dense":
-        dense = rows.dense[first] + rows.dense[second]
+        dense = rows[first].dense + rows[second].dense
         norms = np.abs(dense).sum(axis=1, dtype=np.float64).astype(np.float32)
         return VectorBatch("dense", dense=dense, norms=norms)
     pair, slots, values = (

@@ -142,7 +142,10 @@ class GraphLifecycle:
             return NeighbourGraph(Quantizer(SPARSE), rows, tables)
         groups, centres = self._near_groups(rows, alive, workers)
         narrow = dimension(groups, centres) < _NARROW_DIMENSIONS
-        quantizer = choose_quantizer(groups, centres, rows.dense, rows.copies)
+        if rows.holds_bytes:
+            quantizer = Quantizer(BYTES)
+        else:
+            quantizer = choose_quantizer(groups, centres, rows.dense, rows.copies)
         return NeighbourGraph(quantizer, rows, tables, narrow=narrow)
 
     def _near_groups(
@@ -160,7 +163,8 @@ class GraphLifecycle:
             inverted=InvertedIndex(),
             workers=workers,
         )
-        return rows.dense[found.rows[:, :near]], rows.dense[centres]
+        groups = found.rows[:, :near]
+        return rows[groups.ravel()].dense.reshape(*groups.shape, -1), rows[centres].dense
 
     def build(
         self,
@@ -178,7 +182,7 @@ class GraphLifecycle:
         through which searches enter: a row takes 12 bytes in each.
         """
         order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
-        queries = QUERIES // 2 if rows.dense.shape[1] > _WIDE else QUERIES
+        queries = QUERIES // 2 if rows.width > _WIDE else QUERIES
         held_out = order[: min(queries, len(order) // _MAX_HELD_OUT)]
         neighbours = self.empty(rows, alive, workers)
         try:

@@ -130,7 +130,7 @@ class NeighbourGraph:
     ) -> None:
         self.scratch = ScratchPool()
         self.drift, self.narrow = drift, narrow
-        self._quantized = QuantizedRows(quantizer, rows.dense.shape[1])
+        self._quantized = QuantizedRows(quantizer, rows.width)
         self._tables = tables
         wide = _SPARSE_BEAM if quantizer.kind == SPARSE else _BEAM
         self._beam = _NARROW_BEAM if narrow else wide
@@ -285,10 +285,9 @@ class NeighbourGraph:
         much the same rows, which the processor's cache then holds. All see the graph as it was
         before the round.
         """
-        rows = links.quantized.rows
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(len(segments), beam, SEEN_A_PLACE * beam)
-        graph = Graph(links.quantized.addresses, segments, links.array, rows.dense)
+        graph = Graph(links.quantized.addresses, segments, links.array)
         if len(chosen) > 1:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]

@@ -386,7 +386,7 @@ class GraphSearch:
         m, n, limit = queries.count, view.vectors.count, params.limit
         links, hashing = self.links, self.band_keys.hashing
         addresses = links.quantized.addresses, self.segments(tables)
-        graph = Graph(*addresses, links.array, view.vectors.dense)
+        graph = Graph(*addresses, links.array)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
         if keys is None and hashing is None:
             keys = self.band_keys.keys(queries, plan.kernel.tables)

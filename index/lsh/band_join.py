@@ -59,7 +59,7 @@ class BandJoin:
         workers: Workers,
     ) -> None:
         """Choose bands for queries like these."""
-        self._view, self._codes, self._keys_of = view, codes, keys_of
+        self._view, self._codes, self._keys_of = view.with_floats(), codes, keys_of
         self._min_score, self._workers = min_score, workers
         self.nanoseconds, self.setup_nanoseconds = inf, 0.0
         some = queries[: min(_JUDGED, len(queries))]

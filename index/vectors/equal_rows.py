@@ -33,7 +33,7 @@ def equal_groups(
         near = np.sort(np.concatenate(runs))
         with_values, places = hashes[near], chosen[near]
         # -0 becomes 0
-        _fold_in(with_values, lambda part: (rows.dense[places[part]] + _ZERO).view(np.uint32))
+        _fold_in(with_values, lambda part: (rows[places[part]].dense + _ZERO).view(np.uint32))
         runs = [near[run] for run in _runs(with_values, more_than)]
     groups = []
     for run in runs:
@@ -70,7 +70,7 @@ def _equal_to_first(rows: VectorBatch, some: Int64s) -> Bools:
     equal: Bools = rows.norms[some] == rows.norms[some[0]]
     near = some[equal]
     if rows.form == "dense":
-        equal[equal] = (rows.dense[near] == rows.dense[near[0]]).all(axis=1)
+        equal[equal] = (rows[near].dense == rows[near[:1]].dense).all(axis=1)
         return equal
     first, last = rows.indptr[some[0]], rows.indptr[some[0] + 1]
     same = rows.indptr[near + 1] - rows.indptr[near] == last - first

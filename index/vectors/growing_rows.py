@@ -2,7 +2,8 @@
 
 Views of rows stay valid. The step of the copies is chosen by trial: some rows are searched for
 among others, and the step that leaves fewest rows to be read as floats is taken. Where all leave
-too many, there are no copies, and scans read floats.
+too many, there are no copies, and scans read floats. Rows of whole numbers from 0 to 255 are their
+copies: in memory they are held once, as bytes, until a row comes that is none of them.
 """
 
 from __future__ import annotations
@@ -49,12 +50,20 @@ _MAX_LEFT: Final = 0.25
 """Share of the rows that may be left to be read as floats, of so few rows."""
 _GAIN: Final = 0.8
 """A new step leaves at most this share of the rows that the old one leaves."""
+_MAX_WHOLE: Final = 255
 _GROWTH: Final = 2
 """The step is judged again when the rows have grown by this factor."""
 
 
+_WHOLE: Final = Quantizer(BYTES)
+"""The bytes of whole numbers from 0 to 255 are the numbers."""
+
+
 class GrowingCopies:
-    """The copies of a collection's dense rows; one writer adds, readers hold views."""
+    """The copies of a collection's dense rows; one writer adds, readers hold views.
+
+    are_rows: whether the bytes of all rows so far are the rows themselves.
+    """
 
     def __init__(self, width: int, paused: threading.Event) -> None:
         self._paused = paused
@@ -63,6 +72,7 @@ class GrowingCopies:
         self._room = AddressSpace()
         self._judged = 0
         self._reserved = 0
+        self.are_rows = False
 
     @property
     def nbytes(self) -> int:
@@ -89,28 +99,41 @@ class GrowingCopies:
         empty._pays, empty._judged = self._pays, self._judged
         known = self._copies
         if known is not None:
-            empty._copies = known.part(slice(0))
+            empty._copies, empty.are_rows = known.part(slice(0)), self.are_rows
         return empty
 
     def cover(self, rows: VectorBatch, first: int) -> None:
         """Take in the rows from ``first`` on, out of all; views of before do not see them."""
         n, known = len(rows), self._copies
+        were_rows, self.are_rows = self.are_rows, False
         if not self._pays:
             return
-        if known is None and (rows.dense.size < MIN_COPIED_FLOATS or self._paused.is_set()):
+        if known is None and (rows.numbers < MIN_COPIED_FLOATS or self._paused.is_set()):
             return
-        room = max(n, self._reserved)
         if n >= _GROWTH * self._judged:
             chosen = _choose_quantizer(rows, known)
             if chosen is None:
                 self._copies, self._room = None, AddressSpace()
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
-                known, first = _empty(0, rows.dense.shape[1], chosen), 0
+                known, first = _empty(0, rows.width, chosen), 0
                 self._copies = known
             self._judged = n  # last, for `of_no_rows` may be called meanwhile
         if self._copies is None or known is None:
             return
-        self._copies = RowCopies(
+        are_exact = self._write(rows.floats[first:], first, known)
+        self.are_rows = are_exact and (were_rows or first == 0)
+
+    def add_rows(self, dense: Float32s, first: int) -> bool:
+        """Take in further rows while the copies are the rows; return whether they still are."""
+        known = self._copies
+        self.are_rows = known is not None and self._write(dense, first, known)
+        return self.are_rows
+
+    def _write(self, dense: Float32s, first: int, known: RowCopies) -> bool:
+        """Copy rows from ``first`` on; return whether their bytes are the rows."""
+        n = first + len(dense)
+        room = max(n, self._reserved)
+        self._copies = copies = RowCopies(
             self._room.with_room(known.codes, first, room),
             with_room(known.norms, first, room),
             with_room(known.errors, first, room),
@@ -118,7 +141,10 @@ class GrowingCopies:
             known.step,
             known.origin,
         )
-        copy_rows(rows.dense[first:], first, self._copies)
+        copy_rows(dense, first, copies)
+        is_whole = (copies.step, copies.origin) == (_WHOLE.step, _WHOLE.origin)
+        new = slice(first, n)
+        return is_whole and not copies.errors[new].any() and not copies.excesses[new].any()
 
     def view(self, count: int) -> RowCopies | None:
         """Return the copies of the first rows, None where there are no copies."""
@@ -149,6 +175,8 @@ def _choose_quantizer(rows: VectorBatch, known: RowCopies | None) -> Quantizer |
     places = np.linspace(0, len(rows) - 1, min(_SAMPLED, len(rows))).astype(np.int64)
     sample = rows[np.random.default_rng(0).permutation(places)]
     values = sample.dense[sample.dense != 0]
+    if len(values) and values.min() > 0 and values.max() <= _MAX_WHOLE and not (values % 1).any():
+        return _WHOLE
     signed = bool((values < 0).any())
     tried = byte_quantizers(np.abs(values), signed=signed, cuts=_CUTS)
     left = [_left(sample, each) for each in tried]
@@ -272,6 +300,7 @@ class GrowingRows:
             self._map()
         self._count = 0
         self._entries = 0
+        # Of no rows while `_copies.are_rows`, unless they lie in a mapped file.
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
         self._indptr = np.zeros(1, np.int64)
         self._slots = np.empty(0, np.uint32)
@@ -317,6 +346,8 @@ class GrowingRows:
 
     def _outgrow_memory(self, count: int, entries: int) -> bool:
         """Return whether rows of this number, or entries, are large enough for files."""
+        if self._copies.are_rows:  # no file would have them: scans read them
+            return False
         bytes_ = 4 * count * self._dense.shape[1] + 8 * entries
         return self._folder is not None and bytes_ >= self._mapped_from
 
@@ -341,11 +372,31 @@ class GrowingRows:
         """Copy rows that came while copies were paused; views of before do not see it."""
         if self._form == "dense" and self._copies.view(0) is None:
             self._copies.cover(self.view(), 0)
+            self._drop_floats()
+
+    @property
+    def _holds_bytes(self) -> bool:
+        """Whether all rows so far are held as bytes alone."""
+        return self._copies.are_rows and not self.is_mapped
+
+    def _drop_floats(self) -> None:
+        """Hold rows once where their copies are the rows."""
+        if self._holds_bytes:
+            self._space, self._dense = AddressSpace(), self._dense[:0].copy()
+
+    def _restore_floats(self, count: int) -> None:
+        """Hold the present rows as floats again, with room for ``count``."""
+        known = self._copies.view(self._count)
+        self._dense = self._space.with_room(self._dense, 0, count)
+        for first in range(0, self._count if known is not None else 0, _TAKEN_AT_ONCE):
+            part = slice(first, min(first + _TAKEN_AT_ONCE, self._count))
+            self._dense[part] = known.codes[part, : self._dense.shape[1]]
 
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
-            self._dense = self._space.with_room(self._dense, self._count, count)
+            if not self._holds_bytes:
+                self._dense = self._space.with_room(self._dense, self._count, count)
         else:
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
             self._slots = self._space.with_room(self._slots, self._entries, entries)
@@ -357,9 +408,7 @@ class GrowingRows:
         self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._space.write(self._dense, self._count, batch.dense)
-            rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
-            self._copies.cover(rows, self._count)
+            self._append_dense(batch.dense, count)
         else:
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
             self._space.write(self._slots, self._entries, batch.slots)
@@ -367,6 +416,17 @@ class GrowingRows:
             self._entries = entries
         self._count = count
         self.is_outgrown = not self.is_mapped and self._outgrow_memory(count, entries)
+
+    def _append_dense(self, dense: Float32s, count: int) -> None:
+        """Add dense rows, ``count`` in all then, to floats and copies, or to these alone."""
+        if self._holds_bytes:
+            if self._copies.add_rows(dense, self._count):
+                return
+            self._restore_floats(count)
+        self._space.write(self._dense, self._count, dense)
+        rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
+        self._copies.cover(rows, self._count)
+        self._drop_floats()
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; nobody may hold a view of the others."""

@@ -218,13 +218,13 @@ class QuantizedRows:
             same = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
             return QuantizedView.of(self.quantizer, rows, same, rows.norms)
         if n > self._count:
-            start, dense = self._count, rows.dense
+            start = self._count
             codes = self._copies = self._room.with_room(self._copies, start, n)
             norms = self._norms = with_room(self._norms, start, n)
 
             def write(first: int, last: int) -> None:
                 part = slice(start + first, start + last)
-                self.quantizer.write(dense[part], codes[part], norms[part])
+                self.quantizer.write(rows[part].dense, codes[part], norms[part])
 
             workers.split(n - start, write, min_size=_ROWS_A_THREAD)
             self._count = n
@@ -252,14 +252,16 @@ class QuantizedView:
     rows: VectorBatch
     copies: UInt8s  # (n, stride)
     norms: Float32s  # (n,)
-    addresses: Int64s  # (7,) of `kernels.quantized.rows.rows_at`; valid while this object lives
+    # (11,) of `kernels.quantized.rows`: `rows_at`, `vectors_at`; valid while this object lives.
+    addresses: Int64s
 
     @classmethod
     def of(
         cls, quantizer: Quantizer, rows: VectorBatch, copies: UInt8s, norms: Float32s
     ) -> QuantizedView:
         """Return a view of arrays."""
-        parts = (norms, rows.indptr, rows.slots, rows.values)
+        parts = (norms, rows.indptr, rows.slots, rows.values, rows.floats, rows.codes)
         addresses = [quantizer.kind, copies.ctypes.data, copies.shape[1]]
         addresses += [part.ctypes.data for part in parts]
+        addresses += [rows.codes.shape[1], rows.width]
         return cls(quantizer, rows, copies, norms, np.array(addresses, np.int64))

@@ -201,7 +201,7 @@ class _Collection:
     def quantize(self) -> None:
         """Round rows in each way that a graph may hold them."""
         for quantizer in _QUANTIZERS:  # which of them a collection takes depends on its rows
-            QuantizedRows(quantizer, self._rows.dense.shape[1]).cover(self._rows)
+            QuantizedRows(quantizer, self._rows.width).cover(self._rows)
 
     def copy(self) -> None:
         """Copy as many rows as a scan reads copies of, and scan them."""

@@ -20,6 +20,7 @@ from gcws_search.index.kernels.lanes.vector import (
     at,
     less,
     load,
+    load_floats,
     offset,
     pointer,
     prefetch,
@@ -82,6 +83,7 @@ def dense_score_within(
 
     D only grows from coordinate to coordinate, so a row is given up, and the rest of it not read,
     when the part summed so far exceeds what ``farthest``, the `reach` of the least score, allows.
+    ``row`` may be the address of bytes: a row of whole numbers.
     """
     both = query_norm + norm
     limit = both * farthest
@@ -90,18 +92,18 @@ def dense_score_within(
     whole = width // _BLOCK * _BLOCK
     for block in range(0, whole, _BLOCK):
         for i in range(block, block + _BLOCK, 2 * LANES):
-            even = even + absolute(load(query, i) - load(row, i))
-            odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+            even = even + absolute(load(query, i) - load_floats(row, i))
+            odd = odd + absolute(load(query, i + LANES) - load_floats(row, i + LANES))
         if total(even + odd) > limit:
             return np.float32(-1.0)
     pairs = (width - whole) // (2 * LANES)
     for pair in range(pairs):
         i = whole + pair * 2 * LANES
-        even = even + absolute(load(query, i) - load(row, i))
-        odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+        even = even + absolute(load(query, i) - load_floats(row, i))
+        odd = odd + absolute(load(query, i + LANES) - load_floats(row, i + LANES))
     if whole + pairs * 2 * LANES < width:
         i = whole + pairs * 2 * LANES
-        even = even + absolute(load(query, i) - load(row, i))
+        even = even + absolute(load(query, i) - load_floats(row, i))
     distance = total(even + odd)
     return (both - distance) / (both + distance)
 
@@ -151,22 +153,25 @@ def scan_dense(
 
 
 @inner
-def exact_dense(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
+def exact_dense(
+    query: Any, width: Any, rows: Any, stride: Any, chosen: Any, count: Any, out: Any
+) -> None:
     """Write the GMM of a query and ``count`` rows, Σ min / Σ max in float64, all by address.
 
     Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
+    A row is ``width`` float32, or bytes, every ``stride`` entries.
     """
     zero = splat(0.0)
     for h in range(count):
-        row = offset(rows, at(chosen, h) * width)
-        further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * width)
+        row = offset(rows, at(chosen, h) * stride)
+        further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * stride)
         for i in range(0, min(width, _FLOATS_AHEAD), NUMBERS_A_LINE):
             prefetch(offset(further, i))
         low = zero
         high = zero
         for i in range(0, width, LANES):
             u = to_doubles(load(query, i))
-            v = to_doubles(load(row, i))
+            v = to_doubles(load_floats(row, i))
             p = absolute(u)
             q = absolute(v)
             shared = select(less(p, q), p, q)

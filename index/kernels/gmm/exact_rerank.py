@@ -45,6 +45,8 @@ class QuickPair(NamedTuple):
     query_norm: Any
     width: Any  # 0 when sparse
     rows: Any  # dense
+    codes: Any  # dense rows of whole numbers
+    stride: Any  # of these; 0 where there are none
     norms: Any
     indptr: Any
     slots: Any
@@ -58,13 +60,18 @@ class QuickPair(NamedTuple):
 def compare(
     queries: Any, m: Any, rows: Any, table_slots: UInt32s, table_values: Float32s
 ) -> QuickPair:
-    """Return how query m is compared with rows; a sparse one is spread over the table already."""
+    """Return how query m is compared with rows; a sparse one is spread over the table already.
+
+    Dense queries are float32.
+    """
     width = rows.dense.shape[1]
     return QuickPair(
         offset(pointer(queries.dense), m * width),
         queries.norms[m],
         width,
         pointer(rows.dense),
+        pointer(rows.codes),
+        rows.codes.shape[1],
         pointer(rows.norms),
         pointer(rows.indptr),
         pointer(rows.slots),
@@ -79,6 +86,9 @@ def compare(
 def quick_gmm(pair: QuickPair, row: Any, farthest: Any) -> Any:
     """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
     norm = at(pair.norms, row)
+    if pair.stride > 0:
+        code = offset(pair.codes, row * pair.stride)
+        return dense_score_within(pair.query, pair.query_norm, code, norm, pair.width, farthest)
     if pair.width > 0:
         address = offset(pair.rows, row * pair.width)
         return dense_score_within(pair.query, pair.query_norm, address, norm, pair.width, farthest)
@@ -99,8 +109,12 @@ def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) 
     """Write the float64 GMM of query m and (h,) chosen rows to ``out``, (h or more,)."""
     width, count = rows.dense.shape[1], chosen.shape[0]
     if width > 0:
-        query = offset(pointer(queries.dense), m * width)
-        exact_dense(query, pointer(rows.dense), width, pointer(chosen), count, pointer(out))
+        query, stride = offset(pointer(queries.dense), m * width), rows.codes.shape[1]
+        places, scores = pointer(chosen), pointer(out)
+        if stride > 0:
+            exact_dense(query, width, pointer(rows.codes), stride, places, count, scores)
+        else:
+            exact_dense(query, width, pointer(rows.dense), width, places, count, scores)
         return
     first, last = queries.indptr[m], queries.indptr[m + 1]
     slots, values = offset(pointer(queries.slots), first), offset(pointer(queries.values), first)

@@ -15,7 +15,9 @@ from gcws_search.index.kernels.compiling import kernel
 class Rows(NamedTuple):
     """Rows or queries, dense or sparse; the parts of the other form are empty."""
 
-    dense: Float32s  # (n, width); (0, 0) when sparse
+    # (n, width); (0, width) where `codes` has the rows, (0, 0) when sparse.
+    dense: Float32s
+    codes: UInt8s  # (n, stride): dense rows of whole numbers, 0 to 255; (0, 0) elsewhere
     indptr: Int64s  # (n + 1,): compressed rows: where each row's entries begin
     slots: UInt32s  # (nnz,): rising within a row
     values: Float32s  # (nnz,): magnitudes, positive
@@ -31,8 +33,13 @@ class HitFilter(NamedTuple):
 
 
 def rows_of(batch: VectorBatch) -> Rows:
-    """Return the arrays of a batch."""
-    return Rows(batch.dense, batch.indptr, batch.slots, batch.values, batch.norms)
+    """Return the arrays of a batch, dense rows as floats."""
+    return stored_rows_of(batch.with_floats())
+
+
+def stored_rows_of(batch: VectorBatch) -> Rows:
+    """Return the arrays of a batch as they are held, for kernels that read ``codes``, too."""
+    return Rows(batch.floats, batch.codes, batch.indptr, batch.slots, batch.values, batch.norms)
 
 
 @kernel

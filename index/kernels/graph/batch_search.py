@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int64s
+from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.graph.beam_search import (
     STATE,
@@ -64,6 +64,7 @@ from gcws_search.index.kernels.quantized.rows import (
     hold,
     release,
     rows_at,
+    vectors_at,
 )
 
 CANDIDATES, SCORED_EXACTLY, BEAM = 3, 4, 5
@@ -178,11 +179,11 @@ def whole_number(mean: float, key: np.uint64) -> int:
 
 
 @inner
-def _fetch_vectors(vectors: Float32s, best: Any, count: int) -> None:
-    """Prefetch the float32 rows of the first entries of a pool."""
-    for i in range(count):
-        address = offset(pointer(vectors), row_of(at(best, i)) * vectors.shape[1])
-        for line in range(0, min(vectors.shape[1], _AHEAD), NUMBERS_A_LINE):
+def _fetch_vectors(vectors: Any, best: Any, count: int) -> None:
+    """Prefetch the rows of the first entries of a pool; bytes have been read."""
+    for i in range(count if vectors.stride == 0 else 0):
+        address = offset(vectors.floats, row_of(at(best, i)) * vectors.width)
+        for line in range(0, min(vectors.width, _AHEAD), NUMBERS_A_LINE):
             prefetch(offset(address, line))
 
 
@@ -359,7 +360,7 @@ def _rerank(
         known = scored
         scored = _choose(entries, size, skipped, depth, pointer(chosen))
         new, out = offset(pointer(chosen), known), offset(pointer(exact), known)
-        score_exactly(held, m, rows, pointer(vectors), new, scored - known, out)
+        score_exactly(held, m, rows, vectors, new, scored - known, out)
         found = rank(exact, chosen, scored, min_score, scored <= _SHORT, ranked)
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
@@ -439,7 +440,8 @@ def _search(
     drawn = query_keys(queries, hashing, tables)
     block, start, copy_norms = quantize_queries(rows, queries, plan.step, plan.origin)
     copies = offset(pointer(block), start)
-    held, vectors = query_rows(rows, queries, copies, pointer(copy_norms)), graph.vectors
+    held = query_rows(rows, queries, copies, pointer(copy_norms))
+    vectors = vectors_at(graph.rows)
     wanted, most = plan.wanted, plan.reranked[3]
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted((chosen, exact, ranked))

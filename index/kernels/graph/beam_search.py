@@ -84,13 +84,12 @@ STATE = np.dtype(
 class Graph(NamedTuple):
     """A neighbour graph with its rows and the tables through which it is entered."""
 
-    rows: Any  # (7,) int64: see `quantized.rows.rows_at`; `QuantizedView` owns them
+    rows: Any  # (11,) int64: see `rows_at` and `vectors_at`; `QuantizedView` owns them
     # (s, 6) int64: addresses of the keys and rows of each segment of tables as if it had all from
     # the first on, (L, count), and count; its first table and the end of its tables; the number of
     # rows that it stands for. `lsh.tables` owns them.
     segments: Any
     links: Any  # (n, width) int32: neighbours of each row, best first; `NONE` behind the last
-    vectors: Any  # (n, dim) float32: dense rows, not quantized; (0, 0) when sparse
 
 
 class Links(NamedTuple):

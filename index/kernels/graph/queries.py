@@ -81,11 +81,11 @@ def query_rows(rows: Any, queries: Any, copies: Any, copy_norms: Any) -> Any:
 
 @inner
 def score_exactly(
-    queries: Any, m: Any, rows: Any, floats: Any, chosen: Any, count: Any, out: Any
+    queries: Any, m: Any, rows: Any, vectors: Any, chosen: Any, count: Any, out: Any
 ) -> None:
     """Write the exact scores of query m and the first ``count`` rows chosen.
 
-    Of sparse rows are those of ``rows``; dense ones are at the address of ``floats``.
+    Of sparse rows are those of ``rows``; dense ones are ``vectors``, by address.
     """
     held = queries.quantized
     if held.kind == SPARSE:
@@ -100,5 +100,9 @@ def score_exactly(
             out,
         )
     else:
-        query = offset(queries.dense, m * queries.width)
-        exact_dense(query, floats, queries.width, chosen, count, out)
+        width, stride = queries.width, vectors.stride
+        query = offset(queries.dense, m * width)
+        if stride > 0:
+            exact_dense(query, width, vectors.codes, stride, chosen, count, out)
+        else:
+            exact_dense(query, width, vectors.floats, width, chosen, count, out)

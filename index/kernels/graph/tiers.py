@@ -47,8 +47,8 @@ def count_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
 
     In such a group a row leads to a few others, which are no nearer to the query than most: the
     nearest are found by seeing all of the group. Copies of one row are none, for any of them will
-    do; quantized rows may be copies where dense ``vectors`` are none. Distances tie that differ by
-    less than ``tied``; 0 for none.
+    do; quantized rows may be copies where dense ``vectors``, by address, are none. Distances tie
+    that differ by less than ``tied``; 0 for none.
     """
     if tied == 0.0 or size < own + CONTRAST_PLACE:
         return 0
@@ -60,6 +60,11 @@ def count_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
     if between > 0.0:
         return CONTRAST_PLACE
     row, other, differing = row_of(first), row_of(last), 0
-    for i in range(vectors.shape[1]):
-        differing += np.int64(vectors[row, i] != vectors[other, i])
+    for i in range(vectors.width):
+        if vectors.stride > 0:
+            a, b = row * vectors.stride + i, other * vectors.stride + i
+            differing += np.int64(at(vectors.codes, a) != at(vectors.codes, b))
+        else:
+            a, b = row * vectors.width + i, other * vectors.width + i
+            differing += np.int64(at(vectors.floats, a) != at(vectors.floats, b))
     return CONTRAST_PLACE if differing > 0 else 0

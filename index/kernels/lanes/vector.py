@@ -293,6 +293,24 @@ def load(typingctx, container, start):
     return lanes(container, types.intp), codegen
 
 
+@intrinsic
+def load_floats(typingctx, address, start):
+    """Return entries start … start + 15 behind an address of float32, or of bytes, as float32."""
+    if getattr(address, "dtype", None) not in (types.float32, types.uint8):
+        return None
+
+    def codegen(context, builder, sig, args):
+        place = builder.gep(args[0], [args[1]])
+        vector = ir.VectorType(place.type.pointee, LANES)
+        is_bytes = address.dtype == types.uint8
+        values = builder.load(
+            builder.bitcast(place, vector.as_pointer()), align=1 if is_bytes else 4
+        )
+        return builder.uitofp(values, _LLVM["float32"]) if is_bytes else values
+
+    return FLOATS(address, types.intp), codegen
+
+
 @instruction(FLOATS(types.CPointer(types.float32), INTS))
 def gather_floats(builder, address, places):
     """Return the sixteen float32 at the given places behind an address.

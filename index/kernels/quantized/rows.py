@@ -92,9 +92,29 @@ class QueryAddresses(NamedTuple):
     cut: Any
 
 
+class VectorAddresses(NamedTuple):
+    """Dense rows that are not quantized, by address."""
+
+    floats: Any
+    codes: Any  # the same as bytes, where all are whole numbers
+    stride: Any  # of these; 0 where there are none
+    width: Any  # 0 when sparse
+
+
+@inner
+def vectors_at(addresses: Int64s) -> Any:
+    """Return `VectorAddresses` of what is behind that of `rows_at`: (floats, codes, …)."""
+    return VectorAddresses(
+        pointer_to_float32(addresses[7]),
+        pointer_to_uint8(addresses[8]),
+        addresses[9],
+        addresses[10],
+    )
+
+
 @inner
 def rows_at(addresses: Int64s) -> Any:
-    """Return `RowAddresses` of (kind, copies, stride, norms, indptr, slots, values)."""
+    """Return `RowAddresses` of (kind, copies, stride, norms, indptr, slots, values, …)."""
     return RowAddresses(
         addresses[0],
         pointer_to_uint8(addresses[1]),

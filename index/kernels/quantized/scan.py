@@ -70,7 +70,7 @@ class CopyTile(NamedTuple):
     excesses: Any
     count: int  # rows, without those that fill up
     dense: Any  # the first row of the tile
-    width: int
+    width: int  # 0 where the codes are the rows
 
 
 class TileRoom(NamedTuple):
@@ -129,7 +129,7 @@ def copy_tile(
     """Return the permitted rows among first … last - 1."""
     stride = copies.codes.shape[1]
     codes = offset(pointer(copies.codes), first * stride)
-    width = rows.dense.shape[1]
+    width = rows.dense.shape[1] if rows.codes.shape[1] == 0 else 0
     dense, norms = offset(pointer(rows.dense), first * width), offset(pointer(rows.norms), first)
     errors = offset(pointer(copies.errors), first)
     excesses = offset(pointer(copies.excesses), first)
@@ -296,13 +296,17 @@ def _offer(
     scores, hits, size = out.scores[m], out.rows[m], out.sizes[m]
     width, norm = rows.dense.shape[1], queries.norms[m]
     query, data = offset(pointer(queries.dense), m * width), pointer(rows.dense)
+    codes, stride = pointer(rows.codes), rows.codes.shape[1]
     bound = threshold(scores, size, wanted.min_score)
     farthest = reach(bound)
     for i in range(count):
         row = first + at(near, i)
-        score = dense_score_within(
-            query, norm, offset(data, row * width), rows.norms[row], width, farthest
-        )
+        if stride > 0:
+            code = offset(codes, row * stride)
+            score = dense_score_within(query, norm, code, rows.norms[row], width, farthest)
+        else:
+            number = offset(data, row * width)
+            score = dense_score_within(query, norm, number, rows.norms[row], width, farthest)
         if score >= bound and row != wanted.skip[m]:
             size = push(scores, hits, size, score, row)
             if size == scores.shape[0]:

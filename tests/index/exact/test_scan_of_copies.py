@@ -1,7 +1,6 @@
 """Scans that read copies first find what scans of floats find, to the bit, whatever the rows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -113,7 +112,8 @@ def permitting(rng: np.random.Generator, share: float, count: int) -> UInt8s:
 def views(rows: VectorBatch, permitted: UInt8s, quantizer: Quantizer) -> tuple[RowView, RowView]:
     """Return the same rows with copies and without."""
     count = int(permitted.sum())
-    copied = replace(rows, copies=copies_of(rows.dense, quantizer))
+    copies = copies_of(rows.dense, quantizer)
+    copied = VectorBatch("dense", dense=rows.dense, norms=rows.norms, copies=copies)
     return CopiedView(copied, permitted, count), RowView(rows, permitted, count)
 
 

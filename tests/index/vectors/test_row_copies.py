@@ -1,7 +1,6 @@
 """Copies in bytes: what they say of their rows, and that they are kept up with them."""
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -212,7 +211,8 @@ def test_a_graph_shares_the_copies_of_its_rows(rng: np.random.Generator) -> None
     taken = quantized.take(np.arange(0, ENOUGH, 2))
     np.testing.assert_array_equal(taken.cover(rows[np.arange(0, ENOUGH, 2)]).copies, own[::2])
     # Rows whose step was chosen anew are copied, and shared again once it is the same.
-    other = replace(rows, copies=copies_of(rows.dense, Quantizer(BYTES, 2 * copies.step, 128)))
+    like = copies_of(rows.dense, Quantizer(BYTES, 2 * copies.step, 128))
+    other = VectorBatch("dense", dense=rows.dense, norms=rows.norms, copies=like)
     np.testing.assert_array_equal(quantized.cover(other).copies, own)
     assert quantized.nbytes > 0
     assert np.shares_memory(quantized.cover(rows).copies, copies.codes)
