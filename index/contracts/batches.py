@@ -206,7 +206,8 @@ class VectorBatch:
     @property
     def width(self) -> int:
         """How many numbers a dense row has, padding included; 0 when sparse."""
-        return self.floats.shape[1]
+        width: int = self.floats.shape[1]
+        return width
 
     @property
     def holds_bytes(self) -> bool:

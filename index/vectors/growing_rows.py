@@ -386,11 +386,11 @@ class GrowingRows:
 
     def _restore_floats(self, count: int) -> None:
         """Hold the present rows as floats again, with room for ``count``."""
-        known = self._copies.view(self._count)
+        rows = self.view()
         self._dense = self._space.with_room(self._dense, 0, count)
-        for first in range(0, self._count if known is not None else 0, _TAKEN_AT_ONCE):
+        for first in range(0, self._count, _TAKEN_AT_ONCE):
             part = slice(first, min(first + _TAKEN_AT_ONCE, self._count))
-            self._dense[part] = known.codes[part, : self._dense.shape[1]]
+            self._dense[part] = rows[part].dense
 
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)

@@ -37,6 +37,7 @@ class PairRows(NamedTuple):
     """The n rows that are joined with each other: see `gmm.rows.Rows`, and (n,) uint8."""
 
     dense: Any
+    codes: Any  # none
     indptr: Any
     slots: Any
     values: Any
