@@ -31,7 +31,7 @@ def rows(rng: np.random.Generator) -> Floats:
     """Rows of bytes in clusters of 20, some of them equal."""
     centres = rng.integers(-60, 180, (ROWS // 20 + 1, DIM))
     near = centres[np.arange(ROWS) // 20] + rng.integers(-20, 21, (ROWS, DIM))
-    made = np.clip(near, 0, 255).astype(np.float32)
+    made: Floats = np.clip(near, 0, 255).astype(np.float32)
     made[-30:] = made[-60:-30]
     return made
 
