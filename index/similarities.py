@@ -29,7 +29,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.kernels.gmm.dense import matrix_dense
 from gcws_search.index.kernels.gmm.exact_rerank import exact_rows
-from gcws_search.index.kernels.gmm.rows import rows_of, stored_rows_of
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.gmm.sparse import matrix_sparse
 from gcws_search.index.polya import curve_of, pitches
 from gcws_search.index.vectors.space import VectorSpace
@@ -41,7 +41,7 @@ EPSILON: Final = 2.0**-24
 def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Float64s:
     """Return the float64 GMM of one query and chosen rows."""
     out = np.empty(len(rows), np.float64)
-    exact_rows(rows_of(query), 0, stored_rows_of(vectors), rows, out)
+    exact_rows(rows_of(query), 0, rows_of(vectors, as_held=True), rows, out)
     return out
 
 

@@ -74,7 +74,7 @@ class Delta:
         if self.count + count > policies.max_delta_rows:
             return False
         if rows.form == "dense":
-            own = self.count * int(rows.width)
+            own = self.count * rows.width
         else:
             own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
         return own + numbers <= policies.max_delta_numbers

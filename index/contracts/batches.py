@@ -152,6 +152,9 @@ class VectorBatch:
     values: (nnz,) float32, magnitudes, positive.
     norms: (n,) float32, L1 norms.
     copies: of all the rows, where a collection holds them. Rows chosen by number have none.
+    width: how many numbers a dense row has, padding included; 0 when sparse.
+    holds_bytes: whether the rows are whole numbers, and held as bytes alone.
+    codes: the (n, stride) bytes that they are held as; (0, 0) where they are floats.
     """
 
     form: Form
@@ -162,6 +165,9 @@ class VectorBatch:
     values: Float32s
     norms: Float32s
     copies: RowCopies | None
+    width: int = field(init=False)
+    holds_bytes: bool = field(init=False)
+    codes: UInt8s = field(init=False)
 
     def __init__(
         self,
@@ -175,8 +181,11 @@ class VectorBatch:
         copies: RowCopies | None = None,
     ) -> None:
         self.form, self.floats, self.norms, self.copies = form, dense, norms, copies
-        self.count = len(norms)
+        self.count, self.width = len(norms), dense.shape[1]
         self.indptr, self.slots, self.values = indptr, slots, values
+        self.holds_bytes, self.codes = False, _NO_CODES
+        if copies is not None and len(dense) < self.count:
+            self.holds_bytes, self.codes = True, copies.codes
 
     def __len__(self) -> int:
         return self.count
@@ -202,22 +211,6 @@ class VectorBatch:
             values=self.values[take],
             norms=self.norms[rows],
         )
-
-    @property
-    def width(self) -> int:
-        """How many numbers a dense row has, padding included; 0 when sparse."""
-        width: int = self.floats.shape[1]
-        return width
-
-    @property
-    def holds_bytes(self) -> bool:
-        """Whether the rows are whole numbers, and held as bytes alone."""
-        return len(self.floats) < self.count and self.form == "dense"
-
-    @property
-    def codes(self) -> UInt8s:
-        """The (n, stride) bytes that the rows are held as; (0, 0) where they are floats."""
-        return self.copies.codes if self.copies is not None and self.holds_bytes else _NO_CODES
 
     @property
     def dense(self) -> Float32s:

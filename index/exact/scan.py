@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
-from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of, stored_rows_of
+from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.gmm.sparse import scan_sparse
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
@@ -163,7 +163,7 @@ class Scanner:
         dense = view.vectors.form == "dense"
         self._copies = view.copies
         self._in_tiles = many and dense and self._copies is None
-        self.rows = stored_rows_of(view.vectors)
+        self.rows = rows_of(view.vectors, as_held=True)
 
     def tolerance(self, queries: VectorBatch) -> float:
         """Return how far a float32 score can be from the exact one."""

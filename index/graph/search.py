@@ -412,7 +412,8 @@ class GraphSearch:
                 part = Found(*(each[first:last] for each in out))
             sparse = some.indptr, some.slots, some.values
             known = _TO_BE_DRAWN if known is None else known
-            asked = Queries(some.norms, some.dense, *sparse, known, skipped, min_score)
+            floats = some.dense if some.holds_bytes else some.floats
+            asked = Queries(some.norms, floats, *sparse, known, skipped, min_score)
             scratch = scratch_pool.take(sizes)
             slots = scratch.addresses if m > 1 else scratch.first
             search_graph(graph, visible, asked, hashing or _KNOWN, plan.kernel, slots, part)

@@ -71,7 +71,8 @@ class BandKeys:
     def _write(self, batch: VectorBatch, first: int, out: UInt64s) -> None:
         """Sketch vectors and write their (n, b) keys in tables ``first`` … ``first`` + b - 1."""
         if self.hashing is not None:
-            keys_from_table(batch.dense, self.hashing, first, out)
+            floats = batch.dense if batch.holds_bytes else batch.floats
+            keys_from_table(floats, self.hashing, first, out)
             return
         width = self.plan.band_width
         start = first * width // LANES * LANES

@@ -27,7 +27,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Ranked, batch_hits, rank_rows, scan
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.kernels.gmm.rows import rows_of, stored_rows_of
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh import probe as columns
 from gcws_search.index.kernels.lsh.gather import gather
 from gcws_search.index.kernels.lsh.probe import ProbeHits, ProbeRequests, Rule, probe
@@ -211,7 +211,7 @@ class TableSearch:
             slack=2 * tolerance(view.vectors, queries),
         )
         requests = ProbeRequests(self.keys_of(queries), skip, limits)
-        rows, row_cost = stored_rows_of(view.vectors), row_nanoseconds(view)
+        rows, row_cost = rows_of(view.vectors, as_held=True), row_nanoseconds(view)
         segments = TableSegments(self.tables.addresses, plan.bits)
         found = ProbeHits(
             np.empty((m, limit), np.float64),

@@ -104,7 +104,7 @@ class GrowingCopies:
 
     def cover(self, rows: VectorBatch, first: int) -> None:
         """Take in the rows from ``first`` on, out of all; views of before do not see them."""
-        n, known = len(rows), self._copies
+        n, known = rows.count, self._copies
         were_rows, self.are_rows = self.are_rows, False
         if not self._pays:
             return
@@ -300,7 +300,7 @@ class GrowingRows:
             self._map()
         self._count = 0
         self._entries = 0
-        # Of no rows while `_copies.are_rows`, unless they lie in a mapped file.
+        self._holds_bytes = False  # and `_dense` no row
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
         self._indptr = np.zeros(1, np.int64)
         self._slots = np.empty(0, np.uint32)
@@ -372,21 +372,17 @@ class GrowingRows:
         """Copy rows that came while copies were paused; views of before do not see it."""
         if self._form == "dense" and self._copies.view(0) is None:
             self._copies.cover(self.view(), 0)
-            self._drop_floats()
-
-    @property
-    def _holds_bytes(self) -> bool:
-        """Whether all rows so far are held as bytes alone."""
-        return self._copies.are_rows and not self.is_mapped
+            if self._copies.are_rows and not self.is_mapped:
+                self._drop_floats()
 
     def _drop_floats(self) -> None:
-        """Hold rows once where their copies are the rows."""
-        if self._holds_bytes:
-            self._space, self._dense = AddressSpace(), self._dense[:0].copy()
+        """Hold rows once: their copies are the rows."""
+        self._space, self._dense = AddressSpace(), self._dense[:0].copy()
+        self._holds_bytes = True
 
     def _restore_floats(self, count: int) -> None:
         """Hold the present rows as floats again, with room for ``count``."""
-        rows = self.view()
+        rows, self._holds_bytes = self.view(), False
         self._dense = self._space.with_room(self._dense, 0, count)
         for first in range(0, self._count, _TAKEN_AT_ONCE):
             part = slice(first, min(first + _TAKEN_AT_ONCE, self._count))
@@ -403,12 +399,19 @@ class GrowingRows:
             self._values = self._space_of_values.with_room(self._values, self._entries, entries)
 
     def append(self, batch: VectorBatch) -> None:
-        """Add rows at the end; views made before do not see them."""
+        """Add rows at the end, dense ones as floats; views made before do not see them."""
         count, entries = self._count + batch.count, self._entries + len(batch.values)
         self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._append_dense(batch.dense, count)
+            if self._holds_bytes and not self._copies.add_rows(batch.floats, self._count):
+                self._restore_floats(count)
+            if not self._holds_bytes:
+                self._space.write(self._dense, self._count, batch.floats)
+                rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
+                self._copies.cover(rows, self._count)
+                if self._copies.are_rows and not self.is_mapped:
+                    self._drop_floats()
         else:
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
             self._space.write(self._slots, self._entries, batch.slots)
@@ -416,17 +419,6 @@ class GrowingRows:
             self._entries = entries
         self._count = count
         self.is_outgrown = not self.is_mapped and self._outgrow_memory(count, entries)
-
-    def _append_dense(self, dense: Float32s, count: int) -> None:
-        """Add dense rows, ``count`` in all then, to floats and copies, or to these alone."""
-        if self._holds_bytes:
-            if self._copies.add_rows(dense, self._count):
-                return
-            self._restore_floats(count)
-        self._space.write(self._dense, self._count, dense)
-        rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
-        self._copies.cover(rows, self._count)
-        self._drop_floats()
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; nobody may hold a view of the others."""

@@ -32,13 +32,10 @@ class HitFilter(NamedTuple):
     min_score: np.float32  # lower scores are not wanted
 
 
-def rows_of(batch: VectorBatch) -> Rows:
-    """Return the arrays of a batch, dense rows as floats."""
-    return stored_rows_of(batch.with_floats())
-
-
-def stored_rows_of(batch: VectorBatch) -> Rows:
-    """Return the arrays of a batch as they are held, for kernels that read ``codes``, too."""
+def rows_of(batch: VectorBatch, *, as_held: bool = False) -> Rows:
+    """Return the arrays of a batch: floats, or ``as_held`` for kernels that read `codes`, too."""
+    if batch.holds_bytes and not as_held:
+        batch = batch.with_floats()
     return Rows(batch.floats, batch.codes, batch.indptr, batch.slots, batch.values, batch.norms)
 
 
