@@ -137,3 +137,12 @@ def test_items_can_be_deleted_by_ids_or_by_filter(client: Client) -> None:
 def test_an_over_long_id_in_a_path_is_refused(client: Client) -> None:
     assert_problem(client.get(f"{URL}/{'x' * 256}"), 422, "invalid_id", "256")
     assert client.get(f"{URL}/").json() == client.get(URL).json()
+
+
+def test_of_an_id_that_comes_twice_the_last_item_is_stored(client: Client) -> None:
+    items = [{"id": "twice", "vector": [n, 1, 0, 0], "payload": {"n": n}} for n in (1, 2)]
+    assert client.put(URL, json={"items": items}).json() == {"inserted": 1, "updated": 0}
+    found = client.get(f"{URL}/twice").json()
+    assert (found["vector"], found["payload"], found["version"]) == ([2, 1, 0, 0], {"n": 2}, 1)
+    again = client.put(URL, json={"items": items, "mode": "insert"})
+    assert_problem(again, 409, "item_exists", "'twice'")
