@@ -31,7 +31,7 @@ RUN python -m gcws_search.index.warmup.release install ${KERNEL_TARGETS:+--cpu $
 FROM python:3.11.13-slim-bookworm
 
 COPY --from=build /opt/gcws /opt/gcws
-RUN install -d -o 10001 -g 10001 -m 0750 /data
+RUN install -d -o 10001 -g 10001 -m 0750 /data /bases
 # A login shell sets a PATH of its own: KubeRay calls ray in one.
 RUN install -d /etc/profile.d && echo 'export PATH=/opt/gcws/bin:$PATH' > /etc/profile.d/gcws.sh
 

@@ -267,7 +267,7 @@ def node(
     os.execve(sys.executable, [*words, *context.args], variables)
 
 
-@_command(cluster, ("cell", "shards", "replicas"))
+@_command(cluster, ("cell", "shards", "replicas", "base"))
 def manifest(
     kuberay: Annotated[
         bool, _option("--kuberay", "Have Ray place the shards, on nodes that KubeRay starts.")
@@ -289,6 +289,12 @@ def manifest(
     import yaml  # noqa: PLC0415
 
     settings = settings_from(given)
+    base = [] if settings.base is None else [{"name": "GCWS_BASE", "value": settings.base}]
+    if settings.base is not None and "://" not in settings.base:
+        raise ValueError(
+            f"expected --base with the address of an object store, which all pods reach, got"
+            f" {settings.base!r}; another one takes a volume of its own in the manifest"
+        )
     file = Path(__file__).parent / ("kuberay.yml" if kuberay else "kubernetes.yml")
     text = file.read_text()
     variables = {
@@ -305,6 +311,8 @@ def manifest(
         found = {key: fill(each, words) for key, each in value.items()}
         if "image" in found:
             found["image"] = image
+        if "GCWS_SHARDS" in [each.get("name") for each in found.get("env", ())]:
+            found["env"] += base
         if found.get("name") in variables:
             found["value"] = variables[found["name"]]
         if "minReplicas" in found:

@@ -72,15 +72,25 @@ def test_settings_are_settings_of_the_service(name: str) -> None:
 
 
 def test_each_process_has_files_of_its_own() -> None:
-    """Those of routers and nodes are in the unnamed volume that the image declares."""
+    """Those of routers and nodes are in the unnamed volume that the image declares.
+
+    All that run replicas share the bases.
+    """
     services = cluster_services()
+    based = {name for name, each in services.items() if "GCWS_BASE" in each["environment"]}
+    assert based == {"head", "node"}
+    for name in based:
+        services[name]["volumes"].remove(f"bases:{services[name]['environment']['GCWS_BASE']}")
+    assert [
+        each.text for each in instructions() if " /bases" in each.text and " 10001 " in each.text
+    ]
     shared = [volume for each in services.values() for volume in each.get("volumes", [])]
     data = [volume for volume in shared if not volume.startswith("./")]
     assert len({*data}) == len(data)
     assert not [volume for volume in shared if volume not in data if not volume.endswith(":ro")]
     several = {name for name, each in services.items() if "deploy" in each}
     assert several == {"node", "router"}
-    assert not [name for name in several if "volumes" in services[name]]
+    assert not [name for name in several if services[name].get("volumes")]
     assert "VOLUME /data" in [f"{each.keyword} {each.text}" for each in instructions()]
 
 

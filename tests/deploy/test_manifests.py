@@ -292,6 +292,19 @@ def test_images_of_a_cluster_have_the_version_as_their_tag() -> None:
     assert images == {f"gcws-search-cluster:{program_version()}"}
 
 
+@pytest.mark.parametrize("kind", [[], ["--kuberay"]])
+def test_all_of_a_cluster_are_told_where_its_bases_are(kind: list[str]) -> None:
+    base = {"name": "GCWS_BASE", "value": "s3://corpus/bases"}
+    text = printed(*kind, "--base", base["value"])
+    [*found] = (each["env"] for pod in pods(text) for each in pod["spec"]["containers"])
+    assert found
+    assert all(base in env for env in found)
+    assert "GCWS_BASE" not in printed(*kind)
+    refused = CliRunner().invoke(app, ["cluster", "manifest", *kind, "--base", "/bases"])
+    assert refused.exit_code != 0
+    assert "'/bases'" in refused.output
+
+
 def test_there_is_a_set_for_each_shard() -> None:
     *sets, routers = of_kind(TEXTS["plain, others"], "StatefulSet")
     assert routers["spec"]["replicas"] == 5

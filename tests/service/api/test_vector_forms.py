@@ -92,7 +92,7 @@ NOT_ONE: list[tuple[str, bytes, int, str, str]] = [
     ("", npy(np.ones((1, 1, 4), np.float32)), 422, "invalid_vector", "two dimensions"),
     ("", npy(np.zeros(4, np.float32)), 422, "invalid_vector", "zero"),
     ("", b"\x93NUMPY\x01", 400, "malformed_body", ".npy"),
-    ("", b"PAR1" * 9, 400, "malformed_body", "Parquet"),
+    ("", b"PAR1\x15" * 9, 400, "malformed_body", "Parquet"),
     ("?limit=x", npy(np.ones(4)), 422, "invalid_parameter", "limit"),
     ("?limit=0", npy(np.ones(4)), 422, "invalid_parameter", "limit"),
     ("?offset=-1", npy(np.ones(4)), 422, "invalid_parameter", "offset"),

@@ -70,15 +70,20 @@ class Rehearsal:
         return [filled_in(word, {}) for word in self.services[name].get("command", usual)]
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return a service's variables; a file of secrets is there if the service is given it."""
+        """Return a service's variables; a file of secrets is there if the service is given it.
+
+        A volume that a variable names is a folder beside the secrets.
+        """
         service, found = self.services[name], {}
+        volumes = [each.split(":") for each in service.get("volumes", [])]
+        folders = {path: str(self.folder / volume) for volume, path, *_ in volumes}
         for key, value in service["environment"].items():
             text = filled_in(str(value), {})
             secret = text.removeprefix(SECRETS)
             if secret != text:
                 assert secret in service["secrets"]
                 text = str(self.secret(secret))
-            found[key] = text
+            found[key] = folders.get(text, text)
         return found
 
     def start(
