@@ -161,6 +161,9 @@ def pair_scores(vectors: VectorBatch, a: Int64s, b: Int64s, ranking: Ranking) ->
     """Return the exact score of each pair of rows; of containment see `contained_shares`."""
     if ranking == "containment":
         return contained_shares(vectors, a, b)
+    if vectors.holds_bytes:  # those that are asked for become floats
+        used, places = np.unique(np.concatenate([a, b]), return_inverse=True)
+        vectors, a, b = vectors[used], places[: len(a)], places[len(a) :]
     scores, rows = np.empty(len(a), np.float64), rows_of(vectors)
     exact_pairs(rows, a, rows, b, scores)
     return scores

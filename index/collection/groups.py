@@ -49,7 +49,7 @@ def group_rows(
     copies: groups of equal rows; see `find_copies`.
     pairs: each once, scored by ``ranking``; of equal rows, those of the first are enough.
     """
-    keep, payloads, vectors = params.keep, view.payloads, view.vectors.with_floats()
+    keep, payloads, vectors = params.keep, view.payloads, view.vectors
 
     def rank(rows: Int64s) -> Int64s:
         return rank_rows(rows, keep, vectors.norms, lambda row: first_scalar(payloads[row], keep))

@@ -386,7 +386,7 @@ class GrowingRows:
         self._dense = self._space.with_room(self._dense, 0, count)
         for first in range(0, self._count, _TAKEN_AT_ONCE):
             part = slice(first, min(first + _TAKEN_AT_ONCE, self._count))
-            self._dense[part] = rows[part].dense
+            self._dense[part] = rows.codes[part, : rows.width]
 
     def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)

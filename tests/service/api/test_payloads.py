@@ -117,3 +117,22 @@ def test_a_payload_that_gets_too_long_is_refused(things: Client) -> None:
         assert_problem(answer, 422, "invalid_payload")
         assert "'a'" in answer.json()["detail"]
     assert payload_of(things, "c") == {"n": 2, "even": True}
+
+
+def test_filters_compare_dates_whatever_their_zones(things: Client) -> None:
+    seen = ["2024-03-01T00:30:00+02:00", "2024-03-01", "2024-03-31T23:59:59Z", "March", 20240315]
+    items = [
+        {"id": str(n), "vector": [n + 1, 5], "payload": {"seen": date}}
+        for n, date in enumerate(seen)
+    ]
+    assert things.put(ITEMS, json={"items": items}).json()["inserted"] == len(seen)
+    march = {"must": [{"key": "seen", "range": {"gte": "2024-03-01", "lt": "2024-04-01"}}]}
+    query = {"vector": [1, 5], "limit": 99, "filter": march}
+    hits = things.post(f"{URL}/query", json=query).json()["hits"]
+    assert {hit["id"] for hit in hits} == {"1", "2"}
+    assert things.post(f"{URL}/count", json={"filter": march}).json() == {"count": 2}
+    change = {"filter": march, "payload": {"spring": True}}
+    assert things.request("PATCH", ITEMS, json=change).status_code == 200
+    assert things.get(f"{URL}/items/2").json()["payload"] == {"seen": seen[2], "spring": True}
+    deleted = things.post(f"{URL}/items/delete", json={"filter": march})
+    assert deleted.json() == {"deleted": 2}
