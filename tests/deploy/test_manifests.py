@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,15 +87,29 @@ def of_kind(text: str, kind: str) -> list[dict[str, Any]]:
     return [each for each in documents(text) if each["kind"] == kind]
 
 
-TEXTS: Final = {
-    "plain": printed("--shards=2"),
-    "kuberay": printed("--shards=2", "--kuberay"),
-    "plain, others": printed(*OTHERS),
-    "kuberay, others": printed(*OTHERS, "--kuberay"),
-    "one node": (DEPLOY / "kubernetes.yml").read_text(),
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "plain": ("--shards=2",),
+    "kuberay": ("--shards=2", "--kuberay"),
+    "plain, others": OTHERS,
+    "kuberay, others": (*OTHERS, "--kuberay"),
 }
-both = pytest.mark.parametrize("text", [*TEXTS.values()], ids=[*TEXTS])
-ours = pytest.mark.parametrize("text", [*TEXTS.values()][:4], ids=[*TEXTS][:4])
+"""Of the command, by the name of what it prints."""
+
+
+@cache
+def text_of(name: str) -> str:
+    """Return a manifest by its name."""
+    return printed(*WORDS[name]) if name in WORDS else (DEPLOY / "kubernetes.yml").read_text()
+
+
+@pytest.fixture
+def text(request: pytest.FixtureRequest) -> str:
+    """Return the manifest that a test is of."""
+    return text_of(request.param)
+
+
+both = pytest.mark.parametrize("text", [*WORDS, "one node"], indirect=True)
+ours = pytest.mark.parametrize("text", [*WORDS], indirect=True)
 
 
 def pods(text: str) -> Iterator[dict[str, Any]]:
@@ -136,7 +151,7 @@ def test_kubernetes_schemas_are_met(text: str, version: str) -> None:
 
 
 def test_the_schemas_refuse_a_misspelt_key() -> None:
-    [stateful, *_] = of_kind(TEXTS["plain"], "StatefulSet")
+    [stateful, *_] = of_kind(text_of("plain"), "StatefulSet")
     stateful["spec"]["template"]["spec"]["containers"][0]["comand"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(stateful, VERSIONS[0], strict=True)
@@ -149,7 +164,7 @@ RAY_READER = "_derive_autoscaling_config_from_ray_cr"
 @pytest.mark.parametrize("name", ["kuberay", "kuberay, others"])
 def test_a_ray_cluster_is_as_kuberay_and_ray_read_it(name: str) -> None:
     autoscaling_config = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config")
-    [cluster] = of_kind(TEXTS[name], "RayCluster")
+    [cluster] = of_kind(text_of(name), "RayCluster")
     jsonschema.validate(cluster, RAY_CLUSTER)
     cluster["metadata"]["namespace"] = "default"
     read = getattr(autoscaling_config, RAY_READER)(cluster)
@@ -272,7 +287,7 @@ def check_owns_data(stateful: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_one_node_owns_its_data_and_is_asked_for_what_it_answers() -> None:
-    [stateful] = of_kind(TEXTS["one node"], "StatefulSet")
+    [stateful] = of_kind(text_of("one node"), "StatefulSet")
     assert stateful["spec"]["replicas"] == 1
     container = check_owns_data(stateful["spec"])
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -306,7 +321,7 @@ def test_all_of_a_cluster_are_told_where_its_bases_are(kind: list[str]) -> None:
 
 
 def test_there_is_a_set_for_each_shard() -> None:
-    *sets, routers = of_kind(TEXTS["plain, others"], "StatefulSet")
+    *sets, routers = of_kind(text_of("plain, others"), "StatefulSet")
     assert routers["spec"]["replicas"] == 5
     assert [each["metadata"]["name"] for each in sets] == [f"gcws-shard-{n}" for n in range(3)]
     for number, each in enumerate(sets):
@@ -316,13 +331,13 @@ def test_there_is_a_set_for_each_shard() -> None:
         values = {one["name"]: one.get("value") for one in container["env"]}
         assert (values["GCWS_SHARDS"], values["GCWS_CELL"]) == ("3", "b")
         assert container["image"] == "mine:1"
-    services = {each["metadata"]["name"] for each in of_kind(TEXTS["plain"], "Service")}
+    services = {each["metadata"]["name"] for each in of_kind(text_of("plain"), "Service")}
     assert services == {"gcws-shard", "gcws-router", "gcws-routers"}
 
 
 def test_the_job_s_script_is_one_for_the_shell(tmp_path: Path) -> None:
     """It tries until the command has success, and no longer."""
-    [job] = of_kind(TEXTS["kuberay"], "Job")
+    [job] = of_kind(text_of("kuberay"), "Job")
     [container] = job["spec"]["template"]["spec"]["containers"]
     shell, option, script = container["command"]
     stub = tmp_path / "gcws-search"
