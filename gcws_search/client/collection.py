@@ -32,14 +32,7 @@ import orjson
 
 from gcws_search.client.embedded import EmbeddedCollection, open_file
 from gcws_search.client.export import export_items
-from gcws_search.client.remote import (
-    RemoteCollection,
-    items_of_page,
-    present,
-    query_hits,
-    run,
-    segment,
-)
+from gcws_search.client.remote import RemoteCollection, items_of_page, present, run, segment
 from gcws_search.client.results import (
     Added,
     Compared,
@@ -446,41 +439,21 @@ class Collection:
         ------
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
-        options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
-        options["guarantee"] = guarantee
-        kind = check_score(score)
-        local_options = options | {"min_score": least_ranked(kind, min_score)}
-        if kind == "containment":
-            local_options["ranking"] = kind
+        asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
+        asked |= {"guarantee": guarantee} | present(
+            score=_said(score),
+            id=id,
+            text=text,
+            offset=offset or None,
+            group_by=group_by,
+            group_size=None if group_size == 1 else group_size,
+            filter=filter_of(where),
+            backend=backend,
+            explain=explain or None,
+        )
         return self._do(
-            lambda local: local.query(
-                vector,
-                id,
-                text,
-                local_options,
-                where,
-                backend,
-                explain=explain,
-                offset=offset,
-                group_by=group_by,
-                group_size=group_size,
-            ).rescore(kind, distance=distance),
-            lambda remote: remote.query(
-                vector,
-                options
-                | present(
-                    score=None if kind == "gmm" else kind,
-                    id=id,
-                    text=text,
-                    offset=offset or None,
-                    group_by=group_by,
-                    group_size=None if group_by is None else group_size,
-                    filter=filter_of(where),
-                    backend=backend,
-                    explain=explain or None,
-                ),
-                lambda found: query_hits(found).rescore("gmm", distance=distance),
-            ),
+            lambda local: local.query(vector, asked, distance=distance),
+            lambda remote: remote.query(vector, asked, distance=distance),
         )
 
     def query_many(
@@ -506,25 +479,14 @@ class Collection:
         """
         require_one(vectors=vectors, texts=texts)
         read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
-        options: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
-        options["guarantee"] = guarantee
-        kind = check_score(score)
-        local_options = options | {"min_score": least_ranked(kind, min_score)}
-        if kind == "containment":
-            local_options["ranking"] = kind
-        asked = options | present(backend=backend, score=None if kind == "gmm" else kind)
+        asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
+        asked |= {"guarantee": guarantee} | present(
+            score=_said(score), filter=filter_of(where), backend=backend
+        )
+        shown: dict[str, bool] = {"with_payload": with_payload, "distance": distance}
         return self._do(
-            lambda local: local.query_many(
-                read, local_options, where, backend, on_error, with_payload=with_payload
-            ).rescore(kind, distance=distance),
-            lambda remote: remote.query_many(
-                read,
-                asked,
-                filter_of(where),
-                on_error,
-                with_payload=with_payload,
-                distance=distance,
-            ),
+            lambda local: local.query_many(read, asked, on_error, **shown),
+            lambda remote: remote.query_many(read, asked, on_error, **shown),
         )
 
     def get(self, id: str | int) -> Item:
@@ -632,12 +594,9 @@ class Collection:
         score: ScoreKind = "gmm",
     ) -> list[Pair]:
         """Return the pairs of items at least so similar, the most similar first; see `query`."""
-        asked = {"min_score": min_score, "limit": limit, "recall": recall}
-        kind = check_score(score)
-        return self._do(
-            lambda local: local.pairs(min_score, limit, recall, kind),
-            lambda remote: remote.pairs(asked | ({} if kind == "gmm" else {"score": kind})),
-        )
+        asked = {"min_score": min_score, "recall": recall}
+        asked |= present(limit=limit, score=_said(score))
+        return self._do(lambda local: local.pairs(asked), lambda remote: remote.pairs(asked))
 
     def groups(
         self,
@@ -673,12 +632,8 @@ class Collection:
         InvalidParameter, InvalidFilter
         """
         asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
-        kind = check_score(score)
-        more = present(filter=filter_of(where), score=None if kind == "gmm" else kind)
-        return self._do(
-            lambda local: local.groups(asked, where, kind),
-            lambda remote: remote.groups(asked | more),
-        )
+        asked |= present(filter=filter_of(where), score=_said(score))
+        return self._do(lambda local: local.groups(asked), lambda remote: remote.groups(asked))
 
     def join(
         self,
@@ -736,7 +691,7 @@ class Collection:
             min_score=min_score,
             limit=limit,
             after=after if after is None or isinstance(after, str) else index(after),
-            score=None if kind == "gmm" else kind,
+            score=_said(kind),
         )
         require_one(data=data, texts=texts)
         other = getattr(data, "place", None)
@@ -822,13 +777,13 @@ class Collection:
         ------
         ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
-        options = {
+        asked = {
             "sample": sample, "landmarks": landmarks, "seed": seed, "key": key,
             "neighbours": neighbours, "places": places,
         }  # fmt: skip
+        asked |= present(filter=filter_of(where))
         return self._do(
-            lambda local: local.map(options, where, [local.point(each) for each in also]),
-            lambda remote: remote.map(options | present(filter=filter_of(where)), also),
+            lambda local: local.map(asked, also), lambda remote: remote.map(asked, also)
         )
 
     def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
@@ -876,14 +831,11 @@ class Collection:
         seed : int
             Of the choice of the sample.
         """
-        options = {"limit": limit, "recall": recall}
+        asked = {"limit": limit, "recall": recall, "seed": seed}
+        asked |= present(sample=sample if queries is None else None, backends=backends)
         return self._do(
-            lambda local: local.compare(queries, options, sample, backends, seed),
-            lambda remote: remote.compare(
-                options
-                | present(seed=seed, sample=sample if queries is None else None, backends=backends),
-                queries,
-            ),
+            lambda local: local.compare(asked, queries),
+            lambda remote: remote.compare(asked, queries),
         )
 
     def page(
@@ -1121,6 +1073,12 @@ class Collection:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _said(score: ScoreKind) -> ScoreKind | None:
+    """Return a kind of scores as the API is told it: None for the usual one."""
+    kind = check_score(score)
+    return None if kind == "gmm" else kind
 
 
 def _only(ids: list[str] | None, if_version: int | None) -> tuple[str, int] | None:

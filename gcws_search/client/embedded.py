@@ -340,20 +340,11 @@ class EmbeddedCollection:
 
     # Searching
 
-    def query(
-        self,
-        vector: Any,
-        id: str | int | None,
-        text: str | None,
-        options: Mapping[str, Any],
-        where: Mapping[str, Any] | None,
-        backend: str | None,
-        *,
-        explain: bool,
-        offset: int,
-        group_by: str | None,
-        group_size: int,
-    ) -> Hits:
+    def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
+        """Return the hits of one query, of a vector or as the options say."""
+        id, text = asked.get("id"), asked.get("text")
+        group_by, group_size = asked.get("group_by"), asked.get("group_size", 1)
+        backend, offset = asked.get("backend"), asked.get("offset", 0)
         given = ix.require_one(vector=vector, id=id, text=text)
         if group_by is not None and offset:
             raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
@@ -362,8 +353,8 @@ class EmbeddedCollection:
             raise ix.InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
         if offset < 0:
             raise ix.InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
-        params = ix.SearchParams(**options)
-        condition, began = _filter(where), perf_counter()
+        params, kind = _search_params(asked)
+        condition, began = _filter(asked.get("filter")), perf_counter()
 
         def search(params: ix.SearchParams, where: ix.Filter | None = condition) -> ix.QueryResult:
             if id is None:
@@ -391,11 +382,11 @@ class EmbeddedCollection:
         hints: Sequence[str] = ()
         if rows.names or (condition is not None and not hits):
             hints = self._hints(rows.names, None if hits else condition)
-        if not explain or found.explanation is None:
-            return Hits(hits, hints=hints)
-        cost = found.explanation._replace(seconds=seconds)._asdict()
-        del cost["measured_recall"]  # of audits, which a server makes
-        return Hits(hits, cost, hints)
+        cost = None
+        if "explain" in asked and found.explanation is not None:
+            cost = found.explanation._replace(seconds=seconds)._asdict()
+            del cost["measured_recall"]  # of audits, which a server makes
+        return Hits(hits, cost, hints).rescore(kind, distance=distance)
 
     def _hints(self, names: list[str] | None, condition: ix.Filter | None) -> list[str]:
         """Return what may be wrong with the names of a query, and with a filter of no hits."""
@@ -423,15 +414,14 @@ class EmbeddedCollection:
     def query_many(
         self,
         read: Callable[[], ix.InputVectors],
-        options: Mapping[str, Any],
-        where: Mapping[str, Any] | None,
-        backend: str | None,
+        asked: Mapping[str, Any],
         on_error: str,
         *,
         with_payload: bool,
+        distance: bool,
     ) -> ManyHits:
-        params = ix.SearchParams(**options)
-        condition = _filter(where)
+        params, kind = _search_params(asked)
+        condition = _filter(asked.get("filter"))
         with _naming_argument("queries"):
             rows, limit = self.in_order(read()), params.limit
             bad = self._bad_queries(rows) if on_error == "skip" else {}
@@ -444,12 +434,12 @@ class EmbeddedCollection:
                 payloads: list[Any] | None = [] if with_payload else None
                 texts = payloads if self.config.text else None
                 return hits_of([], limit, payloads, texts).spread(rejected)
-            results = self._search(rows, params, condition, backend)
+            results = self._search(rows, params, condition, asked.get("backend"))
             arrays = self._arrays_with_payloads if with_payload else _arrays
             many = arrays(results, limit)
             if condition is not None and not np.isfinite(many.scores).any():
                 many = replace(many, hints=self.index.hints(condition))
-            return many.spread(rejected)
+            return many.rescore(kind, distance=distance).spread(rejected)
 
     def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
         found = [each for part in parts for each in part]
@@ -506,18 +496,16 @@ class EmbeddedCollection:
         each = rows.one_by_one(space, lambda words: names.find(words, beyond_dim=True)[0])
         return [query for query, _ in each]
 
-    def pairs(
-        self, min_score: float, limit: int | None, recall: float, kind: ix.ScoreKind
-    ) -> list[Pair]:
-        for name, value in (("min_score", min_score), ("recall", recall)):
-            if not 0 < value <= 1:
+    def pairs(self, asked: Mapping[str, Any]) -> list[Pair]:
+        kind: ix.ScoreKind = asked.get("score", "gmm")
+        for name in ("min_score", "recall"):
+            if not 0 < asked[name] <= 1:
                 raise ix.InvalidParameter(
-                    expected="a number in (0, 1]", got=repr(value), loc=(name,)
+                    expected="a number in (0, 1]", got=repr(asked[name]), loc=(name,)
                 )
-        least = ix.least_ranked(kind, min_score)
-        found = self.index.pairs(
-            min_score=least, limit=limit, recall=recall, ranking=ix.ranking_of(kind)
-        )
+        least = ix.least_ranked(kind, asked["min_score"])
+        limit, recall, ranking = asked.get("limit"), asked["recall"], ix.ranking_of(kind)
+        found = self.index.pairs(min_score=least, limit=limit, recall=recall, ranking=ranking)
         return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(
@@ -558,12 +546,12 @@ class EmbeddedCollection:
                 parts.append(Joined(None, named, part.to, part.scores))
         return joined_of(parts)
 
-    def groups(
-        self, asked: Mapping[str, Any], where: Mapping[str, Any] | None, kind: ix.ScoreKind
-    ) -> list[ix.Group]:
-        least = {"min_score": ix.least_ranked(kind, asked["min_score"])}
-        params, ranking = ix.GroupParams(**{**asked, **least}), ix.ranking_of(kind)
-        found = self.index.groups(params, _filter(where), ranking=ranking)
+    def groups(self, asked: Mapping[str, Any]) -> list[ix.Group]:
+        kind: ix.ScoreKind = asked.get("score", "gmm")
+        options = {word: asked[word] for word in ("recall", "mode", "keep")}
+        params = ix.GroupParams(min_score=ix.least_ranked(kind, asked["min_score"]), **options)
+        ranking = ix.ranking_of(kind)
+        found = self.index.groups(params, _filter(asked.get("filter")), ranking=ranking)
         if kind == "gmm":
             return found
         return [
@@ -575,23 +563,15 @@ class EmbeddedCollection:
             for each in found
         ]
 
-    def map(
-        self,
-        options: Mapping[str, Any],
-        where: Mapping[str, Any] | None,
-        also: Sequence[str | ix.OneVector],
-    ) -> ix.ItemMap:
-        return self.index.map_items(ix.MapParams(**options), _filter(where), also)
+    def map(self, asked: Mapping[str, Any], also: Iterable[Any]) -> ix.ItemMap:
+        options = dict(asked)
+        where = _filter(options.pop("filter", None))
+        points = [self.point(each) for each in also]
+        return self.index.map_items(ix.MapParams(**options), where, points)
 
-    def compare(
-        self,
-        queries: Any,
-        options: Mapping[str, Any],
-        sample: int,
-        backends: list[str] | None,
-        seed: int,
-    ) -> Compared:
-        params = ix.SearchParams(**options)
+    def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
+        params = ix.SearchParams(limit=asked["limit"], recall=asked["recall"])
+        sample, seed, backends = asked.get("sample", 0), asked["seed"], asked.get("backends")
         with _naming_argument("queries"):
             parts = None if queries is None else self._parts(self.in_order(points_of(queries)))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
@@ -684,6 +664,19 @@ def _groups(
         except StopIteration as end:
             ids, scores, payloads = ([hit[part] for hit in end.value] for part in range(3))
             return replace(first, ids=ids, scores=scores, payloads=payloads)
+
+
+def _search_params(asked: Mapping[str, Any]) -> tuple[ix.SearchParams, ix.ScoreKind]:
+    """Return how the index searches for what a query asks for, and the kind of its scores."""
+    kind: ix.ScoreKind = asked.get("score", "gmm")
+    params = ix.SearchParams(
+        limit=asked["limit"],
+        recall=asked["recall"],
+        min_score=ix.least_ranked(kind, asked["min_score"]),
+        guarantee=asked["guarantee"],
+        ranking=ix.ranking_of(kind),
+    )
+    return params, kind
 
 
 def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:

@@ -209,12 +209,16 @@ class RemoteCollection:
         rows = await self.in_order(row_of(vector))
         return rows.matrix()[0] if rows.dense is not None else next(rows.json())
 
-    async def query(
-        self, vector: Any, options: Mapping[str, Any], result: Callable[[Any], Hits]
-    ) -> Hits:
+    async def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
         """Return the hits of one query, of a vector or as the options say."""
-        found = {} if vector is None else {"vector": await self.vector(vector)}
-        return await self.post("query", {**options, **found}, result)
+        point = {} if vector is None else {"vector": await self.vector(vector)}
+        found = await self.post("query", {**asked, **point}, dict)
+        hits = [
+            hit_of(each["id"], each["score"], each.get("payload"), each.get("text"))
+            for each in found["hits"]
+        ]
+        shown = Hits(hits, found.get("explain"), found.get("hints", ()))
+        return shown.rescore("gmm", distance=distance)
 
     async def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
         points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
@@ -226,19 +230,19 @@ class RemoteCollection:
             return dict(what)
         return {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
 
-    async def map(self, options: Mapping[str, Any], also: Iterable[Any]) -> ix.ItemMap:
+    async def map(self, asked: Mapping[str, Any], also: Iterable[Any]) -> ix.ItemMap:
         points = [
             str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
             for each in also
         ]
-        return await self.post("map", {**options, "also": points}, map_of)
+        return await self.post("map", {**asked, "also": points}, map_of)
 
-    async def compare(self, options: Mapping[str, Any], queries: Any) -> Compared:
+    async def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
         if queries is not None:
             rows, texts = await self.in_order(found := points_of(queries)), found.texts
             points = rows.json() if texts is None else ({"text": text} for text in texts)
-            options = {**options, "queries": [*points]}
-        return await self.post("compare", options, comparison_of)
+            asked = {**asked, "queries": [*points]}
+        return await self.post("compare", asked, comparison_of)
 
     async def put(self, read: Callable[[], Items], mode: str) -> Added:
         """Store items by one request, all or none."""
@@ -319,16 +323,15 @@ class RemoteCollection:
     async def query_many(
         self,
         read: Callable[[], ix.InputVectors],
-        options: Mapping[str, Any],
-        where: Mapping[str, Any] | None,
+        asked: Mapping[str, Any],
         on_error: str,
         *,
         with_payload: bool,
         distance: bool,
     ) -> ManyHits:
-        """Return the hits of queries that all have the same options, some megabytes a request."""
-        rows, limit = await self.in_order(await self.server.call(read)), options["limit"]
-        params = {name: str(value) for name, value in options.items()}
+        """Return the hits of queries that all ask for the same, some megabytes a request."""
+        rows, limit = await self.in_order(await self.server.call(read)), asked["limit"]
+        params = {name: str(value) for name, value in asked.items()}
         params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
             params["on_error"] = on_error
@@ -337,17 +340,17 @@ class RemoteCollection:
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
             texts = part.texts
-            if where is None and texts is None:
+            if "filter" not in asked and texts is None:
                 kind, body = queries(part)
                 headers = {"Content-Type": kind}
                 reply = await self.ask("POST", "query/batch", body, headers, params)
                 answer = orjson.loads(reply.content)
             else:
-                asked = {**options, "with_payload": with_payload, "filter": where}
+                same = {**asked, "with_payload": with_payload}
                 each = (
-                    [{"vector": vector, **asked} for vector in part.json()]
+                    [{"vector": vector, **same} for vector in part.json()]
                     if texts is None
-                    else [{"text": text, **asked} for text in texts]
+                    else [{"text": text, **same} for text in texts]
                 )
                 document = {"queries": each, "on_error": on_error}
                 answer = await self.post("query/batch", document, dict)
@@ -490,15 +493,6 @@ def items_of_page(found: dict[str, Any]) -> list[Item]:
 def present(**given: Any) -> dict[str, Any]:
     """Return the options that are not None."""
     return {name: value for name, value in given.items() if value is not None}
-
-
-def query_hits(found: dict[str, Any]) -> Hits:
-    """Return the hits of one query, by the answer of the route ``query``."""
-    hits = [
-        hit_of(each["id"], each["score"], each.get("payload"), each.get("text"))
-        for each in found["hits"]
-    ]
-    return Hits(hits, found.get("explain"), found.get("hints", ()))
 
 
 def comparison_of(found: dict[str, Any]) -> Compared:

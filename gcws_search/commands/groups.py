@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gcws_search.commands.options import (
-    LOCAL,
     Json,
-    Key,
     Name,
     Recall,
-    Url,
     Yes,
+    asking,
     family,
     object_from,
     opened_for,
     report,
-    server,
     tell,
     tell_rows,
     usage,
@@ -30,6 +27,7 @@ from gcws_search.commands.options import (
 from gcws_search.commands.query import Score, Where
 
 if TYPE_CHECKING:
+    from gcws_search.client.connection import Server
     from gcws_search.index.contracts.analysis import Group
 
 cli = family()
@@ -49,10 +47,11 @@ def _output(columns: str) -> Any:  # typer's
     )
 
 
-@cli.command(
-    "groups", epilog="Example: gcws-search groups articles --min-score 0.8 -o groups.parquet"
+@asking(
+    cli, "groups", epilog="Example: gcws-search groups articles --min-score 0.8 -o groups.parquet"
 )
 def groups(
+    server: Server,
     name: Name,
     *,
     min_score: Annotated[float, typer.Option(help="Least score of a pair that joins two items.")],
@@ -83,36 +82,33 @@ def groups(
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Find groups of near-duplicates, the largest first."""
     _require_format(output)
     condition = object_from(where, "--where")
-    with server(url, key) as connected:
-        collection = connected.collection(name)
-        found = collection.groups(
-            min_score=min_score,
-            recall=recall,
-            mode=mode,  # type: ignore[arg-type]  # the server says which there are
-            keep=keep,
-            where=condition,
-            score=score,  # type: ignore[arg-type]
-        )
-        asked = [condition] if condition is not None and not found else []
-        if keep not in ("first", "longest"):
-            asked.append({keep: {"exists": True}})
-        for each in asked:
-            for hint in collection.count(where=each).hints:
-                report(hint)
-        _write(output, _MEMBER, _rows(found))
-        others = [member for group in found for member, _ in group.members[1:]]
-        deleted = 0
-        if delete_others and others and not dry_run:
-            if not yes:
-                question = f"Delete {len(others):,} items of {len(found):,} groups from {name!r}?"
-                typer.confirm(question, abort=True, err=True)
-            deleted = collection.delete(others)
+    collection = server.collection(name)
+    found = collection.groups(
+        min_score=min_score,
+        recall=recall,
+        mode=mode,  # type: ignore[arg-type]  # the server says which there are
+        keep=keep,
+        where=condition,
+        score=score,  # type: ignore[arg-type]
+    )
+    asked = [condition] if condition is not None and not found else []
+    if keep not in ("first", "longest"):
+        asked.append({keep: {"exists": True}})
+    for each in asked:
+        for hint in collection.count(where=each).hints:
+            report(hint)
+    _write(output, _MEMBER, _rows(found))
+    others = [member for group in found for member, _ in group.members[1:]]
+    deleted = 0
+    if delete_others and others and not dry_run:
+        if not yes:
+            question = f"Delete {len(others):,} items of {len(found):,} groups from {name!r}?"
+            typer.confirm(question, abort=True, err=True)
+        deleted = collection.delete(others)
     items = len(others) + len(found)
     if as_json:
         shown = [
@@ -154,8 +150,9 @@ def _rows(groups: list[Group]) -> Iterator[tuple[str, int, str, float]]:
             yield member, number, group.representative, score
 
 
-@cli.command("pairs", epilog="Example: gcws-search pairs articles --min-score 0.8 -o pairs.csv")
+@asking(cli, "pairs", epilog="Example: gcws-search pairs articles --min-score 0.8 -o pairs.csv")
 def pairs(
+    server: Server,
     name: Name,
     *,
     min_score: Annotated[float, typer.Option(help="Least score of a pair.")],
@@ -166,19 +163,16 @@ def pairs(
     score: Score = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Find pairs of near-duplicates, the most similar first."""
     _require_format(output)
-    with server(url, key) as connected:
-        found = connected.collection(name).pairs(
-            min_score=min_score,
-            limit=limit,
-            recall=recall,
-            score=score,  # type: ignore[arg-type]  # the server says which there are
-        )
-        _write(output, _PAIR, found)
+    found = server.collection(name).pairs(
+        min_score=min_score,
+        limit=limit,
+        recall=recall,
+        score=score,  # type: ignore[arg-type]  # the server says which there are
+    )
+    _write(output, _PAIR, found)
     rows = [pair._asdict() for pair in found]
     if tell_rows(as_json, rows):
         return
@@ -187,8 +181,9 @@ def pairs(
     typer.echo(f"{len(rows):,} pairs")
 
 
-@cli.command("join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
+@asking(cli, "join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
 def join(
+    server: Server,
     file: Annotated[
         str,
         typer.Argument(
@@ -208,8 +203,6 @@ def join(
     score: Score = "gmm",
     output: Annotated[str | None, _output("hits: row, id, to, score")] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Find for each row of a file the items that are like it."""
     from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
@@ -220,17 +213,16 @@ def join(
     asked: dict[str, Any] = {"recall": recall, "score": score}
     asked |= {"min_score": min_score, "limit": limit}
     asked["filter"] = None if condition is None else json.dumps(filter_of(condition))
-    with server(url, key) as connected:
-        collection = connected.collection(name)
-        assert isinstance(collection.place, RemoteCollection)
-        with opened_for(file, collection) as source:
-            params = {word: str(value) for word, value in asked.items() if value is not None}
-            body = source.whole(lambda _: None)
-            found, count = run(collection.place.join_body(body, params))
-        assert found.rows is not None
-        ids: Sequence[str | None] = found.ids or [None] * len(found)
-        rows = [*zip(found.rows.tolist(), ids, found.to, found.scores.tolist(), strict=True)]
-        _write(output, _JOINED, rows)
+    collection = server.collection(name)
+    assert isinstance(collection.place, RemoteCollection)
+    with opened_for(file, collection) as source:
+        params = {word: str(value) for word, value in asked.items() if value is not None}
+        body = source.whole(lambda _: None)
+        found, count = run(collection.place.join_body(body, params))
+    assert found.rows is not None
+    ids: Sequence[str | None] = found.ids or [None] * len(found)
+    rows = [*zip(found.rows.tolist(), ids, found.to, found.scores.tolist(), strict=True)]
+    _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
     if tell_rows(as_json, shown):
         return

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gcws_search.commands.options import (
     DIM,
-    LOCAL,
     IfVersion,
     Json,
-    Key,
     Name,
     Normalize,
     Power,
     Scale,
     Storage,
     Ttl,
-    Url,
     Yes,
+    asking,
     dim_of,
     fail,
     family,
     ngrams_of,
     object_from,
     report,
-    server,
     space_words,
     tell,
     tell_rows,
@@ -36,15 +33,20 @@ from gcws_search.commands.options import (
 )
 from gcws_search.commands.query import Where
 
+if TYPE_CHECKING:
+    from gcws_search.client.connection import Server
+
 cli = family()
 
 
-@cli.command(
+@asking(
+    cli,
     "create",
     epilog="Examples: gcws-search create mnist --dim 784 --normalize l2; "
     "gcws-search create notes --text words --ngrams 1-3",
 )
 def create(
+    server: Server,
     name: Name,
     *,
     dim: Annotated[str | None, DIM] = None,
@@ -70,8 +72,6 @@ def create(
     storage: Storage = None,
     ttl: Ttl = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Create a collection; one that is there already, and the same, stays as it is."""
     if (dim is None) == (text is None):
@@ -87,46 +87,40 @@ def create(
     if text is None and given:
         usage(f"--{next(iter(given)).replace('_', '-')}: expected --text, of which it is a part")
     size = dim_of(dim)
-    with server(url, key) as found:
-        collection = found.collection(
-            name,
-            size,
-            transform=transform_of(normalize, power, scale),
-            storage=storage or "auto",
-            text=given or None,
-            ttl=ttl,
-        )
-        described = collection.describe()
+    collection = server.collection(
+        name,
+        size,
+        transform=transform_of(normalize, power, scale),
+        storage=storage or "auto",
+        text=given or None,
+        ttl=ttl,
+    )
+    described = collection.describe()
     words = space_words(size, text)
     tell(as_json, described, f"{name}: {words}, {described['items']:,} items")
 
 
-@cli.command("fit", epilog="Example: gcws-search fit wines --scale standard")
-def fit(
-    name: Name, *, scale: Scale = None, as_json: Json = False, url: Url = LOCAL, key: Key = None
-) -> None:
+@asking(cli, "fit", epilog="Example: gcws-search fit wines --scale standard")
+def fit(server: Server, name: Name, *, scale: Scale = None, as_json: Json = False) -> None:
     """Learn weights of coordinates from the items; without --scale those that it learned last."""
-    with server(url, key) as found:
-        learned = found.collection(name).fit(scale)
+    learned = server.collection(name).fit(scale)
     words = f"{name}: {learned['kind']} weights of {learned['coordinates']:,} coordinates"
     tell(as_json, learned, f"{words}, learned from {learned['items']:,} items")
 
 
-@cli.command("get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
+@asking(cli, "get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
 def get(
+    server: Server,
     name: Name,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of items.")],
     *,
     with_vector: Annotated[bool, typer.Option("--with-vector", help="Show vectors, too.")] = False,
     as_json: Json = True,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Print items as JSON, one a line; --json changes nothing."""
-    with server(url, key) as found:
-        items = [
-            asdict(each) for each in found.collection(name).get_many(ids, with_vector=with_vector)
-        ]
+    items = [
+        asdict(each) for each in server.collection(name).get_many(ids, with_vector=with_vector)
+    ]
     missing = [each for each in ids if each not in {item["id"] for item in items}]
     if missing:
         fail(f"no item has the id {missing[0]!r}")
@@ -139,21 +133,19 @@ def get(
     tell_rows(as_json, items)
 
 
-@cli.command("count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
-def count(
-    name: Name, *, where: Where = None, as_json: Json = False, url: Url = LOCAL, key: Key = None
-) -> None:
+@asking(cli, "count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
+def count(server: Server, name: Name, *, where: Where = None, as_json: Json = False) -> None:
     """Count the items of a collection, or those that pass a filter."""
     condition = object_from(where, "--where")
-    with server(url, key) as found:
-        number = found.collection(name).count(where=condition)
+    number = server.collection(name).count(where=condition)
     for each in number.hints:
         report(each)
     tell(as_json, {"count": number}, str(number))
 
 
-@cli.command("delete", epilog="Example: gcws-search delete mnist --where '{\"label\": 3}'")
+@asking(cli, "delete", epilog="Example: gcws-search delete mnist --where '{\"label\": 3}'")
 def delete(
+    server: Server,
     name: Name,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of items.")] = None,
     *,
@@ -164,30 +156,27 @@ def delete(
     if_version: IfVersion = None,
     yes: Yes = False,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Delete items by their ids, or all that pass a filter; asks."""
     condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):
         usage("expected ids of items, or --where")
-    with server(url, key) as found:
-        collection = found.collection(name)
-        if condition is not None:
-            _require_conditions(condition)
-        asked: dict[str, Any] = {"where": condition} if condition is not None else {"ids": ids}
-        if dry_run or not yes:
-            number = (
-                collection.count(where=condition)
-                if condition is not None
-                else len(collection.get_many(dict.fromkeys(ids or ()), with_vector=False))
-            )
-            if dry_run:
-                tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
-                return
-            if number:
-                typer.confirm(f"Delete {number:,} items from {name!r}?", abort=True, err=True)
-        deleted = collection.delete(**asked, if_version=if_version)
+    collection = server.collection(name)
+    if condition is not None:
+        _require_conditions(condition)
+    asked: dict[str, Any] = {"where": condition} if condition is not None else {"ids": ids}
+    if dry_run or not yes:
+        number = (
+            collection.count(where=condition)
+            if condition is not None
+            else len(collection.get_many(dict.fromkeys(ids or ()), with_vector=False))
+        )
+        if dry_run:
+            tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
+            return
+        if number:
+            typer.confirm(f"Delete {number:,} items from {name!r}?", abort=True, err=True)
+    deleted = collection.delete(**asked, if_version=if_version)
     tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
 
 
@@ -199,10 +188,11 @@ def _require_conditions(where: dict[str, Any]) -> None:
     parse_filter(filter_of(where)).require_conditions()
 
 
-@cli.command(
-    "payload", epilog="Example: gcws-search payload mnist --id 7 --set '{\"checked\": true}'"
+@asking(
+    cli, "payload", epilog="Example: gcws-search payload mnist --id 7 --set '{\"checked\": true}'"
 )
 def payload(
+    server: Server,
     name: Name,
     *,
     set_: Annotated[
@@ -217,15 +207,12 @@ def payload(
     ] = False,
     if_version: IfVersion = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Change payloads of items, by ids or by a filter; vectors stay as they are."""
     new = object_from(set_, "--set")
     condition = object_from(where, "--where")
-    with server(url, key) as connected:
-        collection = connected.collection(name)
-        updated = collection.set_payload(
-            ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
-        )
+    collection = server.collection(name)
+    updated = collection.set_payload(
+        ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
+    )
     tell(as_json, {"updated": updated}, f"{updated} items updated")

@@ -17,7 +17,6 @@ import typer
 
 from gcws_search.commands.options import (
     DIM,
-    LOCAL,
     OPEN,
     REJECTED,
     Encoding,
@@ -25,7 +24,6 @@ from gcws_search.commands.options import (
     Header,
     IdColumn,
     Json,
-    Key,
     Missing,
     Normalize,
     Power,
@@ -33,17 +31,15 @@ from gcws_search.commands.options import (
     Storage,
     TextColumn,
     Ttl,
-    Url,
     VectorColumns,
     Yes,
     arrange,
+    asking,
     bar,
     dim_of,
     fail,
-    failures,
     family,
     fingerprint_of,
-    server,
     show_guess,
     space_words,
     tell,
@@ -73,12 +69,14 @@ _COUNTS: Final = ("inserted", "updated", "rejected_count")
 _TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar", "repeated")
 
 
-@cli.command(
+@asking(
+    cli,
     "load",
     epilog="Examples: gcws-search load train.csv --into mnist --vector 'px*' --payload label; "
     "zcat items.ndjson.gz | gcws-search load - --into items",
 )
 def load(
+    server: Server,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -182,8 +180,6 @@ def load(
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Load files into a collection, which is created where there is none.
 
@@ -224,7 +220,7 @@ def load(
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
     if encoding is not None and not is_encoding(encoding):
         usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
-    with ExitStack() as stack, failures():
+    with ExitStack() as stack:
         inputs = [
             stack.enter_context(closing(each))
             for path in files
@@ -235,8 +231,7 @@ def load(
         if dry_run:
             _show_rows(first, as_json)
             return
-        found = stack.enter_context(server(url, key))
-        collection = _existing(found, into, first)
+        collection = _existing(server, into, first)
         is_new = collection is None
         notes_fingerprint = "fingerprint" in first.settled and not (collection and len(collection))
         export = first.export or {}
@@ -247,12 +242,12 @@ def load(
                 "storage": storage or export.get("storage", "auto"),
                 "ttl": ttl or export.get("ttl"),
             }
-            collection = _create(found, into, first, dim, options, yes=yes)
+            collection = _create(server, into, first, dim, options, yes=yes)
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
         more = {"min_score": min_score, "recall": recall, "expires": expires}
         params |= {name: str(value) for name, value in more.items() if value is not None}
         done = _Load(collection, params, load_key, again)
-        with _drop_if_empty(found, collection, is_new), _taking_names(collection, first):
+        with _drop_if_empty(server, collection, is_new), _taking_names(collection, first):
             names = export.get("names")  # of a fixed dim
             if names and collection.config.dim is not None:
                 collection.set_names(names, replace=False)

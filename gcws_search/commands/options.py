@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gcws_search.client.collection import Collection
-    from gcws_search.client.connection import Server
     from gcws_search.formats.sources import Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
@@ -118,15 +118,33 @@ def failures() -> Iterator[None]:
         fail("interrupted")
 
 
-@contextmanager
-def server(url: str, key: str | None) -> Iterator[Server]:
-    """Yield a server; see `failures` for what goes wrong with it."""
-    from gcws_search.client.connection import RetryPolicy, connect  # noqa: PLC0415
+def asking(
+    commands: typer.Typer, name: str, epilog: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command that asks a server: its first argument, which --url and --api-key name.
 
-    # A server that starts compiles kernels for a minute, the first time.
-    policy = RetryPolicy(attempts=60, max_seconds=2, report=report)
-    with failures(), connect(url, key, policy=policy) as found:
-        yield found
+    See `failures` for what goes wrong with it.
+    """
+
+    def register(command: Callable[..., None]) -> Callable[..., None]:
+        def ask(*, url: Url = LOCAL, key: Key = None, **given: Any) -> None:
+            from gcws_search.client.connection import RetryPolicy, connect  # noqa: PLC0415
+
+            # A server that starts compiles kernels for a minute, the first time.
+            policy = RetryPolicy(attempts=60, max_seconds=2, report=report)
+            with failures(), connect(url, key, policy=policy) as server:
+                command(server, **given)
+
+        address = [*signature(ask, eval_str=True).parameters.values()][:-1]
+        del command.__annotations__["server"]  # which is imported when it is asked
+        own = [*signature(command, eval_str=True).parameters.values()][1:]
+        ask.__signature__ = Signature([*own, *address])  # type: ignore[attr-defined]
+        ask.__annotations__ = {}
+        ask.__doc__ = command.__doc__
+        commands.command(name, epilog=epilog)(ask)
+        return command
+
+    return register
 
 
 def report(message: str) -> None:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gcws_search.commands.options import (
-    LOCAL,
     Fingerprint,
     Json,
-    Key,
     Name,
     Recall,
-    Url,
+    asking,
     fail,
     family,
     fingerprint_of,
@@ -25,7 +23,6 @@ from gcws_search.commands.options import (
     object_from,
     opened_for,
     report,
-    server,
     tell,
     tell_rows,
     usage,
@@ -33,6 +30,7 @@ from gcws_search.commands.options import (
 
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
+    from gcws_search.client.connection import Server
     from gcws_search.index.contracts.analysis import Explained, Share
 
 cli = family()
@@ -89,8 +87,9 @@ def molecule_of(smiles: str, fingerprint: str | None) -> Any:
     return counts(smiles, fingerprint or "morgan:2")
 
 
-@cli.command("query", epilog="Example: gcws-search query mnist --id 7 --where '{\"label\": 3}'")
+@asking(cli, "query", epilog="Example: gcws-search query mnist --id 7 --where '{\"label\": 3}'")
 def query(
+    server: Server,
     name: Name,
     *,
     id_: Annotated[str | None, typer.Option("--id", help="Search around this item.")] = None,
@@ -131,8 +130,6 @@ def query(
         bool, typer.Option("--why", help="Draw the fraction that each score is, as two bars.")
     ] = False,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Find the items most similar to an item, a vector, a text, or each row of a file."""
     if sum(each is not None for each in (id_, row, names, text, smiles, file)) != 1:
@@ -142,9 +139,8 @@ def query(
         if explain or why or offset or group_by is not None:
             usage("--explain, --why, --offset and --group-by: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
-        with server(url, key) as found:
-            asked |= {"score": score, "where": condition}
-            results = _query_rows(found.collection(name), file, fingerprint, asked)
+        asked |= {"score": score, "where": condition}
+        results = _query_rows(server.collection(name), file, fingerprint, asked)
         if not tell_rows(as_json, results):
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
             tell_rows(False, rows, ["query", "id", "score", "payload"])
@@ -152,27 +148,26 @@ def query(
     if smiles is None and fingerprint is not None:
         usage("expected --smiles with --fingerprint")
     vector = vector_of(row, names)
-    with server(url, key) as found:
-        collection = found.collection(name)
-        if smiles is not None:
-            vector = molecule_of(smiles, fingerprint_of(collection, fingerprint))
-        hits = collection.query(
-            vector,
-            id=id_,
-            text=text,
-            limit=limit,
-            offset=offset,
-            group_by=group_by,
-            group_size=group_size,
-            recall=recall,
-            min_score=min_score,
-            where=condition,
-            explain=explain,
-            score=score,  # type: ignore[arg-type]  # what is none is refused
-        )
-        rows = [hit._asdict() for hit in hits]
-        point = id_ if id_ is not None else vector if text is None else {"text": text}
-        reasons = [collection.explain(point, hit.id, limit=len(_SLICES)) for hit in hits if why]
+    collection = server.collection(name)
+    if smiles is not None:
+        vector = molecule_of(smiles, fingerprint_of(collection, fingerprint))
+    hits = collection.query(
+        vector,
+        id=id_,
+        text=text,
+        limit=limit,
+        offset=offset,
+        group_by=group_by,
+        group_size=group_size,
+        recall=recall,
+        min_score=min_score,
+        where=condition,
+        explain=explain,
+        score=score,  # type: ignore[arg-type]  # what is none is refused
+    )
+    rows = [hit._asdict() for hit in hits]
+    point = id_ if id_ is not None else vector if text is None else {"text": text}
+    reasons = [collection.explain(point, hit.id, limit=len(_SLICES)) for hit in hits if why]
     for each in hits.hints:
         report(each)
     for hit, reason in zip(rows, reasons, strict=False):
@@ -269,8 +264,9 @@ def _query_rows(
     return results
 
 
-@cli.command("find", epilog="Example: gcws-search find coffees ken --limit 5")
+@asking(cli, "find", epilog="Example: gcws-search find coffees ken --limit 5")
 def find(
+    server: Server,
     name: Name,
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="What ids begin with, or ids and payloads hold.")
@@ -278,12 +274,9 @@ def find(
     *,
     limit: Annotated[int, typer.Option(help="How many items.")] = 20,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Find items by a text in their ids and payloads."""
-    with server(url, key) as server_:
-        found = server_.collection(name).find(text, limit=limit)
+    found = server.collection(name).find(text, limit=limit)
     rows = [
         {"id": item.id, **({} if item.text is None else {"text": item.text})}
         | {"payload": item.payload}
@@ -295,20 +288,18 @@ def find(
         report("the time was over before all items were looked at")
 
 
-@cli.command("explain", epilog="Example: gcws-search explain coffees kenya brazil")
+@asking(cli, "explain", epilog="Example: gcws-search explain coffees kenya brazil")
 def explain(
+    server: Server,
     name: Name,
     a: Annotated[str, typer.Argument(help="Id of an item.")],
     b: Annotated[str, typer.Argument(help="Id of another item.")],
     *,
     limit: Annotated[int, typer.Option(help="How many coordinates are shown.")] = _SHARES,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Say what each coordinate adds to the similarity of two items."""
-    with server(url, key) as found:
-        why = found.collection(name).explain(a, b, limit=limit)
+    why = server.collection(name).explain(a, b, limit=limit)
     rows = [share._asdict() | {"coordinate": share.label} for share in why.coordinates]
     words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
     words += f"; {why.contained.a:.4g} of {a}, {why.contained.b:.4g} of {b}"
@@ -319,22 +310,20 @@ def explain(
         typer.echo("{:,} others: min {:.4g}, max {:.4g}".format(*why.rest))
 
 
-@cli.command("compare", epilog="Example: gcws-search compare mnist --sample 50")
+@asking(cli, "compare", epilog="Example: gcws-search compare mnist --sample 50")
 def compare(
+    server: Server,
     name: Name,
     *,
     sample: Annotated[int, typer.Option(help="How many stored items are searched for.")] = 100,
     limit: Annotated[int, typer.Option(help="Hits of each.")] = 10,
     recall: Recall = 0.9,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Compare what the search methods of a collection find and cost."""
     from dataclasses import asdict  # noqa: PLC0415
 
-    with server(url, key) as found:
-        compared = found.collection(name).compare(sample=sample, limit=limit, recall=recall)
+    compared = server.collection(name).compare(sample=sample, limit=limit, recall=recall)
     rows = [asdict(each) for each in compared.backends]
     if tell(as_json, {"backends": rows, "mean_similarity": compared.mean_similarity}):
         return
@@ -346,8 +335,9 @@ def compare(
     tell_rows(False, rows, columns)
 
 
-@cli.command("backends", epilog="Example: gcws-search backends mnist --attach nrff")
+@asking(cli, "backends", epilog="Example: gcws-search backends mnist --attach nrff")
 def backends(
+    server: Server,
     name: Name,
     *,
     attach: Annotated[
@@ -364,8 +354,6 @@ def backends(
         str | None, typer.Option(metavar="BACKEND", help="Drop a comparison backend.")
     ] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """List the search methods of a collection, attach one to compare with, or drop one."""
     given = object_from(params, "--params")
@@ -373,21 +361,19 @@ def backends(
         usage("expected one of --attach and --detach")
     if attach is None and (as_ is not None or params is not None):
         usage("expected --attach with --as and --params")
-    with server(url, key) as found:
-        collection = found.collection(name)
-        if attach is not None:
-            collection.attach(attach, name=as_, params=given)
-        if detach is not None:
-            collection.detach(detach)
-        rows = collection.describe()["backends"]
+    collection = server.collection(name)
+    if attach is not None:
+        collection.attach(attach, name=as_, params=given)
+    if detach is not None:
+        collection.detach(detach)
+    rows = collection.describe()["backends"]
     tell_rows(as_json, rows, ["name", "kind", "primary", "status", "build_seconds"])
 
 
-@cli.command("recall", epilog="Example: gcws-search recall mnist")
-def recall(name: Name, *, as_json: Json = False, url: Url = LOCAL, key: Key = None) -> None:
+@asking(cli, "recall", epilog="Example: gcws-search recall mnist")
+def recall(server: Server, name: Name, *, as_json: Json = False) -> None:
     """Show recall asked against recall found, of queries that were answered exactly as well."""
-    with server(url, key) as found:
-        audits = found.collection(name).audits()
+    audits = server.collection(name).audits()
     if not tell(as_json, audits):
         columns = ["week", "recall", "limit", "queries", "found", "low", "high"]
         if audits["audited"]:

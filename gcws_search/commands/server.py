@@ -14,11 +14,9 @@ import typer
 
 from gcws_search.commands.options import (
     FAILED,
-    LOCAL,
     Json,
-    Key,
     Name,
-    Url,
+    asking,
     bar,
     fail,
     failures,
@@ -26,7 +24,6 @@ from gcws_search.commands.options import (
     in_words,
     object_from,
     report,
-    server,
     space_words,
     tell,
     tell_rows,
@@ -35,7 +32,7 @@ from gcws_search.commands.options import (
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
-    from gcws_search.client.connection import ServerSnapshots
+    from gcws_search.client.connection import Server, ServerSnapshots
     from gcws_search.client.snapshot_store import SnapshotStore
 
 cli = family()
@@ -44,8 +41,9 @@ _SECONDS: Final = 2.0
 """Within the time that a container's health check has."""
 
 
-@cli.command("collections", epilog="Example: gcws-search collections mnist")
+@asking(cli, "collections", epilog="Example: gcws-search collections mnist")
 def collections(
+    server: Server,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one.")] = None,
     *,
     drop: Annotated[
@@ -56,25 +54,22 @@ def collections(
         typer.Option(metavar="JSON", help="Replace the metadata of NAME; null removes it."),
     ] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """List all collections, show one or change its metadata, or drop one."""
     document = object_from(metadata, "--metadata")
     if metadata is not None and name is None:
         usage("--metadata: expected the NAME of a collection, got none")
-    with server(url, key) as found:
-        if drop is not None:
-            found.drop(drop)
-            tell(as_json, {"dropped": drop}, f"{drop}: dropped")
-        elif name is not None:
-            collection = found.collection(name)
-            if metadata is not None:
-                collection.set_metadata(document)
-            described = collection.describe()
-            tell(as_json, described, *_lines(described))
-        else:
-            tell_rows(as_json, found.collections(), ["name", "items", "dim", "backends", "bytes"])
+    if drop is not None:
+        server.drop(drop)
+        tell(as_json, {"dropped": drop}, f"{drop}: dropped")
+    elif name is not None:
+        collection = server.collection(name)
+        if metadata is not None:
+            collection.set_metadata(document)
+        described = collection.describe()
+        tell(as_json, described, *_lines(described))
+    else:
+        tell_rows(as_json, server.collections(), ["name", "items", "dim", "backends", "bytes"])
 
 
 def _lines(described: dict[str, Any]) -> list[str]:
@@ -107,8 +102,9 @@ def _lines(described: dict[str, Any]) -> list[str]:
     return [found["name"], *(f"  {word:10} {told}" for word, told in facts.items() if told)]
 
 
-@cli.command("names", epilog="Example: gcws-search names functions --prefix path")
+@asking(cli, "names", epilog="Example: gcws-search names functions --prefix path")
 def names(
+    server: Server,
     name: Name,
     *,
     prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
@@ -118,45 +114,39 @@ def names(
         typer.Option("--set", help="Set them: a file with a name a line, in order.", exists=True),
     ] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Show the names of coordinates, or set those of a collection of fixed dim."""
-    with server(url, key) as found:
-        collection = found.collection(name)
-        if set_ is not None:
-            count = collection.set_names(set_.read_text().splitlines())
-            tell(as_json, {"count": count}, f"{name}: {count:,} names")
-            return
-        rows = [
-            {"index": index, "name": each}
-            for index, each in collection.names(prefix, limit=limit).items()
-        ]
+    collection = server.collection(name)
+    if set_ is not None:
+        count = collection.set_names(set_.read_text().splitlines())
+        tell(as_json, {"count": count}, f"{name}: {count:,} names")
+        return
+    rows = [
+        {"index": index, "name": each}
+        for index, each in collection.names(prefix, limit=limit).items()
+    ]
     tell_rows(as_json, rows, ["index", "name"])
     if not rows and not prefix:
         report(f"{name}: no coordinate has a name; --set FILE names them")
 
 
-@cli.command("export", epilog="Example: gcws-search export mnist -o mnist.parquet")
+@asking(cli, "export", epilog="Example: gcws-search export mnist -o mnist.parquet")
 def export(
+    server: Server,
     name: Name,
     *,
     output: Annotated[
         str, typer.Option("-o", "--output", help="File to write: .ndjson, .jsonl or .parquet.")
     ],
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Write all items of a collection to a file, which `load` reads."""
     from gcws_search.client.export import require_format  # noqa: PLC0415
 
-    with failures():
-        require_format(output)
-    with server(url, key) as found:
-        collection = found.collection(name)
-        with bar(f"{name}", total=len(collection)) as progress:
-            count = collection.export(output, progress=progress.rows)
+    require_format(output)
+    collection = server.collection(name)
+    with bar(f"{name}", total=len(collection)) as progress:
+        count = collection.export(output, progress=progress.rows)
     tell(as_json, {"exported": count, "file": output}, f"{output}: {count:,} items")
 
 
@@ -243,8 +233,9 @@ Store = Annotated[
 ]
 
 
-@snapshots.command("create")
+@asking(snapshots, "create")
 def create(
+    server: Server,
     collection: Collection,
     *,
     to: Annotated[
@@ -264,44 +255,33 @@ def create(
         ),
     ] = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Make a snapshot, and print its name.
 
     With --to it is in the store once all of it is there; one that is interrupted is not listed.
     """
-    with server(url, key) as found:
-        on_server = found.snapshots(collection)
-        places: list[Any] = [on_server]
-        if to is not None:
-            from gcws_search.client.snapshot_store import SnapshotStore  # noqa: PLC0415
-
-            places.append(SnapshotStore(to, collection))
-            places[-1].list()  # before anything is made, the store has to answer
-        snapshot = on_server.create()
-        if to is not None:
-            on_server.copy_to(snapshot["name"], to)
-        tell(as_json, snapshot, _line(snapshot))
-        for place in places if keep is not None else ():
-            others = [each for each in place.list() if each["name"] != snapshot["name"]]
-            others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
-            for each in others[(keep or 1) - 1 :]:
-                place.delete(each["name"])
+    on_server = server.snapshots(collection)
+    places: list[Any] = [on_server]
+    if to is not None:
+        places.append(_snapshots(server, collection, to))
+        places[-1].list()  # before anything is made, the store has to answer
+    snapshot = on_server.create()
+    if to is not None:
+        on_server.copy_to(snapshot["name"], to)
+    tell(as_json, snapshot, _line(snapshot))
+    for place in places if keep is not None else ():
+        others = [each for each in place.list() if each["name"] != snapshot["name"]]
+        others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
+        for each in others[(keep or 1) - 1 :]:
+            place.delete(each["name"])
 
 
-@snapshots.command("list")
+@asking(snapshots, "list")
 def show(
-    collection: Collection,
-    *,
-    from_: Store = None,
-    as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
+    server: Server, collection: Collection, *, from_: Store = None, as_json: Json = False
 ) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
-    with _snapshots(collection, from_, url, key) as found:
-        listed = found.list()
+    listed = _snapshots(server, collection, from_).list()
     tell_rows(as_json, listed, ["name", "bytes", "created", "sha256"] if listed else None)
     if not listed:
         make = f"gcws-search snapshot create {collection}"
@@ -309,57 +289,50 @@ def show(
         report(f"no snapshots of {collection}{where}; `{make}{more}` makes one")
 
 
-@contextmanager
 def _snapshots(
-    collection: str, store: str | None, url: str, key: str | None
-) -> Iterator[ServerSnapshots | SnapshotStore]:
-    """Yield the snapshots of a collection, of a store or of a server."""
+    server: Server, collection: str, store: str | None
+) -> ServerSnapshots | SnapshotStore:
+    """Return the snapshots of a collection, of a store or of a server."""
     if store is None:
-        with server(url, key) as found:
-            yield found.snapshots(collection)
-        return
+        return server.snapshots(collection)
     from gcws_search.client.snapshot_store import SnapshotStore  # noqa: PLC0415
 
-    with failures():
-        yield SnapshotStore(store, collection)
+    return SnapshotStore(store, collection)
 
 
-@snapshots.command("download")
+@asking(snapshots, "download")
 def download(
+    server: Server,
     collection: Collection,
     snapshot: Snapshot,
     *,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Download a snapshot; the file appears when its SHA-256 is right."""
-    with server(url, key) as found:
-        found.snapshots(collection).download(snapshot, output)
+    server.snapshots(collection).download(snapshot, output)
     nbytes = output.stat().st_size
     answer = {"file": str(output), "bytes": nbytes}
     tell(as_json, answer, f"{output}: {in_words('bytes', nbytes)}")
 
 
-@snapshots.command("upload")
+@asking(snapshots, "upload")
 def upload(
+    server: Server,
     collection: Collection,
     snapshot: Snapshot,
     file: Annotated[Path, typer.Argument(help="File to send.", exists=True, dir_okay=False)],
     *,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Upload a snapshot under a name; the server compares its SHA-256."""
-    with server(url, key) as found:
-        stored = found.snapshots(collection).upload(snapshot, file)
+    stored = server.snapshots(collection).upload(snapshot, file)
     tell(as_json, stored, _line(stored))
 
 
-@snapshots.command("restore")
+@asking(snapshots, "restore")
 def restore(
+    server: Server,
     collection: Collection,
     snapshot: Snapshot,
     *,
@@ -368,8 +341,6 @@ def restore(
         bool, typer.Option("--replace", help="Replace a collection that exists.")
     ] = False,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Make the collection from a snapshot.
 
@@ -377,31 +348,28 @@ def restore(
     """
     from gcws_search.index import CollectionExists  # noqa: PLC0415
 
-    with server(url, key) as found:
-        on_server = found.snapshots(collection)
-        if from_ is not None:
-            on_server.copy_from(snapshot, from_)
-        try:
-            items = on_server.restore(snapshot, replace=replace)["items"]
-        except CollectionExists as error:
-            fail(f"{error}; --replace replaces it")
+    on_server = server.snapshots(collection)
+    if from_ is not None:
+        on_server.copy_from(snapshot, from_)
+    try:
+        items = on_server.restore(snapshot, replace=replace)["items"]
+    except CollectionExists as error:
+        fail(f"{error}; --replace replaces it")
     answer = {"collection": collection, "items": items}
     tell(as_json, answer, f"{collection}: {items:,} items")
 
 
-@snapshots.command("delete")
+@asking(snapshots, "delete")
 def delete(
+    server: Server,
     collection: Collection,
     snapshot: Snapshot,
     *,
     from_: Store = None,
     as_json: Json = False,
-    url: Url = LOCAL,
-    key: Key = None,
 ) -> None:
     """Remove a snapshot."""
-    with _snapshots(collection, from_, url, key) as found:
-        found.delete(snapshot)
+    _snapshots(server, collection, from_).delete(snapshot)
     tell(as_json, {"deleted": snapshot}, f"{snapshot}: deleted")
 
 
