@@ -107,13 +107,17 @@ def config_of(
     text: TextParams | dict[str, Any] | None = None,
     *,
     ttl: float | None = None,
-) -> CollectionConfig:
-    """Return a configuration, its parts given as objects or as the API has them.
+) -> CollectionConfig | None:
+    """Return a configuration where ``dim`` or ``text`` is given, to create a collection.
+
+    Its parts are objects, or as the API has them.
 
     Raises
     ------
     InvalidParameter
     """
+    if dim is UNSET and text is None:
+        return None
     if isinstance(transform, dict):
         parts = dict(transform)
         for name in ("center", "weights"):
@@ -141,28 +145,13 @@ def config_of(
             text = TextParams.from_dict(text) if isinstance(text, dict) else text
             text.require_tokens()
     return CollectionConfig(
-        dim=None if dim is None else _whole(dim),
+        dim=None if dim is None or dim is UNSET else _whole(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
         storage=storage,
         text=text,
         ttl=ttl,
     )
-
-
-def config_if_any(
-    dim: int | None,
-    transform: Transform | dict[str, Any] | None,
-    backend: BackendParams | dict[str, Any] | None,
-    storage: Storage,
-    text: TextParams | dict[str, Any] | None,
-    *,
-    ttl: float | None,
-) -> CollectionConfig | None:
-    """Return a configuration where ``dim`` or ``text`` is given, to create a collection."""
-    if dim is UNSET and text is None:
-        return None
-    return config_of(None if dim is UNSET else dim, transform, backend, storage, text, ttl=ttl)
 
 
 def _whole(dim: SupportsIndex) -> int:
@@ -257,7 +246,7 @@ class Collection:
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
+        config = config_of(dim, transform, backend, storage, text, ttl=ttl)
         return Collection(open_file(path, config, durability=durability, threads=threads))
 
     @property

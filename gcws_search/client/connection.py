@@ -24,7 +24,7 @@ from gcws_search.client.collection import (
     Collection,
     call_in_place,
     call_on_thread,
-    config_if_any,
+    config_of,
 )
 from gcws_search.client.errors import NoServer, ServerError, error_of
 from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
@@ -294,7 +294,7 @@ class Server(Requester):
             It exists with another configuration.
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
-        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
+        config = config_of(dim, transform, backend, storage, text, ttl=ttl)
         return Collection(run(self._collection(name, config)))
 
     def collections(self) -> list[dict[str, Any]]:
@@ -509,7 +509,7 @@ class AsyncServer(Requester):
         ttl: float | None = None,
     ) -> AsyncCollection:
         """Return a collection; see `Server.collection`."""
-        config = config_if_any(dim, transform, backend, storage, text, ttl=ttl)
+        config = config_of(dim, transform, backend, storage, text, ttl=ttl)
         return AsyncCollection(await self._collection(name, config))
 
     async def collections(self) -> list[dict[str, Any]]:

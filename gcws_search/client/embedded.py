@@ -379,19 +379,16 @@ class EmbeddedCollection:
             else hit_of(item_id, score, *self._shown(payload))
             for item_id, score, payload in columns
         ]
-        hints: Sequence[str] = ()
+        hints: Sequence[str] = ()  # on names, and a filter of no hits
         if rows.names or (condition is not None and not hits):
-            hints = self._hints(rows.names, None if hits else condition)
+            hints = ix.name_hints(self.index.names, rows.names) if rows.names else []
+            if condition is not None and not hits:
+                hints = [*hints, *self.index.hints(condition)]
         cost = None
         if "explain" in asked and found.explanation is not None:
             cost = found.explanation._replace(seconds=seconds)._asdict()
             del cost["measured_recall"]  # of audits, which a server makes
         return Hits(hits, cost, hints).rescore(kind, distance=distance)
-
-    def _hints(self, names: list[str] | None, condition: ix.Filter | None) -> list[str]:
-        """Return what may be wrong with the names of a query, and with a filter of no hits."""
-        hints = ix.name_hints(self.index.names, names) if names else []
-        return hints if condition is None else hints + self.index.hints(condition)
 
     def _page(
         self,

@@ -107,39 +107,6 @@ class _Reader:
         return answer
 
 
-class _Address:
-    """Where a server is, and what each request to it begins with."""
-
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(url)
-        self.host, self.port = parts.hostname or "", parts.port or 80
-        self._path = parts.path.rstrip("/")
-        self._headers = {"Host": parts.netloc, **headers}
-
-    def head(
-        self,
-        method: str,
-        path: str,
-        content: object,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        query = f"?{urlencode(params, doseq=True, quote_via=quote)}" if params else ""
-        all_headers = {**self._headers, **(headers or {})}
-        if isinstance(content, bytes):
-            all_headers["Content-Length"] = str(len(content))
-        elif content is None and method != "GET":
-            all_headers["Content-Length"] = "0"
-        elif content is not None and "Content-Length" not in all_headers:
-            all_headers["Transfer-Encoding"] = "chunked"
-        lines = [f"{method} {self._path}{path}{query} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in all_headers.items()]
-        text = "\r\n".join(lines)
-        if text.count("\n") >= len(lines) or text.count("\r") >= len(lines):
-            raise Unreachable("a header holds a line break")
-        return f"{text}\r\n\r\n".encode()
-
-
 def _pieces(
     head: bytes, content: bytes | Iterable[bytes | memoryview] | None
 ) -> Iterator[bytes | memoryview]:
@@ -175,17 +142,16 @@ def _socket_errors() -> Iterator[None]:
 class _Line(_Reader):
     """A socket for callers that wait: nothing suspends here."""
 
-    def __init__(self, address: _Address, seconds: float | None) -> None:
+    def __init__(self, address: tuple[str, int], seconds: float | None) -> None:
         super().__init__()
-        where = address.host, address.port
-        self._socket = socket.create_connection(where, CONNECT_SECONDS)
+        self._socket = socket.create_connection(address, CONNECT_SECONDS)
         self._socket.settimeout(seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
     @classmethod
-    async def open(cls, address: _Address, seconds: float | None) -> _Line:
+    async def open(cls, address: tuple[str, int], seconds: float | None) -> _Line:
         return cls(address, seconds)
 
     def is_usable(self) -> bool:
@@ -222,13 +188,13 @@ class _AsyncLine(_Reader):
         self._end: Unreachable | None = None
 
     @classmethod
-    async def open(cls, address: _Address, seconds: float | None) -> _AsyncLine:
+    async def open(cls, address: tuple[str, int], seconds: float | None) -> _AsyncLine:
         from asyncio import get_running_loop, timeout  # noqa: PLC0415  # is there: it is awaited
 
         loop = get_running_loop()
         made = cls(loop, seconds)
         async with timeout(CONNECT_SECONDS):
-            await loop.create_connection(cast("Any", lambda: made), address.host, address.port)
+            await loop.create_connection(cast("Any", lambda: made), *address)
         return made
 
     def connection_made(self, transport: Transport) -> None:
@@ -305,7 +271,10 @@ class AsyncWire:
     _kind: ClassVar[type[_Line | _AsyncLine]] = _AsyncLine
 
     def __init__(self, url: str, headers: Mapping[str, str], seconds: float | None) -> None:
-        self._address = _Address(url, headers)
+        parts = urlsplit(url)
+        self._address = parts.hostname or "", parts.port or 80
+        self._path = parts.path.rstrip("/")
+        self._headers = {"Host": parts.netloc, **headers}
         self._seconds = seconds
         self._idle: list[_Line | _AsyncLine] = []
 
@@ -317,8 +286,8 @@ class AsyncWire:
         content: bytes | Iterable[bytes | memoryview] | None = None,
         **more: Mapping[str, str] | None,
     ) -> Answer:
-        """Return the answer to a request, of `_Address.head`; else Unreachable."""
-        head = self._address.head(method, path, content, **more)
+        """Return the answer to a request with ``headers`` and ``params``; else Unreachable."""
+        head = self._head(method, path, content, **more)
         line = await self._line()
         try:
             unsent = None
@@ -342,6 +311,29 @@ class AsyncWire:
         else:
             line.close()
         return answer
+
+    def _head(
+        self,
+        method: str,
+        path: str,
+        content: object,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        query = f"?{urlencode(params, doseq=True, quote_via=quote)}" if params else ""
+        all_headers = {**self._headers, **(headers or {})}
+        if isinstance(content, bytes):
+            all_headers["Content-Length"] = str(len(content))
+        elif content is None and method != "GET":
+            all_headers["Content-Length"] = "0"
+        elif content is not None and "Content-Length" not in all_headers:
+            all_headers["Transfer-Encoding"] = "chunked"
+        lines = [f"{method} {self._path}{path}{query} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in all_headers.items()]
+        text = "\r\n".join(lines)
+        if text.count("\n") >= len(lines) or text.count("\r") >= len(lines):
+            raise Unreachable("a header holds a line break")
+        return f"{text}\r\n\r\n".encode()
 
     async def _line(self) -> _Line | _AsyncLine:
         while self._idle:

@@ -8,10 +8,11 @@ from array import array
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
-from gcws_search.formats.records import Entry, read_entries
+from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 
 _BLANK: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
@@ -33,16 +34,15 @@ def read_transposed(source: Source) -> None:
     columns, places, line = _header(file, choices.vector)
     names = [columns[place] for place in places]
     others = [name for name in columns[1:] if name not in names]
-    has_ids = choices.id != ""
     source.rows = len(names)
-    source.read = lambda: read_entries(
-        source, _samples(source, file, columns, places, line), has_ids=has_ids
-    )
-    source.describe(
-        file.words(f"{file.format.upper()}, features by samples"),
-        f"names of {len(names)} columns" if has_ids else None,
-        f"sparse, by name: cells below each other, by {columns[0] or 'the first column'!r}",
-        "none",
+    read_records(
+        source,
+        lambda: _samples(source, file, columns, places, line),
+        lambda entry: entry,
+        format_=file.words(f"{file.format.upper()}, features by samples"),
+        ids=None if choices.id == "" else f"names of {len(names)} columns",
+        vector=f"sparse, by name: cells below each other, by {columns[0] or 'the first column'!r}",
+        show=attrgetter("id"),
     )
     if others:
         told = list_some([*map(repr, others)])

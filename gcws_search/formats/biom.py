@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from gcws_search.formats.files import BadFile, InputFile, not_readable
-from gcws_search.formats.records import Entry, describe_payload, read_entries
+from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 
 _SAMPLES: Final = 1024
@@ -34,14 +35,16 @@ def read_biom(source: Source) -> None:
         raise BadFile(f"{file.name}: expected observations of different names, got one twice")
     if not size:
         raise BadFile(f"{file.name}: expected samples, got none")
-    has_ids = source.choices.id != ""
     source.rows = size
-    source.read = lambda: read_entries(source, samples(), has_ids=has_ids)
-    source.describe(
-        f"BIOM {version}, {size} samples",
-        "sample" if has_ids else None,
-        f"sparse, by name: {len(observations)} observations",
-        describe_payload(source, fields),
+    read_records(
+        source,
+        samples,
+        lambda entry: entry,
+        format_=f"BIOM {version}, {size} samples",
+        ids=None if source.choices.id == "" else "sample",
+        vector=f"sparse, by name: {len(observations)} observations",
+        fields=fields,
+        show=attrgetter("id"),
     )
 
 

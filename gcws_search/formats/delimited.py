@@ -37,7 +37,6 @@ from gcws_search.formats.tables import (
     CellCounts,
     Kind,
     Layout,
-    TableGuess,
     choose,
     describe_shares,
     describe_table,
@@ -150,7 +149,11 @@ def _numbers(column: Any, point: str) -> Any:
 
 @dataclass(slots=True)
 class _Table:
-    """A CSV file; names, tallies and cells are those of its head."""
+    """A CSV file; names, tallies and cells are those of its head.
+
+    What the first of a source is taken for: ``shares`` of Σ|x| are those of the columns of the
+    vector, ``text`` is the column that has the texts, where they are to be items.
+    """
 
     file: InputFile
     delimiter: str
@@ -159,8 +162,12 @@ class _Table:
     names: list[str] = field(default_factory=list)
     tallies: dict[str, CellCounts] = field(default_factory=dict)
     head: Any = None
+    layout: Layout | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    text: str | None = None
 
-    def rows(self, count: int) -> list[dict[str, str]]:
+    def rows(self, count: int = _SHOWN) -> list[dict[str, str]]:
         """Return the first rows as they stand in the file."""
         return [
             {name: cell.decode(errors="replace") for name, cell in row.items()}
@@ -402,18 +409,15 @@ def read_csv(source: Source, word: str | None = None) -> None:
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
         tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))
-    choices, text = source.choices, _text_column(tables[0])
+    choices, first = source.choices, tables[0]
+    first.text = _text_column(first)
     if choices.of_texts and choices.text is None:
-        choices = replace(choices, text=text)
-    layout = choose(_schema(tallies, choices), choices, keys)
+        choices = replace(choices, text=first.text)
+    first.layout = layout = choose(_schema(tallies, choices), choices, keys)
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
-    first = tables[0]
-    shares, warnings = _shares(source, first, layout)
-    source.table = TableGuess(
-        first.delimiter, first.point, first.has_names, layout, tallies, shares, warnings,
-        first.rows(_SHOWN), text,
-    )  # fmt: skip
+    first.shares, first.warnings = _shares(source, first, layout)
+    source.table = first
     kinds = {name: tallies[name].kind for name in layout.vector}
     kinds |= {name: tallies[name].payload_kind for name in layout.payload}
     parse = partial(_items, source, layout, kinds)

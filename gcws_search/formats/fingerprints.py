@@ -94,13 +94,16 @@ def _finish(
     by_name: bool,
 ) -> None:
     file = source.only_file
-    has_ids = source.choices.id != ""
-    source.read = lambda: read_records(
-        source, numbered_lines(file), parse, has_ids=has_ids, by_name=by_name, show=show_line
+    read_records(
+        source,
+        lambda: numbered_lines(file),
+        parse,
+        format_=file.format.upper() + (f", {header['type']}" if "type" in header else ""),
+        ids=None if source.choices.id == "" else "the second column",
+        vector=vector,
+        by_name=by_name,
+        show=show_line,
     )
-    kind = f", {header['type']}" if "type" in header else ""
-    ids = "the second column" if has_ids else None
-    source.describe(file.format.upper() + kind, ids, vector, "none")
 
 
 def _fields(line: bytes) -> tuple[str, str]:

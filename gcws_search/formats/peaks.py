@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.records import Entry, describe_payload, read_records
+from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 from gcws_search.index import InvalidVector
 from gcws_search.spectra import bins
@@ -75,18 +75,20 @@ def _read(
         with file.open() as stream:
             yield from records(stream, file.name)
 
-    source.read = lambda: read_records(
-        source, numbered(), parse, has_ids=has_ids, by_name=False, show=_show
-    )
     advice = "" if choices.bin is not None else "; --bin says otherwise"
     fields = dict.fromkeys(
         name for fields in shown for name in fields if name != key or not has_ids
     )
-    source.describe(
-        file.words(format_),
-        key if has_ids else None,
-        f"sparse, peaks in two grids of bins of {width:g}{advice}",
-        describe_payload(source, fields),
+    read_records(
+        source,
+        numbered,
+        parse,
+        format_=file.words(format_),
+        ids=key if has_ids else None,
+        vector=f"sparse, peaks in two grids of bins of {width:g}{advice}",
+        fields=fields,
+        by_name=False,
+        show=lambda record: b"\n".join(record.lines).decode(errors="replace"),
     )
     if repeats and named[0]:
         what = f"{key!r} is no id, for several spectra have the same; --id names another field"
@@ -152,10 +154,6 @@ def _add(fields: dict[str, Any], name: str, value: str) -> None:
     key = "_".join(name.lower().split())
     if value.strip():
         fields.setdefault(_NAMES.get(key, key), value.strip())
-
-
-def _show(record: _Record) -> str:
-    return b"\n".join(record.lines).decode(errors="replace")
 
 
 # MGF

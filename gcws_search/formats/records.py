@@ -31,35 +31,55 @@ class Entry:
     payload: Mapping[str, Any] | None = None
 
 
-def read_records(
+def read_records(  # noqa: PLR0913  # what a format says of its records
+    source: Source,
+    records: Callable[[], Iterable[tuple[str, R]]],
+    parse: Callable[[R], Entry],
+    *,
+    format_: str,
+    ids: str | None,
+    vector: str,
+    fields: Iterable[str] = (),
+    by_name: bool = True,
+    show: Callable[[R], Any],
+) -> None:
+    """Have a source read records as items, and say what the file is taken for.
+
+    Reading raises BadFile where a record can be no item, and such rows are not left out.
+
+    Parameters
+    ----------
+    records : callable
+        Yields from the start at each call where a record is, such as ``line 7``, and the record.
+    parse : callable
+        Raises BadFile, which says what was expected, where a record can be no item.
+    ids : str or None
+        For people: what the ids are, of which each record has one of its own; None: the collection
+        numbers the records.
+    fields : iterable of str
+        Those of payloads, of which the caller's choice is kept.
+    by_name : bool
+        Coordinates are names.
+    show : callable
+        Returns what stands there, for people.
+    """
+    has_ids = ids is not None
+    source.read = lambda: _read(
+        source, records(), parse, has_ids=has_ids, by_name=by_name, show=show
+    )
+    kept = [name for name in fields if _is_kept(source, name)]
+    source.describe(format_, ids, vector, list_some(kept, 6) or "none")
+
+
+def _read(
     source: Source,
     records: Iterable[tuple[str, R]],
     parse: Callable[[R], Entry],
     *,
     has_ids: bool,
     by_name: bool,
-    show: Callable[[R], Any] = lambda record: record,
+    show: Callable[[R], Any],
 ) -> Iterator[Items]:
-    """Yield records as items.
-
-    Parameters
-    ----------
-    records : iterable
-        Of each where it is, such as ``line 7``, and the record.
-    parse : callable
-        Raises BadFile, which says what was expected, where a record can be no item.
-    has_ids : bool
-        Each record has an id of its own; otherwise the collection numbers them.
-    by_name : bool
-        Coordinates are names.
-    show : callable
-        Returns what stands there, for people.
-
-    Raises
-    ------
-    BadFile
-        A record can be no item, and such rows are not left out.
-    """
     seen: set[int] = set()
     found: list[tuple[int, Entry, Any]] = []
     count = 0
@@ -70,7 +90,8 @@ def read_records(
             if has_ids:
                 _require_own_id(entry.id, seen)
         except UnicodeDecodeError as error:
-            detail = f"expected text in {_encoding(source)}, got {error.object[:20]!r}"
+            encoding = source.file.encoding or UTF8
+            detail = f"expected text in {encoding}, got {error.object[:20]!r}"
             source.reject(row, f"{place}: {detail}", show(record), "; --encoding names another")
             continue
         except BadFile as error:
@@ -86,15 +107,6 @@ def read_records(
             found, count = [], 0
     if found:
         yield _items(found, has_ids=has_ids, by_name=by_name)
-
-
-def read_entries(
-    source: Source, entries: Iterable[tuple[str, Entry]], *, has_ids: bool
-) -> Iterator[Items]:
-    """Yield entries with names and ids as items; see `read_records`."""
-    return read_records(
-        source, entries, lambda entry: entry, has_ids=has_ids, by_name=True, show=lambda e: e.id
-    )
 
 
 def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
@@ -113,12 +125,6 @@ def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str
                 yield f"line {number}", line
 
 
-def describe_payload(source: Source, fields: Iterable[str]) -> str:
-    """Return which fields are kept, for people."""
-    kept = [name for name in fields if _is_kept(source, name)]
-    return list_some(kept, 6) or "none"
-
-
 def show_line(line: bytes) -> str:
     """Return a line for people."""
     return line.decode(errors="replace").rstrip()
@@ -132,10 +138,6 @@ def _is_kept(source: Source, name: str) -> bool:
 
 def _is_skipped(line: bytes, comment: bytes) -> bool:
     return line.isspace() or bool(comment and line.startswith(comment))
-
-
-def _encoding(source: Source) -> str:
-    return source.file.encoding or UTF8
 
 
 def _require_vector(entry: Entry) -> None:

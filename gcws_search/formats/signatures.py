@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import orjson
 
 from gcws_search.formats.files import BadFile, InputFile, list_some
-from gcws_search.formats.records import Entry, describe_payload, read_records
+from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|(?P<cut>\\?\Z))|[{}]', re.DOTALL)
@@ -41,12 +41,8 @@ class _Kind(NamedTuple):
         return f"k {self.ksize} {self.moltype} {size}"
 
 
-class _Sketch(NamedTuple):
-    """A sketch, and the signature that it is of."""
-
-    kind: _Kind
-    fields: dict[str, Any]
-    content: dict[str, Any]
+_Sketch = tuple[_Kind, dict[str, Any], dict[str, Any]]
+"""The kind of a sketch, fields of the signature that it is of, and its content."""
 
 
 def read_signatures(source: Source) -> None:
@@ -57,9 +53,9 @@ def read_signatures(source: Source) -> None:
     file, choices = source.only_file, source.choices
     kinds: Counter[_Kind] = Counter()
     unnamed = 0
-    for _, sketch in _sketches(source, file):
-        kinds[sketch.kind] += 1
-        unnamed += not sketch.fields["name"]
+    for _, (kind, fields, _) in _sketches(source, file):
+        kinds[kind] += 1
+        unnamed += not fields["name"]
     if not kinds:
         size = f" of k {choices.ksize}" if choices.ksize else ""
         kind_ = f" of {choices.moltype}" if choices.moltype else ""
@@ -72,28 +68,25 @@ def read_signatures(source: Source) -> None:
         raise BadFile(f"{file.name}: expected name, md5 or filename for --id, got {id_!r}")
 
     def parse(sketch: _Sketch) -> Entry:
-        hashes = sketch.content["mins"]
-        weights = sketch.content.get("abundances") or [1] * len(hashes)
+        _, told, content = sketch
+        hashes = content["mins"]
+        weights = content.get("abundances") or [1] * len(hashes)
         if len(weights) != len(hashes):
             raise BadFile(f"expected {len(hashes)} abundances, got {len(weights)}")
-        fields = {name: value for name, value in sketch.fields.items() if value}
+        fields = {name: value for name, value in told.items() if value}
         return Entry([*map(str, hashes)], weights, fields.pop(id_, None), fields)
 
     source.settled |= {"ksize": kind.ksize, "moltype": kind.moltype}
     source.rows = kinds.total()
-    source.read = lambda: read_records(
+    read_records(
         source,
-        _sketches(source, file),
+        lambda: _sketches(source, file),
         parse,
-        has_ids=bool(id_),
-        by_name=True,
-        show=lambda sketch: sketch.fields,
-    )
-    source.describe(
-        f"sourmash, {kinds.total()} sketches, {kind}",
-        id_ or None,
-        "sparse, by name: hashes and their abundances, 1 where there are none",
-        describe_payload(source, [name for name in _FIELDS if name != id_]),
+        format_=f"sourmash, {kinds.total()} sketches, {kind}",
+        ids=id_ or None,
+        vector="sparse, by name: hashes and their abundances, 1 where there are none",
+        fields=[name for name in _FIELDS if name != id_],
+        show=lambda sketch: sketch[1],
     )
 
 
@@ -123,8 +116,8 @@ def _sketches(source: Source, file: InputFile) -> Iterator[tuple[str, _Sketch]]:
                 f"({type(error).__name__} {error})"
             ) from None
         for sketch in found:
-            is_size = choices.ksize in (None, sketch.kind.ksize)
-            if is_size and choices.moltype in (None, sketch.kind.moltype):
+            is_size = choices.ksize in (None, sketch[0].ksize)
+            if is_size and choices.moltype in (None, sketch[0].moltype):
                 yield place, sketch
 
 
@@ -141,7 +134,7 @@ def _sketch(signature: dict[str, Any], content: dict[str, Any]) -> _Sketch:
         "md5": content["md5sum"],
         **kind._asdict(),
     }
-    return _Sketch(kind, fields, content)
+    return kind, fields, content
 
 
 def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:

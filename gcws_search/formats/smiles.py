@@ -8,14 +8,7 @@ from itertools import islice
 from typing import Final
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.records import (
-    Entry,
-    describe_payload,
-    head_lines,
-    numbered_lines,
-    read_records,
-    show_line,
-)
+from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
 from gcws_search.formats.sources import Source
 from gcws_search.index import GcwsError, InvalidVector
 
@@ -73,16 +66,16 @@ def read_smiles(source: Source) -> None:
     def lines() -> Iterator[tuple[str, bytes]]:
         return islice(numbered_lines(file, b""), int(columns.has_header), None)
 
-    has_ids = columns.id_place is not None
-    source.read = lambda: read_records(
-        source, lines(), parse, has_ids=has_ids, by_name=True, show=show_line
-    )
     advice = "" if source.choices.fingerprint else "; --fingerprint names another"
-    source.describe(
-        file.words("SMILES, named columns" if columns.has_header else "SMILES"),
-        None if columns.id_place is None else columns.names[columns.id_place],
-        f"sparse, by name: counts of {fingerprint}{advice}",
-        describe_payload(source, columns.entry(columns.first, {}).payload or ()),
+    read_records(
+        source,
+        lines,
+        parse,
+        format_=file.words("SMILES, named columns" if columns.has_header else "SMILES"),
+        ids=None if columns.id_place is None else columns.names[columns.id_place],
+        vector=f"sparse, by name: counts of {fingerprint}{advice}",
+        fields=columns.entry(columns.first, {}).payload or (),
+        show=show_line,
     )
 
 

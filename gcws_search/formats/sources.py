@@ -88,7 +88,7 @@ class Source:
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
     tell. ``is_text``: items are texts. ``columns`` are the coordinates where these are columns, and
     ``has_names`` whether the file names them. ``export`` is what an export says of its collection.
-    ``table`` is what columns of CSV were taken for, a `gcws_search.formats.tables.TableGuess`.
+    ``table`` is what columns of CSV were taken for, by its first rows.
     ``starts`` has the first row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
     """
@@ -205,11 +205,12 @@ class Source:
         assert self.read is not None
         self.starts.clear()
         self.file.read_bytes = 0
-        return self.read() if self._order is None else map(self._ordered, self.read())
-
-    def _ordered(self, items: Items) -> Items:
-        """Return items with the columns of their vectors in the order of the coordinates."""
-        return replace(items, rows=InputVectors(_matrix(items)[:, self._order]))
+        order = self._order  # of the coordinates
+        if order is None:
+            return self.read()
+        return (
+            replace(items, rows=InputVectors(_matrix(items)[:, order])) for items in self.read()
+        )
 
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
         """Return all items as one body; ``progress`` gets the number of rows handed over."""
@@ -242,7 +243,10 @@ class Source:
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     """Return a file as items; its first rows have been read."""
     source = Source(file, choices)
-    _require_taken(file, choices)
+    for name, options in CHOICES.items():
+        if getattr(choices, name) is not None and name not in FORMATS[file.format].choices:
+            takers = " or ".join(each.name for each in FORMATS.values() if name in each.choices)
+            raise BadFile(f"{file.name}: expected {takers} for {options}, got {file.format}")
     with naming(file):
         module, _, name = FORMATS[file.format].reader.partition(".")
         getattr(import_module(f"gcws_search.formats.{module}"), name)(source)
@@ -250,14 +254,6 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
             raise BadFile(f"{file.name}: expected columns, one of which is {choices.text!r}")
     source.dim = choices.dim or source.dim
     return source
-
-
-def _require_taken(file: InputFile | Folder, choices: Choices) -> None:
-    """Raise BadFile for a choice that the format of a file does not have."""
-    for name, options in CHOICES.items():
-        if getattr(choices, name) is not None and name not in FORMATS[file.format].choices:
-            takers = " or ".join(each.name for each in FORMATS.values() if name in each.choices)
-            raise BadFile(f"{file.name}: expected {takers} for {options}, got {file.format}")
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, BinaryIO, Final
 from urllib.parse import parse_qs, urlsplit
 
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -37,13 +38,6 @@ _ASKED_AT_ONCE: Final = 16
 
 class StoreFailed(OSError):
     """An address is none, or its store does not answer as expected; the message names it."""
-
-
-class Facts(NamedTuple):
-    """What is known of a file, called as `os.stat_result` calls it."""
-
-    st_size: int
-    st_mtime_ns: int
 
 
 def place_of(address: str) -> Path | StoredPath:
@@ -166,9 +160,10 @@ class StoredPath:
         """Whether it is a folder."""
         return bool(self._info.type.name == "Directory")
 
-    def stat(self) -> Facts:
-        """Return size and time of the last change."""
-        return Facts(self._info.size or 0, self._info.mtime_ns or 0)
+    def stat(self) -> Any:
+        """Return size and time of the last change, called as `os.stat_result` calls them."""
+        found = self._info
+        return SimpleNamespace(st_size=found.size or 0, st_mtime_ns=found.mtime_ns or 0)
 
     @cached_property
     def version(self) -> str:

@@ -34,12 +34,17 @@ def read_svmlight(source: Source) -> None:
     is_guess = told is None and not has_zero
     words = "; the first lines have no 0, and --zero-based says otherwise" if is_guess else ""
     source.settled["zero_based"] = not base
-    parse = partial(_entry, base=base)
-    source.read = lambda: read_records(
-        source, numbered_lines(file), parse, has_ids=False, by_name=False, show=show_line
+    read_records(
+        source,
+        lambda: numbered_lines(file),
+        partial(_entry, base=base),
+        format_="svmlight",
+        ids=None,
+        vector=f"sparse, coordinates from {base}{words}",
+        fields=["label", "qid"] if has_qid else ["label"],
+        by_name=False,
+        show=show_line,
     )
-    vector = f"sparse, coordinates from {base}{words}"
-    source.describe("svmlight", None, vector, "label, qid" if has_qid else "label")
 
 
 def _entry(line: bytes, base: int) -> Entry:

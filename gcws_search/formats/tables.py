@@ -230,8 +230,12 @@ def items_of_frame(
         ids = _range_with_name(table)
     try:
         layout = guess(table.schema, id_=id_, text=text, payload=columns)
-    except InvalidPayload as error:
-        raise _with_row(error, table) from None
+    except InvalidPayload as error:  # of a column, whose first value says more
+        name = str(error.loc[-1])
+        values = enumerate(table.column(name))
+        row, value = next(each for each in values if each[1].is_valid)
+        got = f"{error.got} {value}"
+        raise InvalidPayload(expected=error.expected, got=got, loc=(row, name)) from None
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
     try:
@@ -243,14 +247,6 @@ def items_of_frame(
     if payloads is not None and not named:
         items = replace(items, payloads=payloads_of(payloads, len(items)))
     return items
-
-
-def _with_row(error: InvalidPayload, table: Any) -> InvalidPayload:
-    """Return the error for a column whose values JSON does not hold, with the first of them."""
-    name = str(error.loc[-1])
-    values = enumerate(table.column(name))
-    row, value = next(each for each in values if each[1].is_valid)
-    return InvalidPayload(expected=error.expected, got=f"{error.got} {value}", loc=(row, name))
 
 
 def guess(
@@ -707,25 +703,6 @@ class CellCounts:
         return "text" if self.kind == "number" and self.numbers < self.cells else self.kind
 
 
-@dataclass(frozen=True, slots=True)
-class TableGuess:
-    """What the columns of text are taken for, by the first rows.
-
-    ``shares`` of Σ|x| are those of the columns of the vector, ``rows`` the first as they stand in
-    the file, ``text`` the column that has the texts, where they are to be items.
-    """
-
-    delimiter: str
-    point: str
-    has_names: bool
-    layout: Layout
-    tallies: Mapping[str, CellCounts]
-    shares: Mapping[str, float]
-    warnings: Sequence[str]
-    rows: Sequence[Mapping[str, str]]
-    text: str | None
-
-
 def choose(schema: Any, choices: Choices, keys: Sequence[str] = ()) -> Layout:
     """Return what the columns mean, as the caller says or else as `guess` does.
 
@@ -806,7 +783,9 @@ def describe_shares(
     if len(shares) <= 1:
         return shares, []
     order = sorted(sums, key=lambda name: -sums[name])
-    told = ", ".join(f"{name} {_percent(shares[name])}" for name in order[:_SAID])
+    least = f"< {_LEAST:.1%}"
+    parts = [(name, shares[name]) for name in order[:_SAID]]
+    told = ", ".join(f"{name} {f'{x:.1%}' if x >= _LEAST else least}" for name, x in parts)
     more = f" and {len(order) - _SAID} more" if len(order) > _SAID else ""
     source.guess.append(("shares", f"of Σ|x| in the first rows: {told}{more}"))
     first = order[0]
@@ -825,10 +804,6 @@ def describe_shares(
     if warnings:
         source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
     return shares, warnings
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share >= _LEAST else f"< {_LEAST:.1%}"
 
 
 def _rounded(number: float) -> str:

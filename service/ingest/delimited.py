@@ -195,7 +195,7 @@ def describe_csv(
         "columns": columns,
         "scale": "standard" if table.warnings else None,
         "warnings": warnings,
-        "rows": table.rows,
+        "rows": table.rows(),
     }
 
 
