@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -197,7 +197,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         more = {"memory_bytes": memory_bytes, "threads": threads}
         found = _group(corpus, options | more, tell)
         tell("writing", None)
-        _write_tables(corpus, folder, found)
+        _write_tables(corpus, folder, found[1], found[2])
         done = _report(corpus, found, min_score, perf_counter() - began)
     document = json.dumps({"key": key, **asdict(done)}, indent=2)
     with whole_file(folder / _REPORT) as part:
@@ -503,14 +503,8 @@ def _kind(source: Source) -> str:
     return "texts" if source.is_text else "vectors"
 
 
-class _Found(NamedTuple):
-    """What was found: groups, the scores of their rows to the first of each, by which bands."""
-
-    bands: tuple[int, int]
-    groups: Groups
-    scores: Float64s
-    recall: Recall
-    wide: Wide
+_Found = tuple[tuple[int, int], Groups, "Float64s", Recall, Wide]
+"""Bands and their width; groups, and the scores of their rows to the first of each."""
 
 
 def _group(corpus: _Corpus, wanted: Mapping[str, Any], progress: Progress) -> _Found:
@@ -525,14 +519,13 @@ def _group(corpus: _Corpus, wanted: Mapping[str, Any], progress: Progress) -> _F
     progress("scoring", None)
     scores = [np.empty(0), *scores_to_first(rows, groups, workers)]
     recall = measure_recall(rows, roots, min_score, workers, partial(progress, "checking"))
-    return _Found((bands, width), groups, np.concatenate(scores), recall, wide)
+    return (bands, width), groups, np.concatenate(scores), recall, wide
 
 
-def _write_tables(corpus: _Corpus, folder: Path, found: _Found) -> None:
+def _write_tables(corpus: _Corpus, folder: Path, groups: Groups, scores: Float64s) -> None:
     """Write the files of a result; each appears when it is whole."""
     import pyarrow as pa  # noqa: PLC0415
 
-    groups, scores = found.groups, found.scores
     numbers = np.repeat(np.arange(len(groups.starts) - 1), np.diff(groups.starts))
     firsts = groups.rows[groups.starts[:-1]]
 
@@ -575,11 +568,10 @@ def _write_table(path: Path, parts: Iterable[dict[str, Any]]) -> None:
 
 
 def _report(corpus: _Corpus, found: _Found, min_score: float, seconds: float) -> Deduplicated:
-    count = len(found.groups.starts) - 1
-    removed = len(found.groups.rows) - count
-    bands, width = found.bands
+    (bands, width), groups, _, recall, wide = found
+    count = len(groups.starts) - 1
+    removed = len(groups.rows) - count
     rejected, dropped = corpus.left_out
-    recall, wide = found.recall, found.wide
     return Deduplicated(
         rows=len(corpus),
         kept=len(corpus) - removed,

@@ -16,6 +16,7 @@ Refusal = Literal[
     "origin_refused",
     "host_refused",
     "route_not_found",
+    "method_not_allowed",
     "unsupported_media_type",
     "loading",
     "overloaded",
@@ -54,14 +55,6 @@ class InvalidRequest(ServiceError):
         self.code = code
         self.errors = errors
         super().__init__(detail)
-
-
-class MethodNotAllowed(ServiceError):
-    """The path exists, and not with this method."""
-
-    def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        self.allowed = allowed
-        super().__init__(f"expected {' or '.join(allowed)}, got {method}")
 
 
 class BodyTooLarge(ServiceError):

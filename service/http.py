@@ -16,12 +16,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.params import Query
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -257,7 +259,7 @@ def read_params(request: Request, model: type[Params]) -> Params:
 
 def _params_of(model: type[Params], values: dict[str, str | list[str]]) -> Params:
     try:
-        return model.model_validate(values)
+        return model.model_validate(values, extra="forbid")
     except ValidationError as error:
         raise problems.invalid_request(error, model, code="invalid_parameter") from None
 
@@ -357,9 +359,10 @@ register_url_convertor("any_text", AnyTextConvertor())
 class JsonRoute(APIRoute):
     """Calls ``endpoint(**path parameters)``, and hands it what else it names.
 
-    ``request``; ``service``, its parts; ``params``, read from the URL; ``body``, read from the
-    request; then the ``collection`` that the path names. Other parameters in the URL are refused,
-    unless the route describes a body of its own: then the endpoint reads all.
+    ``request``; ``service``, its parts; ``params``, read from the URL, or each `Query` by itself;
+    ``body``, read from the request; then the ``collection`` that the path names. Other parameters
+    in the URL are refused, unless the route describes a body of its own: then the endpoint reads
+    all.
     The router's dependencies must be coroutine functions of the request alone; they run first.
     """
 
@@ -370,6 +373,13 @@ class JsonRoute(APIRoute):
         endpoint: Callable[..., Awaitable[Response]] = self.endpoint
         named = endpoint.__annotations__
         [params] = get_args(named.get("params"))[:1] or [None]
+        each = signature(endpoint).parameters.values()
+        fields: Any = {
+            one.name: (one.annotation, one.default)
+            for one in each
+            if params is None and isinstance([one, *get_args(one.annotation)][-1], Query)
+        }
+        queried = create_model(endpoint.__name__, **fields) if fields else None
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
         reads_all = self.openapi_extra is not None
 
@@ -384,6 +394,8 @@ class JsonRoute(APIRoute):
                 arguments["service"] = service
             if params is not None:
                 arguments["params"] = read_params(request, params)
+            elif queried is not None:
+                arguments |= vars(read_params(request, queried))
             elif not reads_all and request.scope["query_string"]:
                 refuse_parameters(request)
             if "body" in named:

@@ -226,11 +226,6 @@ class SparseBody(Body):
         default=None, description="A number for each of the `indices`; null: 1 each, a set."
     )
 
-    @property
-    def weights(self) -> AnyArray:
-        """The number for each of the indices."""
-        return np.ones(len(self.indices)) if self.values is None else self.values
-
 
 class NamedBody(Body):
     """A vector by the names of its non-zero coordinates: in any order, none twice."""
@@ -243,11 +238,6 @@ class NamedBody(Body):
     values: Weights | None = Field(
         default=None, description="A number for each of the `names`; null: 1 each, a set."
     )
-
-    @property
-    def weights(self) -> AnyArray:
-        """The number for each of the names."""
-        return np.ones(len(self.names)) if self.values is None else self.values
 
 
 def _whole_floats(packed: bytes) -> bytes:
@@ -273,11 +263,6 @@ class PackedBody(Body):
         AfterValidator(_whole_floats),
         WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
     ] = Field(description="4 bytes a number, `dim` of them.")
-
-    @property
-    def weights(self) -> AnyArray:
-        """The numbers."""
-        return np.frombuffer(self.base64, "<f4").astype(np.float32)
 
 
 # The first form that fits is the one that is meant: no vector fits two of them.
@@ -315,13 +300,21 @@ def point_of(body: PointBody) -> ix.OneVector:
     return body if isinstance(body, ix.Text) else vector_of(body)
 
 
+def weights_of(body: SparseBody | NamedBody | PackedBody) -> AnyArray:
+    """Return the number for each of the indices, names or coordinates."""
+    if isinstance(body, PackedBody):
+        return np.frombuffer(body.base64, "<f4").astype(np.float32)
+    count = len(body.indices if isinstance(body, SparseBody) else body.names)
+    return np.ones(count) if body.values is None else body.values
+
+
 def vector_of(body: VectorBody) -> ix.AnyArray | ix.SparseVector:
     """Return a vector as the index takes it; that its names differ is not checked."""
     if isinstance(body, SparseBody):
-        return ix.SparseVector(body.indices, body.weights)
+        return ix.SparseVector(body.indices, weights_of(body))
     if isinstance(body, NamedBody):
-        return ix.named_vector(body.names, body.weights)
-    return body.weights if isinstance(body, PackedBody) else body
+        return ix.named_vector(body.names, weights_of(body))
+    return weights_of(body) if isinstance(body, PackedBody) else body
 
 
 class ItemBody(Body):
@@ -397,7 +390,7 @@ def require_short_vector(vector: PointBody, limits: Settings, *loc: str | int) -
                 loc=loc,
             )
         return
-    count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
+    count = len(vector if isinstance(vector, np.ndarray) else weights_of(vector))
     if count > limits.max_nonzeros:
         require_count(count, limits, *loc)
 

@@ -65,7 +65,6 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.ServiceError: Kind(500, "internal_error"),
     sv.MalformedBody: Kind(400, "malformed_body"),
     sv.InvalidRequest: Kind(422, "invalid_parameter"),
-    sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
     sv.BodyTooLarge: Kind(413, "body_too_large"),
     sv.IdempotencyMismatch: Kind(409, "idempotency_mismatch"),
     sv.QueueFull: Kind(429, "queue_full", 1),
@@ -84,6 +83,7 @@ REFUSALS: Final = {
         Kind(403, "origin_refused"),
         Kind(403, "host_refused"),
         Kind(404, "route_not_found"),
+        Kind(405, "method_not_allowed"),
         Kind(415, "unsupported_media_type"),
         Kind(503, "loading", 1),
         Kind(503, "overloaded", 1),
@@ -286,7 +286,9 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
         case "extra_forbidden":
             *outer, name = entry["loc"]  # a client may call a field as a branch is called
             place = *(part for part in outer if not _is_branch(part)), name
-            return place, _unknown(str(name), _fields_at(tuple(outer), model))
+            known = ", ".join(_fields_at(tuple(outer), model))
+            expected = f"one of {known}" if known else "none"
+            return place, f"unknown field {brief_text(str(name))}; expected {expected}"
         case "missing":
             return loc, "expected a value, got none"
         case (
@@ -304,11 +306,6 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
 
 def _is_branch(part: str | int) -> bool:
     return part in _WHOLE or str(part).startswith(("function-after[", KIND))
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    expected = f"one of {', '.join(known)}" if known else "none"
-    return f"unknown field {brief_text(name)}; expected {expected}"
 
 
 def _range(entry: Any) -> str:  # noqa: ANN401
@@ -377,8 +374,6 @@ def response(error: Exception, **more: object) -> Response:
         headers["Retry-After"] = str(kind.retry_after_seconds)
     if kind.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, sv.MethodNotAllowed):
-        headers["Allow"] = ", ".join(error.allowed)
     body = orjson.dumps(document(error, **more))
     return Response(body, kind.status, headers, media_type=CONTENT_TYPE)
 
@@ -397,7 +392,11 @@ async def answer(request: Request, error: Exception) -> Response:
             detail = f"expected a path of this API, got {request.url.path!r}"
             error = sv.Refused("route_not_found", detail)
         case HTTPException(status_code=405):
-            error = sv.MethodNotAllowed(request.method, _methods_of(request))
+            allowed = _methods_of(request)
+            detail = f"expected {' or '.join(allowed)}, got {request.method}"
+            answered = response(sv.Refused("method_not_allowed", detail))
+            answered.headers["Allow"] = ", ".join(allowed)
+            return answered
         case ClientDisconnect():
             error = sv.MalformedBody("the body ended early: the client went away")
         case sv.ServiceError() | ix.GcwsError():

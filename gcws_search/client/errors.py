@@ -66,13 +66,9 @@ class AccessRefused(ServerError):
     """The key is missing, wrong, or may only read."""
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
 CLASSES: Final[Mapping[str, type[GcwsError]]] = {
     **{
-        _snake(name): cls
+        re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls
         for name, cls in vars(index_errors).items()
         if isinstance(cls, type) and issubclass(cls, GcwsError) and cls is not GcwsError
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -101,7 +101,12 @@ def groups(
     for each in asked:
         for hint in collection.count(where=each).hints:
             report(hint)
-    _write(output, _MEMBER, _rows(found))
+    rows = (
+        (member, number, group.representative, score)
+        for number, group in enumerate(found)
+        for member, score in group.members
+    )
+    _write(output, _MEMBER, rows)
     others = [member for group in found for member, _ in group.members[1:]]
     deleted = 0
     if delete_others and others and not dry_run:
@@ -142,12 +147,6 @@ def _line(group: Group) -> dict[str, Any]:
         "weakest": group.weakest,
         "others": others[:_MEMBERS_SHOWN] + more,
     }
-
-
-def _rows(groups: list[Group]) -> Iterator[tuple[str, int, str, float]]:
-    for number, group in enumerate(groups):
-        for member, score in group.members:
-            yield member, number, group.representative, score
 
 
 @asking(cli, "pairs", epilog="Example: gcws-search pairs articles --min-score 0.8 -o pairs.csv")

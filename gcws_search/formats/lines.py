@@ -130,7 +130,11 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
     if is_matrix:
-        describe_shares(source, {name: _numbers(columns[name]) for name in layout.vector})
+        numbers = {
+            name: [each for each in columns[name] if isinstance(each, int | float)]
+            for name in layout.vector
+        }
+        describe_shares(source, {name: np.array(numbers[name], np.float64) for name in numbers})
     source.read = lambda: _rows(source, file, layout, skip)
 
 
@@ -218,10 +222,6 @@ def _matrix(vectors: list[Any], dim: int) -> InputVectors:
     with np.errstate(over="ignore"):
         matrix = np.array(vectors, np.float64).reshape(len(vectors), dim)
         return InputVectors(matrix.astype(np.float32))
-
-
-def _numbers(values: Sequence[Any]) -> Any:
-    return np.array([each for each in values if isinstance(each, int | float)], np.float64)
 
 
 def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:

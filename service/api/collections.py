@@ -195,8 +195,6 @@ class NamesBody(Body):
 class NamesParams(BaseModel):
     """Which names are shown."""
 
-    model_config = ConfigDict(extra="forbid")
-
     prefix: str | None = Field(
         default=None, description="Names that begin so, in order; without it, in order of indices."
     )
@@ -206,14 +204,6 @@ class NamesParams(BaseModel):
         description="The names of these coordinates, with commas between them: `3,17`; those that "
         "have none are left out.",
     )
-
-
-class CurveParams(BaseModel):
-    """What the costs of recall are asked for."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: int = Field(default=10, ge=1, description="How many hits a query wants.")
 
 
 def collection_json(collection: ix.StoredCollection) -> dict[str, Any]:
@@ -283,14 +273,16 @@ async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
 
 @reading.get("/{name}/curve", responses=shows("CurveAnswer"))
 async def show_curve(
-    service: ServiceOf, collection: CollectionOf, params: Annotated[CurveParams, Query()]
+    service: ServiceOf,
+    collection: CollectionOf,
+    limit: Annotated[int, Query(ge=1, description="How many hits a query wants.")] = 10,
 ) -> Response:
     """Show what recall costs for a limit, as calibrated: candidates and time of a query.
 
     Without a neighbour graph there are no points, but the reason.
     """
-    require_at_most(params.limit, service.settings.max_limit, "limit")
-    curve = await service.workers.searches.run(collection.curve, params.limit)
+    require_at_most(limit, service.settings.max_limit, "limit")
+    curve = await service.workers.searches.run(collection.curve, limit)
     return JsonResponse(curve.to_dict())
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
@@ -103,24 +103,19 @@ class PutItemsBody(PutOptions, Body):
     )
 
 
-class ChosenItemsBody(Body):
-    """Items by their ids or by a filter."""
+class DeleteItemsBody(Body):
+    """Items to delete, by their ids or by a filter."""
 
     limited: ClassVar = {"ids": "max_items_per_request"}
+    model_config = examples(
+        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
+    )
 
     ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
         default=None, description="Ids; those of no item are passed over."
     )
     filter: FilterDocument | None = Field(
         default=None, description="Every item that passes; instead of `ids`."
-    )
-
-
-class DeleteItemsBody(ChosenItemsBody):
-    """Items to delete, by their ids or by a filter."""
-
-    model_config = examples(
-        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
     )
 
 
@@ -159,7 +154,7 @@ class PayloadBody(PayloadChangeBody):
     )
 
 
-class PayloadsBody(ChosenItemsBody, PayloadChangeBody):
+class PayloadsBody(DeleteItemsBody, PayloadChangeBody):
     """What becomes of the payloads of items, by their ids or by a filter."""
 
     model_config = examples(
@@ -171,23 +166,8 @@ class PayloadsBody(ChosenItemsBody, PayloadChangeBody):
     )
 
 
-class DeleteItemParams(BaseModel):
-    """Which item is deleted."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    if_version: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_VERSION,
-        description="Delete it only if it has this version; else 409.",
-    )
-
-
 class PageParams(BaseModel):
     """Which page of items."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(default=100, ge=1, description="Most items of the page.")
     cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
@@ -290,7 +270,10 @@ async def page_items(
     if params.q is not None:
         size = AnswerBytes(service.settings.max_answer_bytes)
         return await service.workers.searches.run(_find_items, collection, params, params.q, size)
-    where, ids = _page_filter(params, service.settings), _page_ids(params, limit)
+    if params.filter is not None and params.ids is not None:
+        raise ix.InvalidParameter(expected="one of 'filter' and 'ids'", got="both")
+    where = requests.condition_in_url(params.filter, service.settings)
+    ids = _page_ids(params, limit)
 
     def work() -> Response:
         size = AnswerBytes(service.settings.max_answer_bytes)
@@ -365,13 +348,16 @@ async def delete_item(
     service: ServiceOf,
     collection: CollectionOf,
     item_id: str,
-    params: Annotated[DeleteItemParams, Query()],
+    if_version: Annotated[
+        int | None,
+        Query(ge=1, le=MAX_VERSION, description="Delete it only if it has this version; else 409."),
+    ] = None,
 ) -> Response:
     """Delete one item."""
     text = id_in_url(item_id)
 
     def work() -> int:
-        return collection.delete([text], if_version=params.if_version)
+        return collection.delete([text], if_version=if_version)
 
     if not await service.workers.writes.run(work):
         raise ix.ItemNotFound(text)
@@ -381,7 +367,7 @@ async def delete_item(
 # From bodies and parameters to the index's words
 
 
-def _chosen_items(body: ChosenItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
+def _chosen_items(body: DeleteItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
     """Return the filter, which is not empty, or the ids."""
     ix.require_one(ids=body.ids, filter=body.filter)
     if body.ids is not None:
@@ -429,13 +415,6 @@ def read_items(
     if expires.count(None) == len(expires):
         expires = []
     return ix.ItemBatch(ids, vectors, payloads, wanted, expires)
-
-
-def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:
-    """Return the filter of a page, which its URL holds as JSON."""
-    if params.filter is not None and params.ids is not None:
-        raise ix.InvalidParameter(expected="one of 'filter' and 'ids'", got="both")
-    return requests.condition_in_url(params.filter, limits)
 
 
 def _page_ids(params: PageParams, count: int) -> list[str] | None:

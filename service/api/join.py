@@ -10,7 +10,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
@@ -81,8 +81,6 @@ class JoinBody(JoinOptions, Body):
 
 class JoinQuery(JoinOptions):
     """Which items the vectors of a body are joined with."""
-
-    model_config = ConfigDict(extra="forbid")
 
     after: int | None = Field(
         default=None, ge=0, description="Only rows after this number, as lines have it under `row`."
@@ -207,12 +205,8 @@ def _stored(
     return (_Part(rows.check(collection.space, find), ids, None) for ids, rows in pages)
 
 
-class _Piece(NamedTuple):
-    """Some lines, and how many vectors have been answered since those before."""
-
-    lines: bytes
-    pairs: int
-    rows: int
+_Piece = tuple[bytes, int, int]
+"""Some lines, how many these are, and how many vectors were answered since those before."""
 
 
 def _pieces(
@@ -226,7 +220,7 @@ def _pieces(
             json_bytes(_line(row, part.ids[row], part.first, to, score)) + b"\n"
             for row, to, score in zip(rows, found.to, scores, strict=True)
         )
-        yield _Piece(lines, len(rows), found.end - end)
+        yield lines, len(rows), found.end - end
         end = found.end
 
 
@@ -329,7 +323,13 @@ class _Run:
         """Yield the lines as the client takes them, and the last one."""
         writing = asyncio.create_task(self._write_all(first, pieces, began))
         try:
-            while await self._more_lines():
+            while True:
+                async with self._moved:
+                    await self._moved.wait_for(
+                        lambda: self._taken < self._written or self._is_answered
+                    )
+                if self._taken == self._written:  # all are taken
+                    break
                 self._unsent.seek(self._taken)
                 lines = self._unsent.read(_SENT_BYTES)
                 self._taken += len(lines)
@@ -345,12 +345,6 @@ class _Run:
             await asyncio.gather(writing, return_exceptions=True)
             await self.close()
 
-    async def _more_lines(self) -> bool:
-        """Wait for lines; return False once all are taken."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._taken < self._written or self._is_answered)
-        return self._taken < self._written
-
     async def _write_all(
         self, piece: _Piece | None, pieces: AsyncGenerator[_Piece], began: float
     ) -> None:
@@ -359,8 +353,9 @@ class _Run:
         try:
             async with aclosing(pieces):
                 while piece is not None:
-                    pairs, rows = pairs + piece.pairs, rows + piece.rows
-                    await self._write(piece.lines)
+                    lines, more_pairs, more_rows = piece
+                    pairs, rows = pairs + more_pairs, rows + more_rows
+                    await self._write(lines)
                     await self._wait_for_room()
                     piece = await anext(pieces, None)
         except (Exception, asyncio.CancelledError) as error:  # the answer has begun

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
@@ -37,7 +37,6 @@ from gcws_search.service.ingest.job import (
     Account,
     Load,
     LoadFailed,
-    LoadState,
     Read,
     iso_time,
     require_key,
@@ -104,8 +103,6 @@ _HEADS: Final = {
 class ColumnParams(BaseModel):
     """What columns of CSV are, where that is not guessed."""
 
-    model_config = ConfigDict(extra="forbid")
-
     id: str | None = Field(
         default=None,
         description="CSV only: the column of ids, empty for none; a column called `id` unless "
@@ -147,8 +144,6 @@ class PreviewParams(ColumnParams):
 
 class LoadParams(PutOptions, ColumnParams):
     """How a stream of items is loaded."""
-
-    model_config = ConfigDict(extra="forbid")
 
     missing: Literal["error", "drop", "zero"] | None = Field(
         default=None,
@@ -241,13 +236,6 @@ class _Run:
             await asyncio.gather(feeder, return_exceptions=True)
 
 
-def _announced_bytes(request: Request) -> int | None:
-    """How many bytes the body is said to have; None where nothing is said, or not of these."""
-    is_plain = not header(request, b"content-encoding")
-    announced = header(request, b"content-length") if is_plain else None
-    return None if announced is None else int(announced)
-
-
 @writing.post("/load", responses=shows("LoadAnswer"), openapi_extra={"requestBody": _BODIES})
 async def load(
     request: Request,
@@ -288,12 +276,15 @@ async def load(
     if max_listed is None:
         max_listed = service.settings.max_rejected_listed
     mode = ix.put_mode(params.mode, params.min_score, params.recall)
+    announced = header(request, b"content-length")
+    is_known = announced is not None and not header(request, b"content-encoding")
+    total_bytes = int(announced or 0) if is_known else None
     tells_similar = isinstance(mode, ix.UnlessSimilar)
     if tells_similar:
         service.startup.require_kernels()
     work = Load(
         collection,
-        Account(key, max_listed, _announced_bytes(request), tells_similar=tells_similar),
+        Account(key, max_listed, total_bytes, tells_similar=tells_similar),
         mode,
         params.on_error,
         service.room.require,
@@ -384,8 +375,8 @@ async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
     known = {account.key for account in accounts}
     count = MAX_ENDED + sum(account.status == "running" for account in accounts)
     earlier = (record for record in records if record.key not in known)
-    shown = [*map(_entry, accounts), *(_earlier(collection, record) for record in earlier)]
-    return JsonResponse({"loads": shown[:count]})
+    shown = [*accounts, *(Account.of_record(collection, record) for record in earlier)]
+    return JsonResponse({"loads": [*map(_entry, shown[:count])]})
 
 
 def _entry(account: Account) -> dict[str, Any]:
@@ -399,22 +390,6 @@ def _entry(account: Account) -> dict[str, Any]:
         "rate": round(account.rate, 1),
         "started": iso_time(account.started),
         "error": account.error,
-    }
-
-
-def _earlier(collection: ix.StoredCollection, record: ix.LoadRecord) -> dict[str, Any]:
-    """Return a load of before this start of the service."""
-    state = LoadState.read(collection, record)
-    return {
-        "key": record.key,
-        "state": "done" if state.is_complete else "interrupted",
-        "rows": state.mark.rows,
-        "bytes": state.mark.size,
-        "total_bytes": state.mark.size if state.is_complete else None,
-        "rejected": state.rejected_count,
-        "rate": round(state.mark.rows / max(state.seconds, 1e-9), 1),
-        "started": iso_time(state.started),
-        "error": None,
     }
 
 

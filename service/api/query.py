@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, T
 import numpy as np
 import orjson
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
@@ -260,8 +260,6 @@ class BatchBody(Body):
 class BatchParams(SearchOptions):
     """What the queries of an ``.npy`` body or an Arrow stream ask for."""
 
-    model_config = ConfigDict(extra="forbid")
-
     on_error: OnError = "stop"
 
 
@@ -411,11 +409,7 @@ async def query(request: Request, service: ServiceOf, name: str) -> Response:
         asked = await read(request_of, body, collection, service.settings)
     else:
         asked = request_of(body, collection, service.settings)
-    if body.group_by is not None:
-        return await answer_groups(service, collection, asked, body)
-    if body.cursor not in (None, False):
-        return await answer_page(service, collection, asked, body.cursor)
-    return await _answer_one(service, collection, asked)
+    return await _answer_one(service, collection, asked, body)
 
 
 async def query_packed(
@@ -505,12 +499,19 @@ def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[s
 
 
 async def _answer_one(
-    service: Service, collection: ix.StoredCollection, asked: QueryRequest
+    service: Service,
+    collection: ix.StoredCollection,
+    asked: QueryRequest,
+    body: QueryBody | None = None,  # None: a vector alone, without pages or groups
 ) -> Response:
     def show(found: Sequence[ix.QueryResult]) -> Response:
         return JsonResponse(query_json(asked, found[0], collection.hints))
 
     try:
+        if body is not None and body.group_by is not None:
+            return await answer_groups(service, collection, asked, body)
+        if body is not None and body.cursor not in (None, False):
+            return await answer_page(service, collection, asked, body.cursor)
         if asked.offset:
             return await search_page(service, collection, asked, show)
         return await service.searches.search(collection, asked, show)
@@ -714,12 +715,9 @@ async def search_page(
     thread.
     """
     first, *deeper = ix.page_searches(asked.params, asked.offset, service.settings.max_limit)
-    ids_only = asked._replace(offset=0, with_payload=False, with_vector=False, is_shown=False)
-    found = await service.searches.search_batch(collection, [ids_only._replace(params=first)], list)
+    found = await _rank(service, collection, asked, first)
     for params in deeper:
-        more = await service.searches.search_batch(
-            collection, [ids_only._replace(params=params)], list
-        )
+        more = await _rank(service, collection, asked, params)
         found = [ix.continue_ranking(*each, params.limit) for each in zip(found, more, strict=True)]
 
     def finish() -> T:
@@ -727,6 +725,19 @@ async def search_page(
         return show(_add_items(service, collection, asked, pages))
 
     return await service.workers.batches.run(finish)
+
+
+async def _rank(
+    service: Service,
+    collection: ix.StoredCollection,
+    asked: QueryRequest,
+    params: ix.SearchParams,
+    **more: Any,  # noqa: ANN401  # of the query
+) -> list[ix.QueryResult]:
+    """Return rankings that pages, or groups, are made of."""
+    more = {"with_payload": False, **more}
+    plain = asked._replace(params=params, offset=0, with_vector=False, is_shown=False, **more)
+    return await service.searches.search_batch(collection, [plain], list)
 
 
 async def search_batch(
@@ -820,17 +831,10 @@ async def answer_page(
     position = _Position(mark, 0, inf, "")
     if isinstance(cursor, str):
         position = _Position.read(cursor, mark)
-    ids_only = asked._replace(with_payload=False, with_vector=False, is_shown=False)
     depth = position.seen + limit + 1  # one more tells whether another page follows
     while True:
         depth = min(depth, max_limit)
-        params = ix.deepen(asked.params, depth)
-        try:
-            [found] = await service.searches.search_batch(
-                collection, [ids_only._replace(params=params)], list
-            )
-        except ix.InvalidVector as error:
-            raise error.at(collection.space.word, skip=1) from None
+        [found] = await _rank(service, collection, asked, ix.deepen(asked.params, depth))
         ranked = sorted((-score, each) for score, each in zip(found.scores, found.ids, strict=True))
         behind = [hit for hit in ranked if hit > (-position.score, position.id)]
         if len(behind) > limit or len(ranked) < depth or depth == max_limit:
@@ -871,18 +875,15 @@ async def answer_groups(
         raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=(word,))
     require_at_most(size, limits.max_limit // asked.params.limit, "group_size")
     steps = ix.search_groups(body.group_by, asked.params.limit, size, asked.where)
-    plain = asked._replace(with_payload=True, with_vector=False, is_shown=False)
     (where, limit), found = next(steps), ix.QueryResult([], [])
     while True:
         text = b"" if where is None else orjson.dumps(where.to_dict())
         params = replace(asked.params, limit=limit)
-        query = plain._replace(params=params, where=where, filter_text=text)
+        more: dict[str, Any] = {"where": where, "filter_text": text, "with_payload": True}
+        [result] = await _rank(service, collection, asked, params, **more)
+        found = found if found.ids else result
         try:
-            [result] = await service.searches.search_batch(collection, [query], list)
-            found = found if found.ids else result
             where, limit = steps.send(result)
-        except ix.InvalidVector as error:
-            raise error.at("vector", skip=1) from None
         except StopIteration as end:
             hits: list[ix.GroupedHit] = end.value
             break

@@ -16,6 +16,7 @@ from gcws_search.service.models import (
     PointBody,
     point_of,
     require_short_vector,
+    weights_of,
 )
 from gcws_search.service.settings import Settings
 
@@ -45,7 +46,7 @@ def vector(
     if isinstance(body, np.ndarray):
         return dense_vector(body, collection.space, limits, *loc)
     if isinstance(body, PackedBody):
-        return dense_vector(body.weights, collection.space, limits, *loc)
+        return dense_vector(weights_of(body), collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
         return ix.InputVectors(mixed=[point_of(body)]).check(collection.space, find)
@@ -130,7 +131,7 @@ def with_unknown(
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
     with ix.place_errors(*loc):
-        vector = ix.named_vector(body.names, body.weights)
+        vector = ix.named_vector(body.names, weights_of(body))
         found = ix.with_coordinates(vector, finder(collection, unknown))
     return found if unknown else None
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, BinaryIO, Final
 
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 
 from gcws_search import index as ix
 from gcws_search.service.api.collections import collection_json
@@ -36,28 +35,6 @@ _FILE: Final[dict[str, Any]] = {
     "examples": ["SQLite format 3\u0000…"],
 }
 _CONTENT: Final = {SQLITE: {"schema": _FILE}}
-
-
-class UploadParams(BaseModel):
-    """What stands in the URL of an upload of a snapshot."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    sha256: str | None = Field(
-        default=None,
-        pattern="^[0-9A-Fa-f]{64}$",
-        description="SHA-256 that the file must have, 64 hexadecimal digits.",
-    )
-
-
-class RestoreParams(BaseModel):
-    """What stands in the URL of a restore."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    replace: bool = Field(
-        default=False, description="Whether a collection of this name is replaced."
-    )
 
 
 def _snapshot_json(snapshot: ix.Snapshot) -> dict[str, Any]:
@@ -120,7 +97,13 @@ async def upload_snapshot(
     service: ServiceOf,
     name: str,
     snapshot: str,
-    params: Annotated[UploadParams, Query()],
+    sha256: Annotated[
+        str | None,
+        Query(
+            pattern="^[0-9A-Fa-f]{64}$",
+            description="SHA-256 that the file must have, 64 hexadecimal digits.",
+        ),
+    ] = None,
 ) -> Response:
     """Upload a snapshot; neither it nor its collection need have been here before.
 
@@ -137,7 +120,7 @@ async def upload_snapshot(
     try:
         async for piece in _gather(request, limit):
             await work(incoming.write, piece)
-        finished = await service.workers.files.run(incoming.finish, params.sha256)
+        finished = await service.workers.files.run(incoming.finish, sha256)
     finally:
         incoming.discard()
     return JsonResponse(_snapshot_json(finished), 201)
@@ -159,7 +142,12 @@ async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
 
 @writing.post("/{snapshot}/restore", responses=shows("CollectionAnswer"))
 async def restore_snapshot(
-    service: ServiceOf, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
+    service: ServiceOf,
+    name: str,
+    snapshot: str,
+    replace: Annotated[
+        bool, Query(description="Whether a collection of this name is replaced.")
+    ] = False,
 ) -> Response:
     """Restore the collection from a snapshot; all rows are checked first.
 
@@ -169,7 +157,7 @@ async def restore_snapshot(
     def restore() -> dict[str, Any]:
         service.room.require()
         restored = service.catalog.restore(
-            name, snapshot, replace=params.replace, admit=service.require_place
+            name, snapshot, replace=replace, admit=service.require_place
         )
         return collection_json(restored)
 

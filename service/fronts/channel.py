@@ -22,7 +22,7 @@ from gcws_search.service.api.query import QueryBody, hinter, query_json, query_o
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
 from gcws_search.service.messages import decode_parts, encode_parts
-from gcws_search.service.models import PackedBody, SparseBody
+from gcws_search.service.models import PackedBody, SparseBody, weights_of
 from gcws_search.service.responses import json_bytes
 from gcws_search.service.searches import Batcher
 from gcws_search.service.settings import Settings
@@ -292,9 +292,9 @@ def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
         if isinstance(raw, np.ndarray):
             values = raw.astype(np.float32)
         elif isinstance(raw, PackedBody):
-            values = raw.weights
+            values = weights_of(raw)
         elif isinstance(raw, SparseBody) and _is_usual(raw):
-            values = np.array(raw.weights, np.float32)
+            values = np.array(weights_of(raw), np.float32)
             indices = [np.array(raw.indices, np.int32).tobytes()]
         else:
             return None
@@ -310,7 +310,7 @@ def _is_usual(raw: SparseBody) -> bool:
     """Whether indices fit in 32 bits, and there is a value for each."""
     indices = np.asarray(raw.indices)
     inside = not len(indices) or 0 <= indices.min() <= indices.max() <= _MAX_INDEX
-    return inside and len(raw.indices) == len(raw.weights)
+    return inside and len(raw.indices) == len(weights_of(raw))
 
 
 def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes, bytes] | None:
@@ -326,7 +326,7 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
             raw, changed = query.vector, query.model_copy(update={"vector": first.vector})
             if not isinstance(raw, np.ndarray | PackedBody) or changed != first:
                 return None
-            rows.append(raw.astype(np.float32) if isinstance(raw, np.ndarray) else raw.weights)
+            rows.append(raw.astype(np.float32) if isinstance(raw, np.ndarray) else weights_of(raw))
     if len({len(row) for row in rows}) > 1 or len(rows[0]) > limits.max_nonzeros:
         return None
     matrix = np.stack(rows)

@@ -126,7 +126,10 @@ def from_batch(
     others = {name: columns[name] for name in columns if name not in _ITEMS}
     none = [None] * len(batch)
     texts = columns["payload"].to_pylist() if "payload" in columns else none
-    more = _fields(others) if others else none
+    more: list[dict[str, Any] | None] = [*none]
+    if others:
+        values = zip(*map(_values, others.values()), strict=True)
+        more = [dict(zip(others, row, strict=True)) for row in values]
     unusable = _unusable(vectors, settings) if words is None else _bad_texts(words, settings)
     has_ids = "id" in columns
     given = columns["id"].to_pylist() if has_ids else none
@@ -290,7 +293,11 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
     ``check`` is called with the schema.
     """
     try:
-        with _open_stream(reader) as stream:
+        try:
+            stream = pa.ipc.open_stream(reader)
+        except BodyTooLarge as error:  # other bytes, taken for a length
+            raise _not_arrow(error) from None
+        with stream:
             check(stream.schema)
             for batch in stream:
                 batch.validate(full=True)
@@ -298,13 +305,6 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
             if reader.read(1):
                 raise MalformedBody("expected the body to end after the Arrow stream, got more")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _not_arrow(error) from None
-
-
-def _open_stream(reader: ByteReader) -> Any:  # noqa: ANN401
-    try:
-        return pa.ipc.open_stream(reader)
-    except BodyTooLarge as error:  # other bytes, taken for a length
         raise _not_arrow(error) from None
 
 
@@ -509,12 +509,6 @@ def _with_nulls(column: Any) -> Any:  # noqa: ANN401
         missing = missing.copy()
         missing[row_of[flat.is_null().to_numpy(zero_copy_only=False)]] = True
     return missing
-
-
-def _fields(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return each row of some columns as the fields of a payload."""
-    values = [_values(column) for column in columns.values()]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _values(column: Any) -> list[Any]:  # noqa: ANN401

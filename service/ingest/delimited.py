@@ -81,7 +81,11 @@ def read_csv(
         try:
             columns.arrange(source)
             for items in source.batches(with_empty=True):
-                rejects = [Reject(row, _unreadable(detail)) for row, detail, _ in source.unreadable]
+                told = [(row, _with_parameters(detail)) for row, detail, _ in source.unreadable]
+                rejects = [
+                    Reject(row, InvalidRequest("invalid_input", [((), words)], words))
+                    for row, words in told
+                ]
                 dropped = [*source.dropped]
                 source.unreadable.clear()
                 source.dropped.clear()
@@ -89,11 +93,6 @@ def read_csv(
         finally:
             source.read = None  # which has the source: all is free at once
             file.close()
-
-
-def _unreadable(detail: str) -> InvalidRequest:
-    words = _with_parameters(detail)
-    return InvalidRequest("invalid_input", [((), words)], words)
 
 
 def _chunks(

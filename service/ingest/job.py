@@ -130,7 +130,7 @@ class Account:
         self.state = self.before = LoadState()
         self.size = 0
         self.started = time.time()
-        self.status: Literal["running", "done", "failed"] = "running"
+        self.status: Literal["running", "done", "failed", "interrupted"] = "running"
         self.error: str | None = None
         self._keep_seconds = 0
         self._clock = time.perf_counter()
@@ -139,6 +139,16 @@ class Account:
         self._source: Source = bytes
         self._piece = b""
         self._size_before = self._crc_before = self._crc = 0
+
+    @classmethod
+    def of_record(cls, collection: ix.StoredCollection, record: ix.LoadRecord) -> Account:
+        """Return the account of a load before this start of the service; raises DamagedFile."""
+        state = LoadState.read(collection, record)
+        found = cls(record.key, 0, state.mark.size if state.is_complete else None)
+        found.state, found.size, found.started = state, state.mark.size, state.started
+        found.status = "done" if state.is_complete else "interrupted"
+        found._seconds = max(state.seconds, 1e-9)
+        return found
 
     def go_on(self, collection: ix.StoredCollection, parameters: str, keep_seconds: int) -> None:
         """Continue from what the file has under the key.
