@@ -361,8 +361,7 @@ class JsonRoute(APIRoute):
 
     ``request``; ``service``, its parts; ``params``, read from the URL, or each `Query` by itself;
     ``body``, read from the request; then the ``collection`` that the path names. Other parameters
-    in the URL are refused, unless the route describes a body of its own: then the endpoint reads
-    all.
+    in the URL are refused, unless the endpoint reads all of a body, and of the URL, itself.
     The router's dependencies must be coroutine functions of the request alone; they run first.
     """
 
@@ -381,7 +380,7 @@ class JsonRoute(APIRoute):
         }
         queried = create_model(endpoint.__name__, **fields) if fields else None
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
-        reads_all = self.openapi_extra is not None
+        reads_all = self.methods == {"POST"} and "request" in named and "body" not in named
 
         async def handle(request: Request) -> Response:
             for check in checks:

@@ -178,14 +178,11 @@ class Room:
     ``elsewhere`` returns what has been used up on other machines, None where nothing has.
     """
 
+    max_age_seconds = 0.25
+
     def __init__(
-        self,
-        settings: Settings,
-        elsewhere: Callable[[], Refused | None] | None = None,
-        *,
-        max_age_seconds: float = 0.25,
+        self, settings: Settings, elsewhere: Callable[[], Refused | None] | None = None
     ) -> None:
-        self.max_age_seconds = max_age_seconds
         self._elsewhere = elsewhere
         self._folder = settings.data_dir
         self._disk_share = settings.max_disk_share

@@ -307,11 +307,7 @@ def _check(body: PairsBody) -> None:
         require_at_least(body.limit, 1, "limit")
 
 
-@router.post(
-    "/groups",
-    response_class=Response,
-    responses={200: {"content": {NDJSON: {"schema": {}}}}},  # `schemas.json` has it
-)
+@router.post("/groups", response_class=Response)
 async def groups(
     request: Request, service: ServiceOf, collection: CollectionOf, body: GroupsBody
 ) -> Response:

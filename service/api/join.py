@@ -31,7 +31,7 @@ from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import Read
 from gcws_search.service.ingest.source import BodyAborted, BodyPipe, Source
 from gcws_search.service.limits import require_at_most
-from gcws_search.service.models import Body, FilterDocument, Id, bounds, examples, reference
+from gcws_search.service.models import Body, FilterDocument, Id, bounds, examples
 from gcws_search.service.responses import ARROW, BODY_PROBLEMS, JSON, NDJSON, NPY, json_bytes
 from gcws_search.service.settings import Settings
 
@@ -40,7 +40,6 @@ router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS
 _HELD_BYTES: Final = 1 << 20
 """Lines that the client has not taken: more wait in a file."""
 _SENT_BYTES: Final = 1 << 18
-_BINARY: Final = {"schema": {"type": "string", "format": "binary", "description": "As of a load."}}
 
 
 class JoinOptions(BaseModel):
@@ -100,22 +99,7 @@ class _Part(NamedTuple):
     first: int | None
 
 
-@router.post(
-    "/join",
-    response_class=Response,
-    responses={200: {"content": {NDJSON: {"schema": {}}}}},  # `schemas.json` has it
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                JSON: {"schema": reference("JoinBody")},
-                NDJSON: {"schema": {"type": "string", "description": "As of a load."}},
-                NPY: _BINARY,
-                ARROW: _BINARY,
-            },
-        }
-    },
-)
+@router.post("/join", response_class=Response)
 async def join(
     request: Request, service: ServiceOf, name: str, params: Annotated[JoinQuery, Query()]
 ) -> Response:

@@ -74,30 +74,6 @@ _PARAMETERS: Final = {
 """Those that some formats alone have a use for."""
 MAX_HEAD_BYTES: Final = 1 << 20
 """As much as the command looks at before it decides what a file is."""
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-_BODIES: Final = {
-    "required": True,
-    "content": {
-        NDJSON: {
-            "schema": {"type": "string", "description": "One item a line."},
-            "example": '{"id": "c", "vector": [0.5, 0, 0, 1], "payload": {"label": 1}}\n',
-        },
-        NPY: _BINARY,
-        ARROW: _BINARY,
-        CSV: {"schema": {"type": "string"}, "example": "id,acidity,body\nkenya,2,-1\n"},
-        TSV: {"schema": {"type": "string"}},
-    },
-}
-_HEADS: Final = {
-    "required": True,
-    "content": {
-        CSV: {
-            "schema": {"type": "string", "description": "The file, or its first 1,048,576 bytes."},
-            "example": "id,acidity,body,roast\nkenya,2,-1,light\nrobusta,-2,0,dark\n",
-        },
-        TSV: {"schema": {"type": "string", "description": "As CSV; tabs divide columns."}},
-    },
-}
 
 
 class ColumnParams(BaseModel):
@@ -236,7 +212,7 @@ class _Run:
             await asyncio.gather(feeder, return_exceptions=True)
 
 
-@writing.post("/load", responses=shows("LoadAnswer"), openapi_extra={"requestBody": _BODIES})
+@writing.post("/load", responses=shows("LoadAnswer"))
 async def load(
     request: Request,
     service: ServiceOf,
@@ -316,7 +292,7 @@ async def load(
     return LinesResponse(_progress_lines(first, run, task, service))
 
 
-@looking.post("/preview", responses=shows("PreviewAnswer"), openapi_extra={"requestBody": _HEADS})
+@looking.post("/preview", responses=shows("PreviewAnswer"))
 async def preview(
     request: Request, service: ServiceOf, params: Annotated[PreviewParams, Query()]
 ) -> Response:

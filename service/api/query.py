@@ -48,7 +48,6 @@ from gcws_search.service.models import (
     VectorBody,
     bounds,
     examples,
-    reference,
 )
 from gcws_search.service.responses import (
     ARROW,
@@ -278,14 +277,6 @@ class CountBody(Body):
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 
 
-def _bodies(model: type[Body]) -> dict[str, Any]:
-    """Return how the API page describes a body of JSON, `.npy` or Arrow."""
-    by_json = {"schema": reference(model.__name__)}
-    binary = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _PACKED}
-    content = {JSON: by_json, **binary}
-    return {"requestBody": {"required": True, "content": content}}
-
-
 @lru_cache(maxsize=256)
 def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     max_limit: int,
@@ -387,7 +378,7 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     )
 
 
-@router.post("/query", responses=shows("QueryAnswer"), openapi_extra=_bodies(QueryBody))
+@router.post("/query", responses=shows("QueryAnswer"))
 async def query(request: Request, service: ServiceOf, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
@@ -532,7 +523,7 @@ async def count_items(service: ServiceOf, collection: CollectionOf, body: CountB
     return await service.workers.searches.run(work)
 
 
-@router.post("/query/batch", responses=shows("BatchAnswer"), openapi_extra=_bodies(BatchBody))
+@router.post("/query/batch", responses=shows("BatchAnswer"))
 async def query_batch(
     request: Request,
     service: ServiceOf,

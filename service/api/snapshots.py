@@ -28,13 +28,6 @@ reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read,
 writing = json_router("/v1/collections/{name}/snapshots", "snapshots", may_write, WRITE_PROBLEMS)
 
 _PIECE_BYTES: Final = 1 << 20
-_FILE: Final[dict[str, Any]] = {
-    "type": "string",
-    "format": "binary",
-    "description": "A SQLite file.",
-    "examples": ["SQLite format 3\u0000…"],
-}
-_CONTENT: Final = {SQLITE: {"schema": _FILE}}
 
 
 def _snapshot_json(snapshot: ix.Snapshot) -> dict[str, Any]:
@@ -64,7 +57,7 @@ async def list_snapshots(service: ServiceOf, name: str) -> Response:
     return JsonResponse({"snapshots": [*map(_snapshot_json, found)]})
 
 
-@reading.get("/{snapshot}", responses={200: {"content": _CONTENT}}, response_class=Response)
+@reading.get("/{snapshot}", response_class=Response)
 async def download_snapshot(service: ServiceOf, name: str, snapshot: str) -> Response:
     """Download a snapshot; `Repr-Digest` (RFC 9530) and `ETag` have its SHA-256."""
     found, file = await service.workers.searches.run(service.catalog.snapshots.open, name, snapshot)
@@ -86,12 +79,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
         file.close()
 
 
-@writing.put(
-    "/{snapshot}",
-    status_code=201,
-    responses=shows("SnapshotAnswer", 201),
-    openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
-)
+@writing.put("/{snapshot}", status_code=201, responses=shows("SnapshotAnswer", 201))
 async def upload_snapshot(
     request: Request,
     service: ServiceOf,
