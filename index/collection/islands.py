@@ -10,7 +10,7 @@ import numpy as np
 
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.analysis import NO_NEIGHBOUR, Island
+from gcws_search.index.contracts.analysis import NO_NEIGHBOUR, Arrangement, Island
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.kernels.graph.layout import arrange
@@ -64,25 +64,28 @@ def _weights(scores: Float64s, present: Bools) -> Float64s:
 
 def find_islands(
     memory: MemoryCollection, view: View, rows: Int64s, vectors: VectorBatch, xy: Float64s
-) -> list[Island]:
+) -> Arrangement:
     """Return the islands of a sample, the largest first, with names of their coordinates.
 
     rows: (n,) the sample's in the view; vectors, xy: its vectors and places.
     """
+    if not len(xy):
+        return Arrangement(xy, [], np.zeros(0, np.int64))
     island_of, peaks = _islands_of(xy)
     least = max(_LEAST_ITEMS, _LEAST_SHARE * len(rows))
     sizes = np.bincount(island_of, minlength=len(peaks))
     order = [int(each) for each in np.argsort(-sizes, kind="stable") if sizes[each] >= least]
     weights = _Weights(vectors) if len(memory.names) or memory.space.text else None
-    found = []
-    for island in order:
+    found, numbers = [], np.full(len(peaks), -1)
+    for number, island in enumerate(order):
+        numbers[island] = number
         members = np.flatnonzero(island_of == island)
         names: list[str] = []
         if weights is not None:
             names = _names(memory, view, rows[members], weights.distinct(members))
         x, y = peaks[island]
         found.append(Island(x=float(x), y=float(y), size=len(members), names=names))
-    return found
+    return Arrangement(xy, found, numbers[island_of])
 
 
 def _islands_of(xy: Float64s) -> tuple[Int64s, Float64s]:

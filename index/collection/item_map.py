@@ -20,7 +20,6 @@ from gcws_search.index.collection.name_scan import split, widen, with_mass
 from gcws_search.index.contracts.analysis import (
     NEIGHBOURS,
     NO_NEIGHBOUR,
-    Arrangement,
     ItemMap,
     MapParams,
     Places,
@@ -48,32 +47,31 @@ comparing all pairs one."""
 _RECALL: Final = 0.9
 _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
+_ROWS_AT_ONCE: Final = 1024
 _BESIDE: Final = 3  # neighbours that a point lies in the middle of, on islands
 
 
-def kernel_pca(landmarks: Float64s, *kernels: Float64s) -> list[Float64s]:
-    """Return (n, 2) of each kernel: places along the axes on which landmarks differ most.
+def kernel_axes(landmarks: Float64s) -> tuple[Float64s, Float64s]:
+    """Return (m, 2) and (2,): ``kernel @ axes - middle`` are places where landmarks differ most.
 
     Zeros along an axis on which they do not differ.
 
-    landmarks: (m, m), the kernel of landmarks among themselves.
-    kernels: (n, m), those of vectors with the landmarks.
+    landmarks: (m, m), the kernel of landmarks among themselves; ``kernel`` is (n, m), that of
+    vectors with them.
     """
     m, means = len(landmarks), landmarks.mean(axis=1)
     centred = landmarks - means[:, None] - means[None, :] + means.mean()
     eigenvalues, vectors = np.linalg.eigh((centred + centred.T) / 2)
-    weights = np.zeros((m, _AXES))
+    axes = np.zeros((m, _AXES))
     round_off = eigenvalues[-1] * m * np.finfo(np.float32).eps
     for axis in range(min(_AXES, m)):
         value, vector = eigenvalues[-1 - axis], vectors[:, -1 - axis]
         if value > max(round_off, 0.0):
             # The sign of an eigenvector is anybody's: the greatest entry is positive.
             sign = np.sign(vector[np.argmax(np.abs(vector))])
-            weights[:, axis] = sign * vector / np.sqrt(value)
-    return [
-        (kernel - kernel.mean(axis=1, keepdims=True) - means + means.mean()) @ weights
-        for kernel in kernels
-    ]
+            axes[:, axis] = sign * vector / np.sqrt(value)
+    axes -= axes.mean(axis=0)  # which centres the rows of any kernel
+    return axes, means @ axes
 
 
 class _Point(NamedTuple):
@@ -107,36 +105,38 @@ def map_items(
     permitted = memory.mask(view, where)
     candidates = np.flatnonzero(permitted)
     rows = np.sort(rng.choice(candidates, min(params.sample, len(candidates)), replace=False))
-    sample = view.vectors[rows]
-    searched = len(rows) * sample.numbers > max_read and len(rows) >= min_share * len(view)
     name = rows.tobytes(), params.landmarks, params.seed
     arrangement = None if params.places == "axes" else memory.cached_arrangement(view, name)
     is_new = params.places == "islands" and arrangement is None
     neighbours, scores = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0))
-    if params.neighbours or is_new:
-        neighbours, scores = _neighbours(memory, view, rows, searched=searched)
+    has_neighbours = params.neighbours or is_new
+    sample = view.vectors[rows if has_neighbours or points else rows[:0]]
+    if has_neighbours:
+        searched = len(rows) * sample.numbers > max_read and len(rows) >= min_share * len(view)
+        neighbours, scores = _neighbours(memory, view, rows, sample, searched=searched)
     also_neighbours, also_scores = _neighbours_of(points, sample, rows)
     if arrangement is None:
         count = min(params.landmarks, len(rows))
         landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
-        xy, also_xy = _coordinates(sample, landmarks, points, memory.backend.workers)
+        xy, also_xy = _coordinates(view, rows, landmarks, points, memory.backend.workers)
         if is_new:
             xy = arrange_by_neighbours(xy, neighbours, scores)
-            islands = find_islands(memory, view, rows, sample, xy) if len(rows) else []
-            arrangement = Arrangement(xy, islands)
+            arrangement = find_islands(memory, view, rows, sample, xy)
             memory.cache_arrangement(view, name, arrangement)
     if arrangement is not None:
         xy, also_xy = arrangement.xy, _places_beside(arrangement.xy, also_neighbours)
     if not params.neighbours:
         neighbours, scores = neighbours[:, :0], scores[:, :0]
+    values, islands = None, None if arrangement is None else arrangement.islands
+    if params.key is not None:
+        values = [first_scalar(view.payloads[row], params.key) for row in rows.tolist()]
+        islands = None if arrangement is None else arrangement.islands_by(values)
     return ItemMap(
         ids=[view.ids[row] for row in rows.tolist()],
         sample=Places(xy, neighbours, scores),
         also=Places(also_xy, also_neighbours, also_scores),
-        values=None
-        if params.key is None
-        else [first_scalar(view.payloads[row], params.key) for row in rows.tolist()],
-        islands=None if arrangement is None else arrangement.islands,
+        values=values,
+        islands=islands,
     )
 
 
@@ -187,23 +187,22 @@ def _vector(
 
 
 def _coordinates(
-    sample: VectorBatch, landmarks: VectorBatch, points: Sequence[_Point], workers: Workers
+    view: View, rows: Int64s, landmarks: VectorBatch, points: Sequence[_Point], workers: Workers
 ) -> tuple[Float64s, Float64s]:
-    """Return (n, 2) and (p, 2): the places of the sample and of the points."""
-    if not len(sample):
+    """Return (n, 2) and (p, 2): the places of the sample's rows and of the points."""
+    if not len(rows):
         return np.zeros((0, _AXES)), np.zeros((len(points), _AXES))
-    kernel = np.empty((len(sample), len(landmarks)))
+    axes, middle = kernel_axes(gmm_matrix(landmarks, landmarks).astype(np.float64))
+    xy = np.empty((len(rows), _AXES))
 
-    def fill(first: int, last: int) -> None:
-        kernel[first:last] = gmm_matrix(sample[first:last], landmarks)
+    def place(first: int, last: int) -> None:
+        for start in range(first, last, _ROWS_AT_ONCE):
+            part = slice(start, min(start + _ROWS_AT_ONCE, last))
+            xy[part] = gmm_matrix(view.vectors[rows[part]], landmarks) @ axes - middle
 
-    workers.split(len(sample), fill, min_size=_ROWS_A_THREAD)
-    others = np.empty((len(points), len(landmarks)))
-    for number, point in enumerate(points):
-        others[number] = _scores(point, landmarks)
-    own = gmm_matrix(landmarks, landmarks).astype(np.float64)
-    xy, also_xy = kernel_pca(own, kernel, others)
-    return xy, also_xy
+    workers.split(len(rows), place, min_size=_ROWS_A_THREAD)
+    others = [_scores(point, landmarks) @ axes - middle for point in points]
+    return xy, np.reshape(others, (len(points), _AXES))
 
 
 def _scores(point: _Point, rows: VectorBatch) -> Float64s:
@@ -212,10 +211,10 @@ def _scores(point: _Point, rows: VectorBatch) -> Float64s:
 
 
 def _neighbours(
-    memory: MemoryCollection, view: View, rows: Int64s, *, searched: bool
+    memory: MemoryCollection, view: View, rows: Int64s, vectors: VectorBatch, *, searched: bool
 ) -> tuple[Int64s, Float64s]:
     """Return the neighbours of each of some rows among these, as `Places` has them."""
-    vectors, workers = view.vectors[rows], memory.backend.workers
+    workers = memory.backend.workers
     params = SearchParams(limit=NEIGHBOURS, recall=_RECALL)
     if searched:
         permitted = np.zeros(len(view), np.uint8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -244,19 +246,38 @@ class Island(NamedTuple):
     size: how many of the sample they are.
     names: of the coordinates that they have more of than the rest, the first one most; none where
         coordinates have no names.
+    value: that of most of them under the key of the map; None where none is.
     """
 
     x: float
     y: float
     size: int
     names: list[str]
+    value: Any = None
 
 
 class Arrangement(NamedTuple):
-    """Places of a map's sample, (n, 2), by its neighbours, and the islands there."""
+    """Places of a map's sample by its neighbours, (n, 2), and the islands there.
+
+    island_of: (n,) the island of each item; -1 for none.
+    """
 
     xy: Float64s
     islands: list[Island]
+    island_of: Int64s
+
+    def islands_by(self, values: Sequence[Any]) -> list[Island]:
+        """Return the islands with the values that most of their items have; None does not count."""
+        counts: list[Counter[Any]] = [Counter() for _ in self.islands]
+        for island, value in zip(self.island_of.tolist(), values, strict=True):
+            if island >= 0 and value is not None:
+                counts[island][value] += 1
+        return [
+            island._replace(value=most[0][0])
+            if (most := count.most_common(1)) and 2 * most[0][1] > island.size
+            else island
+            for island, count in zip(self.islands, counts, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -390,7 +390,10 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
         others = _places(found.also)
         return JsonResponse({"ids": found.ids, **places, **values, "also": others, **arranged})
 
-    return await service.workers.analyses.run(work)
+    # Places alone take a moment: they wait for no map that is being arranged.
+    is_long = params.neighbours or params.places == "islands" or also
+    pool = service.workers.analyses if is_long else service.workers.batches
+    return await pool.run(work)
 
 
 def _places(found: ix.Places) -> dict[str, Any]:

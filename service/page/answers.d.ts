@@ -200,6 +200,7 @@ type IslandAnswer = {
   "y": number;
   "size": number;
   "names": Array<string>;
+  "value": boolean | number | string | null;
 };
 
 type ItemAnswer = {

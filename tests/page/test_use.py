@@ -494,6 +494,7 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     page.get_by_text("2,200 items of 2,200").wait_for()
 
 
+KINDS: Final = ("warm", "cold")
 DRAWN: Final = "document.documentElement.dataset.drawn"
 
 
@@ -501,7 +502,12 @@ def test_a_map_is_arranged_once_for_all_and_its_islands_are_named(url: str, tab:
     with httpx.Client(base_url=url) as client:
         words = ("red", "round", "small"), ("old", "blue", "flat")
         put(client, "islands", {"dim": None}, [
-            {"id": i, "vector": {"names": [*words[i % 2], f"x{i}"]}} for i in range(60)
+            {
+                "id": i,
+                "vector": {"names": [*words[i % 2], f"x{i}"]},
+                "payload": {"kind": KINDS[i % 2]},
+            }
+            for i in range(60)
         ])  # fmt: skip
     here = tab(url)
     here.page.add_init_script("""
@@ -526,6 +532,8 @@ def test_a_map_is_arranged_once_for_all_and_its_islands_are_named(url: str, tab:
         for some in words:
             assert any(names <= {*some} for names in drawn)
         page.goto("about:blank")
+    here.open("#/islands/map?color=kind")
+    page.locator("html[data-drawn*=warm][data-drawn*=cold]").wait_for()
     httpx.delete(f"{url}/v1/collections/islands").raise_for_status()
 
 
@@ -571,28 +579,6 @@ def luminance(color: list[float]) -> float:
         for part in (channel / 255 for channel in color)
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_islands_are_named_by_the_class_that_most_of_their_points_have(
-    url: str, tab: OpenTab
-) -> None:
-    page = tab(url).open("#/points/map?color=group")
-    page.locator(".plane").wait_for()
-    labels = page.evaluate(
-        """async () => {
-        const main = document.querySelector("script[type=module]").src;
-        const { labelsOf } = await import(new URL("islands.js", main));
-        const places = [], values = [];
-        for (let i = 0; i < 60; i += 1) {
-          const isLeft = i % 2;
-          places.push(isLeft ? 0.01 * i : 100 + 0.01 * i, 0.02 * i);
-          values.push(isLeft ? "left" : i % 4 ? "mixed" : "other");
-        }
-        return labelsOf(new Float32Array(places), values, ["left", "mixed", "other"]);
-        }"""
-    )
-    assert [label["text"] for label in labels] == ["left"]
-    assert labels[0]["x"] < 1
 
 
 def test_data_are_easy_where_neighbours_stand_clear_of_random_pairs(url: str, tab: OpenTab) -> None:

@@ -5,7 +5,6 @@ import * as figures from "./figures.js";
 import { Filter, parseFilter } from "./filters.js";
 import { useAnswer, useAsk } from "./hooks.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
-import { labelsOf } from "./islands.js";
 import { Chosen, Hovered, Lit } from "./map-lists.js";
 import { colors } from "./palette.js";
 import { Skeleton, Trouble } from "./parts.js";
@@ -142,17 +141,13 @@ function useLit(name, id, { map, rows, ask }) {
 	return { hits, lit, outside, beside: beside.waiting ? null : beside.data?.also };
 }
 
-// Islands that no class tells apart have the names of their coordinates.
-function labelsIn({ islands }, places, values, classes) {
-	const ofClasses = labelsOf(places, values, classes);
-	if (ofClasses.length) return ofClasses;
-	const named = (islands || []).filter(({ names }) => names.length);
-	return named.map(({ x, y, names }) => ({
+// An island that is of no one class has the names of its coordinates.
+const labelsIn = ({ islands }) =>
+	(islands || []).map(({ x, y, value, names }) => ({
 		x,
 		y: -y,
-		text: names.slice(0, 2).join(", ").slice(0, LONGEST),
+		text: String(value ?? names.slice(0, 2).join(", ")).slice(0, LONGEST),
 	}));
-}
 
 function useScene({ map, rows, color, places }, { lit, outside, beside }, chosen) {
 	const values = map?.values || [];
@@ -161,10 +156,7 @@ function useScene({ map, rows, color, places }, { lit, outside, beside }, chosen
 		() => (map ? map.ids.map((_, item) => palette.of(values[item])) : []),
 		[map, palette],
 	);
-	const labels = useMemo(
-		() => (map ? labelsIn(map, places, values, palette.classes) : []),
-		[places, map, palette],
-	);
+	const labels = useMemo(() => (map ? labelsIn(map) : []), [map]);
 	const colorOf = (id, payload) => {
 		const item = rows.get(id);
 		return item === undefined ? palette.of(payloadAt(payload, color)) : painted[item];

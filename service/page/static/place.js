@@ -2,12 +2,17 @@ const PATIENCE = 3000;
 const SETTLED = 500;
 const MOVES = ["wheel", "pointerdown", "keydown", "touchstart"];
 
-let timer;
+let timer = null;
 let moved = new AbortController();
 moved.abort();
 
-function save() {
+function forget() {
 	clearTimeout(timer);
+	timer = null;
+}
+
+function save() {
+	forget();
 	history.replaceState({ ...history.state, scroll: scrollY }, "");
 }
 
@@ -39,12 +44,12 @@ function restore(wanted) {
 export function keepPlace() {
 	history.scrollRestoration = "manual";
 	addEventListener("scroll", () => {
-		clearTimeout(timer);
+		forget();
 		if (moved.signal.aborted) timer = setTimeout(save, 100);
 	});
-	addEventListener("click", save, { capture: true });
+	addEventListener("click", () => timer && save(), { capture: true });
 	addEventListener("popstate", ({ state }) => {
-		clearTimeout(timer);
+		forget();
 		restore(state?.scroll ?? 0);
 	});
 	restore(history.state?.scroll ?? 0);

@@ -1,8 +1,8 @@
 import { href } from "./address.js";
-import { at, Problem, post } from "./api.js";
+import { at, itemsOf, Problem, post } from "./api.js";
 import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
-import { useAsk, useItem } from "./hooks.js";
+import { useAsk } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
 import { number, Skeleton, Table, Text, Trouble, Words } from "./parts.js";
 import { sorted } from "./sorting.js";
@@ -216,8 +216,6 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
 export default function Why({ collection, params }) {
 	const { name } = collection;
 	const { a: id, row, names, text } = params;
-	const a = useItem(name, id);
-	const b = useItem(name, params.b);
 	const { view } = collection;
 	const limit = view.image ? WHOLE : LISTED;
 	const explained = useAsk(
@@ -232,7 +230,15 @@ export default function Why({ collection, params }) {
 		},
 		[name, id, row, names, text, params.b, limit],
 	);
+	const read = useAsk(
+		async (signal) => {
+			const items = await itemsOf(name, id === undefined ? [params.b] : [id, params.b], signal);
+			return new Map(items.map((item) => [item.id, item]));
+		},
+		[name, id, params.b],
+	);
 	const answer = explained.data;
+	const [a, b] = [read.data?.get(id), read.data?.get(params.b)];
 	const nameOf = (one) => nameOfCoordinate(view, one);
 	const words = useMemo(
 		() =>
@@ -243,17 +249,15 @@ export default function Why({ collection, params }) {
 			),
 		[answer],
 	);
-	const problem = explained.problem || a.problem || b.problem;
+	const problem = explained.problem || read.problem;
 	if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
-	if (!answer || (id !== undefined && !a.data) || !b.data) {
-		return html`<${Skeleton} rows=${4} kind="block" />`;
-	}
+	if (!answer) return html`<${Skeleton} rows=${4} kind="block" />`;
 	const linked = (label, item) => ({
 		label,
 		text: title(view, item).slice(0, 60),
 		href: href(name, "item", { id: item.id }),
 	});
-	const pictures = [a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)];
+	const sides = () => [a ? linked("Left", a) : "Left, as asked", linked("Right", b)];
 	const shown = { view, words, collection };
 	return html`<div class="head">
       <h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1>
@@ -265,11 +269,13 @@ export default function Why({ collection, params }) {
         ${" "}<bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} ...${{ answer, nameOf }} />
     ${
-			view.image
-				? html`<${Pictures} ...${{ answer, view }} sides=${pictures} />`
-				: html`<div class="halves sides-by">
-      <${Side} label="Left" item=${a.data} asked=${row ?? names ?? text} ...${shown} />
-      <${Side} label="Right" item=${b.data} ...${shown} /></div>`
+			!b
+				? html`<${Skeleton} rows=${2} kind="block" />`
+				: view.image
+					? html`<${Pictures} ...${{ answer, view }} sides=${sides()} />`
+					: html`<div class="halves sides-by">
+      <${Side} label="Left" item=${a} asked=${row ?? names ?? text} ...${shown} />
+      <${Side} label="Right" item=${b} ...${shown} /></div>`
 		}
-    <${Coordinates} ...${{ answer, nameOf }} />`;
+    ${b && html`<${Coordinates} ...${{ answer, nameOf }} />`}`;
 }

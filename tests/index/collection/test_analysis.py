@@ -11,7 +11,7 @@ import pytest
 from sklearn.decomposition import KernelPCA
 
 from gcws_search import index as ix
-from gcws_search.index.collection.item_map import kernel_pca
+from gcws_search.index.collection.item_map import kernel_axes
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
@@ -195,6 +195,18 @@ def test_an_arrangement_is_cached_until_items_change(rng: np.random.Generator) -
     assert again.sample.xy.tolist() == arranged.sample.xy.tolist()
 
 
+def test_islands_have_the_value_of_more_than_half_of_their_items(rng: np.random.Generator) -> None:
+    kinds = [("left", "right", "mixed"), ("left", "right", "other")]  # by group
+    payloads = [
+        json.dumps({"kind": kinds[n // 3 % 2][n % 3]} if n % 9 else {}).encode() for n in range(120)
+    ]
+    collection = filled(in_groups(rng), ix.CollectionConfig(dim=DIM), payloads)
+    for places in ("islands", "cached"):
+        found = shown(collection, places=places, key="kind").islands
+        assert {island.value for island in found or ()} == {"left", "right", None}
+        assert all(each.value is None for each in shown(collection, places=places).islands or ())
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_items_and_equal_ones_have_islands_too(count: int) -> None:
     collection = filled(np.ones((count, DIM), np.float32), ix.CollectionConfig(dim=DIM))
@@ -322,6 +334,11 @@ def kernel(a: Float64s, b: Float64s) -> Float64s:
     return np.asarray(np.exp(-np.square(a[:, None] - b[None]).sum(axis=2)))
 
 
+def places_of(landmarks: Float64s, others: Float64s) -> Float64s:
+    axes, middle = kernel_axes(landmarks)
+    return np.asarray(others @ axes - middle)
+
+
 @pytest.mark.parametrize("landmarks", [5, 40])
 def test_places_are_those_of_scikit_learn_up_to_a_sign(
     rng: np.random.Generator, landmarks: int
@@ -330,8 +347,8 @@ def test_places_are_those_of_scikit_learn_up_to_a_sign(
     own, beside = kernel(known, known), kernel(others, known)
     peer = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(own)
     for found, expected in (
-        (kernel_pca(own, own)[0], peer.transform(own)),
-        (kernel_pca(own, beside)[0], peer.transform(beside)),
+        (places_of(own, own), peer.transform(own)),
+        (places_of(own, beside), peer.transform(beside)),
     ):
         signs = np.sign((found * expected).sum(axis=0))
         np.testing.assert_allclose(found, expected * signs, atol=1e-9)
@@ -341,18 +358,18 @@ def test_places_are_those_of_scikit_learn_up_to_a_sign(
 def test_equal_landmarks_have_no_axes(landmarks: int) -> None:
     own = np.ones((landmarks, landmarks))
     others = np.array([[1.0] * landmarks, [0.25] * landmarks])
-    assert kernel_pca(own, others)[0].tolist() == [[0, 0]] * 2
+    assert places_of(own, others).tolist() == [[0, 0]] * 2
 
 
 def test_two_landmarks_have_one_axis() -> None:
-    [places] = kernel_pca(np.array([[1.0, 0.2], [0.2, 1.0]]), np.eye(2))
+    places = places_of(np.array([[1.0, 0.2], [0.2, 1.0]]), np.eye(2))
     assert places[:, 1].tolist() == [0, 0]
     assert places[0, 0] == -places[1, 0] != 0
 
 
 def test_an_axis_has_the_same_sign_for_the_same_landmarks(rng: np.random.Generator) -> None:
     own = kernel(*[rng.standard_normal((20, 3))] * 2)
-    [places] = kernel_pca(own, own)  # as the entries of the eigenvectors
+    places = places_of(own, own)  # as the entries of the eigenvectors
     assert (places[np.abs(places).argmax(axis=0), [0, 1]] > 0).all()
 
 

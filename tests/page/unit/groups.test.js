@@ -7,7 +7,6 @@ import {
 	scoresWith,
 	without,
 } from "../../../service/page/static/grouping.js";
-import { labelsOf } from "../../../service/page/static/islands.js";
 import { sorted, turned } from "../../../service/page/static/sorting.js";
 import { kindOf, parseNames, parseRow } from "../../../service/page/static/vectors.js";
 
@@ -45,21 +44,6 @@ test("a list of pairs that ended early is no list", () => {
 
 test("a histogram counts each score once, those at the ends too", () => {
 	assert.deepEqual(histogram([0.5, 0.74, 0.75, 1], 0.5, 2), [2, 2]);
-});
-
-test("an island is named where most points of its class lie together", () => {
-	const places = Float32Array.from(
-		{ length: 40 },
-		(_, place) => (place < 20 ? 0 : 10) + (place % 3) / 9,
-	);
-	const values = Array.from({ length: 20 }, (_, item) => (item < 10 ? "left" : "right"));
-	const labels = labelsOf(places, values, ["left", "right"]);
-	assert.deepEqual(labels.map(({ text, x }) => [text, x < 5]).sort(), [
-		["left", true],
-		["right", false],
-	]);
-	const mixed = values.map((_, item) => (item % 3 ? "left" : "right"));
-	assert.deepEqual(labelsOf(places, mixed, ["right"]), []);
 });
 
 test("rows are sorted by a column, back, and what has none is last both ways", () => {

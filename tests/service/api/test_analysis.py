@@ -1,7 +1,9 @@
 """Pairs, sketches, similarities."""
 
+import asyncio
 import json
 
+import httpx
 import numpy as np
 import pytest
 
@@ -107,6 +109,19 @@ def test_a_map_without_neighbours_has_the_same_places(client: Client) -> None:
     found = client.post(MAP, json=body | {"neighbours": False}).json()
     empty: list[list[float]] = [[]] * 4
     assert found == whole | {"neighbours": empty, "scores": empty}
+
+
+@pytest.mark.served
+def test_places_wait_for_no_map_that_is_being_arranged(serve: Serve) -> None:
+    client = serve(max_loads=1)
+    fill(client)
+
+    async def both() -> tuple[httpx.Response, httpx.Response]:
+        bodies = {"places": "islands"}, {"places": "cached", "neighbours": False}
+        first, second = (client.http.post(MAP, json=body) for body in bodies)
+        return await asyncio.gather(first, second)
+
+    assert [answer.status_code for answer in client.run(both())] == [200, 200]
 
 
 def test_a_map_is_of_a_sample_that_passes_a_filter(client: Client) -> None:
