@@ -525,7 +525,7 @@ def test_a_map_is_arranged_once_for_all_and_its_islands_are_named(url: str, tab:
     )
     for count in (2, 1):  # by whoever comes first, then by another
         asked.clear()
-        here.open("#/islands/map")
+        here.open("#/islands/map?color=")
         page.locator("html[data-drawn*=', ']").wait_for()
         assert len(asked) == count
         drawn = [{*text.split(", ")} for text in page.evaluate(DRAWN).split("|") if text]
