@@ -95,7 +95,7 @@ class Startup:
             _log.info("kernels ready after %.1f s; reading collections", seconds)
             self._enter(StartProgress("loading"))
             self._catalog.resume_optimizing()
-            self._catalog.load(self._report_loaded)
+            self._catalog.load(lambda _, done, total: self._step("loading", done, total))
         except ix.StoppedError:
             return
         except Exception:
@@ -109,9 +109,6 @@ class Startup:
         self._step("compiling", done, total)
         rest = _rest(self.progress)
         _log.log(self._announced, "compiled %d of %d: %s%s", done, total, name, rest)
-
-    def _report_loaded(self, _collection: str, done: int, total: int) -> None:
-        self._step("loading", done, total)
 
     def _report_basics(self, form: ix.Form) -> None:
         self._basics |= {form}

@@ -50,7 +50,6 @@ from gcws_search.formats.items import (
     Items,
     items_of,
     items_of_texts,
-    require_ids,
     texts_of,
     with_expiries,
     with_versions,
@@ -351,8 +350,10 @@ class Collection:
                 items = items_of(data, ids, payloads, id_start, text)
             else:
                 items = items_of_texts(texts, ids, payloads, id_start)
-            if keep_payloads and len(items):
-                require_ids(items)
+            if keep_payloads and len(items) and items.ids is None:
+                expected = "ids, or id_start, which say whose payloads are kept"
+                got, at = "rows without ids", ("keep_payloads",)
+                raise InvalidParameter(expected=expected, got=got, loc=at)
             if expires is not None:
                 items = with_expiries(items, expires)
             return items if if_version is None else with_versions(items, if_version)

@@ -222,7 +222,10 @@ class RemoteCollection:
 
     async def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
         points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
-        return await self.post("explain", {**points, "limit": limit}, explanation_of)
+        found = await self.post("explain", {**points, "limit": limit}, dict)
+        coordinates = [ix.Share(**{"name": None} | each) for each in found.pop("coordinates")]
+        contained, rest = ix.Contained(**found.pop("contained")), ix.Rest(**found.pop("rest"))
+        return ix.Explained(contained=contained, coordinates=coordinates, rest=rest, **found)
 
     async def point(self, what: Any) -> dict[str, Any]:
         """Return an id, a vector or a text as the API explains it."""
@@ -235,14 +238,21 @@ class RemoteCollection:
             str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
             for each in also
         ]
-        return await self.post("map", {**asked, "also": points}, map_of)
+        found = await self.post("map", {**asked, "also": points}, dict)
+        islands = found.get("islands")
+        if islands is not None:
+            islands = [ix.Island(**each) for each in islands]
+        sample, others = _places(found), _places(found["also"])
+        return ix.ItemMap(found["ids"], sample, others, found.get("values"), islands)
 
     async def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
         if queries is not None:
             rows, texts = await self.in_order(found := points_of(queries)), found.texts
             points = rows.json() if texts is None else ({"text": text} for text in texts)
             asked = {**asked, "queries": [*points]}
-        return await self.post("compare", asked, comparison_of)
+        answer = await self.post("compare", asked, dict)
+        backends = [ix.BackendComparison(**each) for each in answer["backends"]]
+        return Compared(backends, answer["mean_similarity"])
 
     async def put(self, read: Callable[[], Items], mode: str) -> Added:
         """Store items by one request, all or none."""
@@ -493,31 +503,6 @@ def items_of_page(found: dict[str, Any]) -> list[Item]:
 def present(**given: Any) -> dict[str, Any]:
     """Return the options that are not None."""
     return {name: value for name, value in given.items() if value is not None}
-
-
-def comparison_of(found: dict[str, Any]) -> Compared:
-    """Return backends side by side, by the answer of the route ``compare``."""
-    backends = [ix.BackendComparison(**each) for each in found["backends"]]
-    return Compared(backends, found["mean_similarity"])
-
-
-def explanation_of(found: dict[str, Any]) -> ix.Explained:
-    """Return what each coordinate adds, by the answer of the route ``explain``."""
-    coordinates = [ix.Share(**{"name": None} | each) for each in found.pop("coordinates")]
-    contained, rest = ix.Contained(**found.pop("contained")), ix.Rest(**found.pop("rest"))
-    return ix.Explained(contained=contained, coordinates=coordinates, rest=rest, **found)
-
-
-def map_of(found: dict[str, Any]) -> ix.ItemMap:
-    """Return a map by the answer of the route ``map``."""
-    islands = found.get("islands")
-    return ix.ItemMap(
-        found["ids"],
-        _places(found),
-        _places(found["also"]),
-        found.get("values"),
-        None if islands is None else [ix.Island(**each) for each in islands],
-    )
 
 
 def _places(columns: dict[str, Any]) -> ix.Places:

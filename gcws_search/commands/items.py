@@ -158,12 +158,16 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete items by their ids, or all that pass a filter; asks."""
+    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.index import parse_filter  # noqa: PLC0415
+
     condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):
         usage("expected ids of items, or --where")
     collection = server.collection(name)
     if condition is not None:
-        _require_conditions(condition)
+        # As the server does, before anything is counted.
+        parse_filter(filter_of(condition)).require_conditions()
     asked: dict[str, Any] = {"where": condition} if condition is not None else {"ids": ids}
     if dry_run or not yes:
         number = (
@@ -178,14 +182,6 @@ def delete(
             typer.confirm(f"Delete {number:,} items from {name!r}?", abort=True, err=True)
     deleted = collection.delete(**asked, if_version=if_version)
     tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
-
-
-def _require_conditions(where: dict[str, Any]) -> None:
-    """Refuse a filter that all items pass, as the server does, before anything is counted."""
-    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
-    from gcws_search.index import parse_filter  # noqa: PLC0415
-
-    parse_filter(filter_of(where)).require_conditions()
 
 
 @asking(

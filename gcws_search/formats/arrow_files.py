@@ -69,7 +69,9 @@ def read_arrow(source: Source) -> None:
         dim = source.export["dim"]
     describe_table(source, word, layout, dim, is_matrix=is_matrix)
     if is_matrix and (file.path is not None or file.format != "arrow stream"):  # read once
-        _describe_first(source, batches, layout)
+        first = next((batch for batch in batches() if batch.num_rows), None)
+        if first is not None:
+            describe_shares(source, {name: floats(first.column(name)) for name in layout.vector})
 
     def read() -> Iterator[Items]:
         row = 0
@@ -78,14 +80,6 @@ def read_arrow(source: Source) -> None:
             row += batch.num_rows
 
     source.read = read
-
-
-def _describe_first(source: Source, batches: Batches, layout: Layout) -> None:
-    """Say what the first rows tell of the columns of the vectors."""
-    found = next((batch for batch in batches() if batch.num_rows), None)
-    if found is not None:
-        columns = {name: floats(found.column(name)) for name in layout.vector}
-        describe_shares(source, columns)
 
 
 def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:

@@ -159,16 +159,6 @@ def _is_document(each: Any) -> bool:
     return set(each) <= DOCUMENT and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
 
 
-def require_ids(items: Items) -> None:
-    """Raise InvalidParameter if payloads are to be kept for items without ids."""
-    if items.ids is None:
-        raise InvalidParameter(
-            expected="ids, or id_start, which say whose payloads are kept",
-            got="rows without ids",
-            loc=("keep_payloads",),
-        )
-
-
 def with_versions(items: Items, if_version: Any) -> Items:
     """Return items with the versions that they must have: one for all of them, or one each.
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
@@ -192,20 +192,6 @@ class NamesBody(Body):
     )
 
 
-class NamesParams(BaseModel):
-    """Which names are shown."""
-
-    prefix: str | None = Field(
-        default=None, description="Names that begin so, in order; without it, in order of indices."
-    )
-    limit: int = Field(default=20, ge=1, description="Most names; for `prefix`, and without it.")
-    indices: str | None = Field(
-        default=None,
-        description="The names of these coordinates, with commas between them: `3,17`; those that "
-        "have none are left out.",
-    )
-
-
 def collection_json(collection: ix.StoredCollection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
     found = collection.describe()
@@ -300,16 +286,32 @@ async def set_names(service: ServiceOf, collection: CollectionOf, body: NamesBod
 
 @reading.get("/{name}/names", responses=shows("NamesAnswer"))
 async def list_names(
-    service: ServiceOf, collection: CollectionOf, params: Annotated[NamesParams, Query()]
+    service: ServiceOf,
+    collection: CollectionOf,
+    prefix: Annotated[
+        str | None,
+        Query(description="Names that begin so, in order; without it, in order of indices."),
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, description="Most names; for `prefix`, and without it.")
+    ] = 20,
+    indices: Annotated[
+        str | None,
+        Query(
+            description="The names of these coordinates, with commas between them: `3,17`; those "
+            "that have none are left out."
+        ),
+    ] = None,
 ) -> Response:
     """Show names of coordinates: the first, those of a prefix, or those of some indices."""
-    limit, max_limit = params.limit, service.settings.max_page_limit
+    max_limit = service.settings.max_page_limit
     require_at_most(limit, max_limit, "limit")
-    if params.indices is not None:
-        found = collection.names.of(_indices(params, max_limit))
+    if indices is None:
+        found = await service.workers.searches.run(collection.find_names, prefix or "", limit)
+    elif prefix is not None:
+        raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
     else:
-        prefix = params.prefix or ""
-        found = await service.workers.searches.run(collection.find_names, prefix, limit)
+        found = collection.names.of(_coordinates(indices, max_limit))
     return JsonResponse(_name(collection, found))
 
 
@@ -326,11 +328,9 @@ async def drop_collection(service: ServiceOf, name: str) -> Response:
 
 
 # From bodies and parameters to the index's words
-def _indices(params: NamesParams, count: int) -> list[int]:
+def _coordinates(text: str, count: int) -> list[int]:
     """Return the coordinates that are listed in a URL, at most ``count``."""
-    if params.prefix is not None:
-        raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
-    words = (params.indices or "").split(",")
+    words = text.split(",")
     require_at_most(len(words), count, "indices")
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):

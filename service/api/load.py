@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
@@ -72,6 +72,8 @@ _PARAMETERS: Final = {
     **dict.fromkeys(_OF_CSV, (CSV, TSV)),
 }
 """Those that some formats alone have a use for."""
+Events: TypeAlias = "asyncio.Queue[tuple[int, int] | None]"
+"""Rows of a load committed and rejected so far, a pair a commit; None at the end."""
 MAX_HEAD_BYTES: Final = 1 << 20
 """As much as the command looks at before it decides what a file is."""
 
@@ -162,54 +164,39 @@ class LoadParams(PutOptions, ColumnParams):
     )
 
 
-class _Run:
-    """One load under way: the body flows to its thread, what happens there comes back as events.
+async def _run(
+    request: Request, service: Service, work: Load, params: LoadParams, chunks: Read, events: Events
+) -> Account:
+    """Load everything: the body flows to a thread, what happens there comes back as events.
 
-    ``events``: rows committed and rejected so far, a pair a commit; None at the end.
+    InvalidParameter, IdempotencyMismatch, CollectionBusy: because of the key; nothing was done.
     """
+    collection, account, pipe = work.collection, work.account, open_pipe()
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, request: Request, service: Service, load: Load, params: LoadParams) -> None:
-        self._request = request
-        self._service = service
-        self._load = load
-        self._params = params
-        self._pipe = open_pipe()
-        self._loop = asyncio.get_running_loop()
-        self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+    def report(committed: int, rejected: int) -> None:
+        loop.call_soon_threadsafe(events.put_nowait, (committed, rejected))
 
-    async def finish(self, chunks: Read) -> Account:
-        """Load everything.
-
-        InvalidParameter, IdempotencyMismatch, CollectionBusy: because of the key; nothing was done.
-        """
-        collection, account = self._load.collection, self._load.account
-        try:
-            with self._service.loads.running(collection, account):
-                if account.key is not None:
-                    parameters = self._params.model_dump_json(
-                        exclude={"on_error", "max_rejected"}, exclude_none=True
-                    )
-                    seconds = self._service.settings.load_key_seconds
-                    searches = self._service.workers.searches
-                    await searches.run(account.go_on, collection, parameters, seconds)
-                await self._finish(chunks)
-                return account
-        finally:
-            self.events.put_nowait(None)
-
-    async def _finish(self, chunks: Read) -> None:
-        def report(committed: int, rejected: int) -> None:
-            self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
-
-        feeder = asyncio.create_task(feed(self._request, self._pipe))
-        try:
-            run = partial(self._load.run, chunks, self._pipe.take, report)
-            await self._service.workers.loads.run(run)
-        finally:
-            self._pipe.abort()
-            self._load.stop.set()
-            feeder.cancel()
-            await asyncio.gather(feeder, return_exceptions=True)
+    try:
+        with service.loads.running(collection, account):
+            if account.key is not None:
+                parameters = params.model_dump_json(
+                    exclude={"on_error", "max_rejected"}, exclude_none=True
+                )
+                seconds = service.settings.load_key_seconds
+                go_on = service.workers.searches.run
+                await go_on(account.go_on, collection, parameters, seconds)
+            feeder = asyncio.create_task(feed(request, pipe))
+            try:
+                await service.workers.loads.run(work.run, chunks, pipe.take, report)
+            finally:
+                pipe.abort()
+                work.stop.set()
+                feeder.cancel()
+                await asyncio.gather(feeder, return_exceptions=True)
+            return account
+    finally:
+        events.put_nowait(None)
 
 
 @writing.post("/load", responses=shows("LoadAnswer"))
@@ -268,10 +255,11 @@ async def load(
         expires=params.expires,
         settle=columns.settle if columns is not None else lambda: None,
     )
-    run = _Run(request, service, work, params)
+    events: Events = asyncio.Queue()
+    run = partial(_run, request, service, work, params, chunks, events)
     if NDJSON not in request.headers.get("accept", ""):
         try:
-            account = await run.finish(chunks)
+            account = await run()
         except LoadFailed as failed:
             if isinstance(failed.error, BodyAborted):
                 raise ClientDisconnect from None
@@ -279,8 +267,8 @@ async def load(
             return problems.response(failed.error, **_progress(failed))
         service.metrics.count_load(account.committed)
         return JsonResponse(account.summary())
-    task = asyncio.create_task(run.finish(chunks))
-    first = await run.events.get()
+    task = asyncio.create_task(run())
+    first = await events.get()
     if first is None and task.done():
         try:
             await task
@@ -289,7 +277,7 @@ async def load(
             if not isinstance(error, LoadFailed):
                 raise
             return problems.response(error.error, **_progress(error))
-    return LinesResponse(_progress_lines(first, run, task, service))
+    return LinesResponse(_progress_lines(first, events, task, service))
 
 
 @looking.post("/preview", responses=shows("PreviewAnswer"))
@@ -370,14 +358,14 @@ def _entry(account: Account) -> dict[str, Any]:
 
 
 async def _progress_lines(
-    first: tuple[int, int] | None, run: _Run, task: asyncio.Task[Account], service: Service
+    first: tuple[int, int] | None, events: Events, task: asyncio.Task[Account], service: Service
 ) -> AsyncGenerator[bytes]:
     """Yield a line a commit and the summary."""
     event = first
     try:
         while event is not None:
             yield json_bytes({"committed": event[0], "rejected": event[1]}) + b"\n"
-            event = await run.events.get()
+            event = await events.get()
         try:
             account, more = await task, {}
         except LoadFailed as failed:

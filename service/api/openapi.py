@@ -54,7 +54,10 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
             schemas[model.__name__] |= extra_parts
     said = json.loads(_SAID.read_text())
     for name, schema in said["schemas"].items():
-        schemas[name] = _with_titles(name, schema)
+        for field, shown in schema["properties"].items():  # titled as those of models are
+            if not any("$ref" in part for part in (shown, *shown.get("anyOf", ())[:1])):
+                shown["title"] = field.replace("_", " ").title()
+        schemas[name] = schema | {"title": name, "type": "object"}
     components["securitySchemes"] = said["securitySchemes"]
     for path, operations in page["paths"].items():
         for operation in operations.values():
@@ -86,11 +89,3 @@ def _merge(page: dict[str, Any], more: dict[str, Any]) -> None:
             _merge(page[name], part)
         else:
             page[name] = part
-
-
-def _with_titles(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with titles such as those of models."""
-    for field, shown in schema["properties"].items():
-        if not any("$ref" in part for part in (shown, *shown.get("anyOf", ())[:1])):
-            shown["title"] = field.replace("_", " ").title()
-    return schema | {"title": name, "type": "object"}

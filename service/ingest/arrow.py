@@ -301,7 +301,10 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
             check(stream.schema)
             for batch in stream:
                 batch.validate(full=True)
-                yield _plain_batch(batch, max_bytes)
+                if sum(map(_whole_bytes, batch.columns)) > max_bytes:
+                    raise BodyTooLarge(max_bytes, "a record batch")
+                columns = [_plain(column) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
             if reader.read(1):
                 raise MalformedBody("expected the body to end after the Arrow stream, got more")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -413,18 +416,8 @@ def _refuse(expected: str, got: str, *loc: str) -> None:
     raise ix.InvalidParameter(expected=expected, got=got, loc=loc)
 
 
-def _plain_batch(batch: Any, max_bytes: int) -> Any:  # noqa: ANN401
-    """Return a record batch without views and dictionaries, its texts as large strings.
-
-    BodyTooLarge: it would have more bytes than ``max_bytes``.
-    """
-    if sum(map(_whole_bytes, batch.columns)) > max_bytes:
-        raise BodyTooLarge(max_bytes, "a record batch")
-    columns = [_plain(column) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
 def _plain(column: Any) -> Any:  # noqa: ANN401
+    """Return a column without views and dictionaries, its texts as large strings."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = _plain(column.dictionary)

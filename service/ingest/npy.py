@@ -44,11 +44,6 @@ class Header:
         """Bytes of one row."""
         return self.shape[1] * self.dtype.itemsize
 
-    @property
-    def is_by_columns(self) -> bool:
-        """Whether the bytes come column by column, so that a row is complete only at the end."""
-        return self.fortran_order and min(self.shape) > 1
-
 
 def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False) -> Header:
     """Read the head of a file; where ``is_one``, an array of one dimension is a row.
@@ -152,7 +147,7 @@ def read_npy(reader: ByteReader, settings: Settings, id_start: int | None) -> It
         1, min(settings.load_chunk_rows, settings.load_chunk_bytes // max(1, header.row_bytes))
     )
     total, whole = header.shape[0], None
-    if header.is_by_columns:
+    if header.fortran_order and min(header.shape) > 1:  # a row is complete only at the end
         if (size := total * header.row_bytes) > settings.max_arrow_batch_bytes:
             raise ix.InvalidVector(
                 expected=f"an array in C order, or one in Fortran order of at most "
