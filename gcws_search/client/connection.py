@@ -8,13 +8,21 @@ import random
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 import orjson
 
@@ -53,6 +61,7 @@ if TYPE_CHECKING:
 
     from gcws_search.formats.stores import StoredPath
 
+P = ParamSpec("P")
 R = TypeVar("R")
 _COLLECTIONS = "/v1/collections"
 _READY: Final = "/readyz"
@@ -433,43 +442,32 @@ def _file_pieces(path: Path | StoredPath) -> Iterator[bytes]:
             yield piece
 
 
+def _on_thread(
+    operation: Callable[Concatenate[ServerSnapshots, P], R],
+) -> Callable[Concatenate[AsyncServerSnapshots, P], Coroutine[Any, Any, R]]:
+    """Return an operation on snapshots as a coroutine."""
+
+    @wraps(operation)
+    async def method(self: AsyncServerSnapshots, *given: P.args, **named: P.kwargs) -> R:
+        return await call_on_thread(partial(operation, self._inner, *given, **named))
+
+    return cast("Callable[Concatenate[AsyncServerSnapshots, P], Coroutine[Any, Any, R]]", method)
+
+
 class AsyncServerSnapshots:
     """The snapshots of one collection, awaited; see `ServerSnapshots`. A thread asks for them."""
 
     def __init__(self, inner: ServerSnapshots) -> None:
         self._inner = inner
 
-    async def create(self) -> dict[str, Any]:
-        """Make a snapshot."""
-        return await call_on_thread(self._inner.create)
-
-    async def list(self) -> list[dict[str, Any]]:
-        """Return all snapshots, by name."""
-        return await call_on_thread(self._inner.list)
-
-    async def download(self, name: str, output: Path) -> None:
-        """Write a snapshot to a file, which appears when its SHA-256 is right."""
-        await call_on_thread(partial(self._inner.download, name, output))
-
-    async def copy_to(self, name: str, address: str) -> dict[str, Any]:
-        """Write a snapshot to an object store, or a folder; see `ServerSnapshots.copy_to`."""
-        return await call_on_thread(partial(self._inner.copy_to, name, address))
-
-    async def copy_from(self, name: str, address: str) -> dict[str, Any]:
-        """Send a snapshot of an object store, or a folder; see `ServerSnapshots.copy_from`."""
-        return await call_on_thread(partial(self._inner.copy_from, name, address))
-
-    async def upload(self, name: str, file: Path) -> dict[str, Any]:
-        """Send a file as a snapshot of this name; the server compares its SHA-256."""
-        return await call_on_thread(partial(self._inner.upload, name, file))
-
-    async def restore(self, name: str, *, replace: bool = False) -> dict[str, Any]:
-        """Make the collection from a snapshot, and return its description."""
-        return await call_on_thread(partial(self._inner.restore, name, replace=replace))
-
-    async def delete(self, name: str) -> None:
-        """Remove a snapshot."""
-        await call_on_thread(partial(self._inner.delete, name))
+    create = _on_thread(ServerSnapshots.create)
+    list = _on_thread(ServerSnapshots.list)
+    download = _on_thread(ServerSnapshots.download)
+    copy_to = _on_thread(ServerSnapshots.copy_to)
+    copy_from = _on_thread(ServerSnapshots.copy_from)
+    upload = _on_thread(ServerSnapshots.upload)
+    restore = _on_thread(ServerSnapshots.restore)
+    delete = _on_thread(ServerSnapshots.delete)
 
 
 class AsyncServer(Requester):

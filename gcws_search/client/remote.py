@@ -311,22 +311,15 @@ class RemoteCollection:
 
         reply = await self.ask("POST", "load", pieces, headers, params, repeatable=key is not None)
         found = orjson.loads(reply.content)
-        ids = GivenIds(**found["ids"]) if "ids" in found else None
-        before = found.get("loaded_before") if attempts == 1 else None  # else by this very call
-        rejected = [
-            Rejected(each["row"], each["code"], each["detail"]) for each in found["rejected"]
-        ]
-        counts = found["inserted"], found["updated"]
-        similar = [ix.SimilarItem(**each) for each in found.get("similar", ())]
-        similar_count = found.get("similar_count", 0)
         return Added(
-            *counts,
-            rejected,
+            found["inserted"],
+            found["updated"],
+            [Rejected(**each) for each in found["rejected"]],
             found["rejected_count"],
-            ids,
-            before,
-            similar,
-            similar_count,
+            GivenIds(**found["ids"]) if "ids" in found else None,
+            found.get("loaded_before") if attempts == 1 else None,  # else by this very call
+            [ix.SimilarItem(**each) for each in found.get("similar", ())],
+            found.get("similar_count", 0),
             found.get("repeated_count", 0),
         )
 
