@@ -197,7 +197,7 @@ class ClusterCatalog:
         ix.check_name(name)
         shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
-            shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
+            shards.wait(shards.ask(Message({"method": "status", "epoch": shards.epoch})))
         row, is_new = self.database.create(name, config.to_dict(), ix.ALGORITHM_VERSION, admit)
         found = self._add(row)
         if not is_new and found.config != config:

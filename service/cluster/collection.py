@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -131,22 +131,12 @@ class ClusterCollection:
     ) -> list[Message]:
         """Return each shard's answer; called in a thread."""
         message = Message(self.head(method, **more), blobs)
+        return self.wait(self.shards.ask(message, seconds), stop)
+
+    def wait(self, asked: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
+        """Return what shards are asked for about this collection; called in a thread."""
         try:
-            return self.shards.wait(self.shards.ask_all(message, seconds), stop)
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
-
-    def ask_some(
-        self, questions: Mapping[int, Message], shards: int, seconds: float, stop: threading.Event
-    ) -> list[Message]:
-        """Return the answers of some of ``shards`` shards, each to its own message; in a thread."""
-
-        async def ask() -> list[Message]:
-            each = (self.shards.ask(n, shards, one, seconds) for n, one in questions.items())
-            return await asyncio.gather(*each)
-
-        try:
-            return self.shards.wait(ask(), stop)
+            return self.shards.wait(asked, stop)
         except ix.CollectionNotFound:
             raise self.not_found() from None
 
@@ -198,8 +188,8 @@ class ClusterCollection:
         rng = np.random.default_rng(abs(seed))
         shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
         head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
-        questions = [Message(head | {"sample": int(share)}) for share in shares]
-        answers = self.shards.wait(self.shards.ask_all(questions))
+        questions = {shard: Message(head | {"sample": int(n)}) for shard, n in enumerate(shares)}
+        answers = self.wait(self.shards.ask(questions, count=len(counts)))
         keys, parts = zip(*map(operations.decode_items, answers), strict=True)
         order = np.argsort(np.concatenate(keys))
         return ix.ItemBatch.concatenate(parts).take(order.tolist())
@@ -242,7 +232,8 @@ class ClusterCollection:
             head = self.head("rows", ids=[asked.item_id], with_vector=True) | more
             count = len(self.shards)
             shard = bucket_of(asked.item_id, self.database.buckets) % count
-            item = operations.decode_items(await self.shards.ask(shard, count, Message(head)))[1]
+            [answer] = await self.shards.ask({shard: Message(head)}, count=count)
+            item = operations.decode_items(answer)[1]
             if not len(item):
                 raise ix.ItemNotFound(asked.item_id)
             vectors = item.vectors
@@ -838,13 +829,10 @@ class ClusterCollection:
 
     def summary(self) -> ix.Summary:
         """Return one line of the list of collections; sizes are of the shards that answer."""
-        asked = self.shards.ask_some(Message(self.head("summary")))
         try:
-            answers, missing = self.shards.wait(asked)
+            answers, missing = self.wait(self.shards.ask_some(Message(self.head("summary"))))
         except ShardUnavailable as error:
             answers, missing = [], [*error.missing]
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
         parts = [answer.head for answer in answers]
         items = self.database.count(self.number) if missing else operations.total(parts, "items")
         return ix.Summary(

@@ -113,6 +113,12 @@ def raise_error(message: Message) -> None:
     raise kind(*(head[name] for name in _ERRORS[kind]))
 
 
+def raise_fault(message: Message) -> None:
+    """Raise the error of an answer unless it is of the question: a sister would say the same."""
+    if (name := message.head.get("error")) is not None and _BY_NAME.get(name) in (None, Behind):
+        raise_error(message)
+
+
 # Rows of the database
 
 

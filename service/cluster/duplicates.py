@@ -106,9 +106,10 @@ class _ShardJoin:
             said, blobs = encode_vectors(vectors[first : first + self._size])
             head = self._collection.head("join", **self._said, **said)
             count = self._count or len(self._collection.shards)
-            asked = range(count) if shards is None else shards
-            questions = {shard: self._question(shard, head, blobs) for shard in asked}
-            answers = self._collection.ask_some(questions, count, LONG_SECONDS, self._stop)
+            wanted = range(count) if shards is None else shards
+            questions = {shard: self._question(shard, head, blobs) for shard in wanted}
+            asked = self._collection.shards.ask(questions, LONG_SECONDS, count)
+            answers = self._collection.wait(asked, self._stop)
             rows = np.concatenate([np.frombuffer(each.blobs[0], np.int64) for each in answers])
             scores = np.concatenate([np.frombuffer(each.blobs[1]) for each in answers])
             ids = [name for each in answers for name in decode_names(*each.blobs[2:4])]
@@ -259,8 +260,8 @@ def find_pairs(
             )
             head = collection.head("search", now=now)
             message = search_message(head, vectors, params, filter=text)
-            answer = collection.shards.ask(shard, count, message, LONG_SECONDS)
-            return ShardHits.decode(collection.shards.wait(answer, stop))
+            asked = collection.shards.ask({shard: message}, LONG_SECONDS, count)
+            return ShardHits.decode(*collection.wait(asked, stop))
 
         for chunk in chunks:
             _search_across(found, found.limit, search, chunk, stop)

@@ -8,8 +8,8 @@ import logging
 import ssl
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
@@ -31,6 +31,7 @@ from gcws_search.service.cluster.contract import (
     Replica,
     encode_change,
     raise_error,
+    raise_fault,
 )
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused, ShardUnavailable, StoreUnavailable
@@ -69,7 +70,9 @@ class HttpReplica:
         self.refusal = ""  # why it can store nothing more; empty where it can
         self.is_filled = False
         self.seen = 0.0  # when it gave its last sign of life
-        self._url = f"{replicas.scheme}://{address}{MESSAGES}"
+        self.rests_until: float | None = None  # since it failed; None once it has answered
+        self.is_told_full = False  # whether its refusal is logged
+        self.followings = defaultdict[int, _Following](_Following)  # by number of the collection
         self._headers = {PLACE: place}
         self._replicas = replicas
 
@@ -79,7 +82,7 @@ class HttpReplica:
         body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
             async with self._replicas.session.post(
-                self._url,
+                f"{self._replicas.scheme}://{self.address}{MESSAGES}",
                 data=body,
                 headers=self._headers,
                 timeout=timeout,
@@ -236,11 +239,8 @@ class ShardSet(Collector):
         self.targets = replicas.targets
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Counter[int]()
-        self._failed: dict[str, float] = {}
-        self._following: dict[tuple[int, str, int], _Following] = {}
         # One message of each: writes that come meanwhile wait for the next.
         self._follow_messages = Batcher(max_calls=1)
-        self._full: set[str] = set()  # addresses of those that can store nothing more
 
     def _able(self) -> list[Sequence[HttpReplica]]:
         """Return the replicas of each shard that are asked and followed.
@@ -251,8 +251,8 @@ class ShardSet(Collector):
         for shard, replicas in enumerate(self._replicas.shards):
             able = [each for each in replicas if not each.refusal]
             for each in replicas:
-                if bool(each.refusal) != (each.address in self._full):
-                    self._full ^= {each.address}
+                if bool(each.refusal) != each.is_told_full:
+                    each.is_told_full = not each.is_told_full
                     told = " is left out:" if able else " writes are refused:"
                     told = f"{told} {each.refusal}" if each.refusal else ": can store again"
                     _log.warning("shard %d, replica %s%s", shard, each.address, told)
@@ -300,60 +300,46 @@ class ShardSet(Collector):
                     return Refused("shard_full", detail)
         return None
 
-    async def ask_all(
-        self, messages: Message | Sequence[Message], seconds: float | None = None
+    async def ask(
+        self,
+        messages: Message | Mapping[int, Message],
+        seconds: float | None = None,
+        count: int | None = None,
     ) -> list[Message]:
-        """Return each shard's answer to a message, or to one of its own; else ShardUnavailable."""
-        answers, missing = await self.ask_some(messages, seconds)
+        """Return each shard's answer; else ShardUnavailable, as of `ask_some`."""
+        answers, missing = await self.ask_some(messages, seconds, count)
         if missing:
-            raise ShardUnavailable(missing, len(answers) + len(missing))
+            raise ShardUnavailable(missing, len(self))
         return answers
 
     async def ask_some(
-        self, messages: Message | Sequence[Message], seconds: float | None = None
+        self,
+        messages: Message | Mapping[int, Message],  # the same to all shards, or some's own
+        seconds: float | None = None,
+        count: int | None = None,  # of shards that the caller knows; None: as many as there are
     ) -> tuple[list[Message], list[int]]:
         """Return the answers of those shards that answer in time, and the numbers of the others.
 
-        ShardUnavailable where none answers, or there is another number of shards by now.
-        """
-        if isinstance(messages, Message):
-            data = [encode(messages)] * len(self)
-        else:
-            data = [encode(each) for each in messages]
-        listed = self._current(len(data))
-        asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in enumerate(data))
-        answers: list[Message] = []
-        missing: list[int] = []
-        for shard, each in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
-            if isinstance(each, ShardUnavailable):
-                missing.append(shard)
-            elif isinstance(each, BaseException):
-                raise each
-            else:
-                answers.append(each)
-        if not answers:
-            raise ShardUnavailable(missing, len(data))
-        return answers, missing
-
-    async def ask(
-        self, shard: int, shards: int, message: Message, seconds: float | None = None
-    ) -> Message:
-        """Return the answer of one of ``shards`` shards: that of the first replica to answer.
-
-        ShardUnavailable where none does, or there is another number of shards by now; else what the
-        shard says is wrong with the question.
-        """
-        return await self._ask_shard(self._current(shards), shard, encode(message), seconds)
-
-    def _current(self, shards: int) -> Sequence[Sequence[HttpReplica]]:
-        """Return the replicas of each shard.
-
-        One answer takes them once: another list may be of another number of shards.
+        A shard's is that of its first replica to answer. ShardUnavailable where no shard answers,
+        or there is another number of shards by now; else what a shard says is wrong with the
+        question.
         """
         listed = self._able()
-        if len(listed) != shards:
+        if count not in (None, len(listed)):
             raise ShardUnavailable([*range(len(listed))], len(listed))
-        return listed
+        if isinstance(messages, Message):
+            data = dict.fromkeys(range(len(listed)), encode(messages))
+        else:
+            data = {shard: encode(each) for shard, each in messages.items()}
+        asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in data.items())
+        found = await asyncio.gather(*asked)
+        missing = [shard for shard, each in zip(data, found, strict=True) if each is None]
+        if len(missing) == len(data):
+            raise ShardUnavailable(missing, len(listed))
+        answers = [each for each in found if each is not None]
+        for each in answers:
+            raise_error(each)
+        return answers, missing
 
     async def _ask_shard(
         self,
@@ -361,10 +347,11 @@ class ShardSet(Collector):
         shard: int,
         data: bytes,
         seconds: float | None,
-    ) -> Message:
+    ) -> Message | None:
+        """Return the answer of the first replica of a shard to answer, None where none does."""
         seconds = self.seconds if seconds is None else seconds
         end = time.monotonic() + seconds
-        waiting: set[asyncio.Task[Message]] = set()
+        waiting: set[asyncio.Task[Message | None]] = set()
         try:
             sisters = self._in_order(shard, listed[shard])
             known = {each.address for each in sisters}
@@ -381,9 +368,10 @@ class ShardSet(Collector):
                 if not sisters:
                     sisters = await self._find_newly_listed(known, shard, len(listed), end)
         finally:
-            _cancel(waiting)
+            for task in waiting:
+                task.cancel()
         self._unanswered[shard] += 1
-        raise ShardUnavailable([shard], len(listed))
+        return None
 
     async def _find_newly_listed(
         self, known: set[str], shard: int, shards: int, end: float
@@ -423,14 +411,14 @@ class ShardSet(Collector):
             while waiting and missing:
                 done, waiting = await asyncio.wait(waiting, timeout=timeout, return_when=when)
                 for each in done:
-                    if (error := each.exception()) is None:
-                        answers.append(each.result())
+                    if (answer := each.result()) is not None:
+                        raise_error(answer)
+                        answers.append(answer)
                         missing.discard(asked[each])
-                    elif not isinstance(error, _FAULTS):
-                        raise error
                 timeout, when = None, asyncio.FIRST_COMPLETED
         finally:
-            _cancel(asked)
+            for each in asked:
+                each.cancel()
         if missing:
             raise ShardUnavailable(sorted(missing), len(listed))
         return answers
@@ -446,12 +434,15 @@ class ShardSet(Collector):
             first = self._turns[shard] % len(replicas)
             replicas = replicas[first:] + replicas[:first]
             now = time.monotonic()
-            replicas.sort(key=lambda each: self._failed.get(each.address, 0.0) > now)
-            if (address := replicas[0].address) in self._failed:
-                self._failed[address] = now + self.rest_seconds
+            replicas.sort(key=lambda each: (each.rests_until or 0.0) > now)
+            if replicas[0].rests_until is not None:
+                replicas[0].rests_until = now + self.rest_seconds
         return replicas
 
-    async def _ask(self, shard: int, replica: HttpReplica, data: bytes, end: float) -> Message:
+    async def _ask(
+        self, shard: int, replica: HttpReplica, data: bytes, end: float
+    ) -> Message | None:
+        """Return what a replica answers, an error too; None where it does not as it should."""
         self._calls[shard] += 1
         try:
             seconds = max(0.001, end - time.monotonic())
@@ -459,19 +450,19 @@ class ShardSet(Collector):
                 answer = decode(await replica.ask(data, seconds))
             self._heard = time.monotonic()
             self._memory.hear(answer.head.get("epoch"))
-            raise_error(answer)
+            raise_fault(answer)
         except _FAULTS as error:
             self._note(shard, replica, type(error).__name__, str(error))
-            raise
-        self._failed.pop(replica.address, None)
+            return None
+        replica.rests_until = None
         return answer
 
     def _note(self, shard: int, replica: HttpReplica, kind: str, said: str) -> None:
         """Log a failure, the first of several, and count it."""
         self.failures[shard, kind] += 1
-        if replica.address not in self._failed:
+        if replica.rests_until is None:
             _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
-        self._failed[replica.address] = time.monotonic() + self.rest_seconds
+        replica.rests_until = time.monotonic() + self.rest_seconds
 
     # Epochs
 
@@ -547,14 +538,14 @@ class ShardSet(Collector):
     def _send(self, number: int, parts: Sequence[Message]) -> None:
         live = self._live()
         if len(live) == len(parts):  # else the number of shards has changed
-            for shard, _, following in self._followings(live, number):
-                following.add(parts[shard])
+            for part, replicas in zip(parts, live, strict=True):
+                for replica in replicas:
+                    replica.followings[number].add(part)
 
     def _live(self) -> list[list[HttpReplica]]:
         """Return the replicas of each shard that have not failed just now."""
         return [
-            [each for each in replicas if each.address not in self._failed]
-            for replicas in self._able()
+            [each for each in replicas if each.rests_until is None] for replicas in self._able()
         ]
 
     async def follow(
@@ -566,44 +557,24 @@ class ShardSet(Collector):
         all are) are told of the moment, and not waited for.
         """
         waiting = []
-        for shard, replica, following in self._followings(self._live(), number):
-            if following.reached < moment:
-                ask = partial(self._ask_to_follow, shard, replica, following, number)
-                told = self._follow_messages.search(following, moment, ask, rows=0)
-                if concerned is None or shard in concerned:
-                    waiting.append(told)
+        for shard, replicas in enumerate(self._live()):
+            for replica in replicas:
+                following = replica.followings[number]
+                if following.reached < moment:
+                    ask = partial(self._ask_to_follow, shard, replica, number)
+                    told = self._follow_messages.search(following, moment, ask, rows=0)
+                    if concerned is None or shard in concerned:
+                        waiting.append(told)
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
-    def _followings(
-        self, live: Sequence[Sequence[HttpReplica]], number: int
-    ) -> list[tuple[int, HttpReplica, _Following]]:
-        """Return each of these replicas with its shard, and how it follows a collection."""
-        found = []
-        for shard, replicas in enumerate(live):
-            for replica in replicas:
-                place = shard, replica.address, number
-                following = self._following.get(place)
-                if following is None:
-                    there = {each.address for able in self._able() for each in able}
-                    self._following = {
-                        place: each for place, each in self._following.items() if place[1] in there
-                    }
-                    following = self._following[place] = _Following()
-                found.append((shard, replica, following))
-        return found
-
     async def _ask_to_follow(
-        self,
-        shard: int,
-        replica: HttpReplica,
-        following: _Following,
-        number: int,
-        moments: Sequence[Moment],
+        self, shard: int, replica: HttpReplica, number: int, moments: Sequence[Moment]
     ) -> Sequence[Moment]:
         """Ask a replica to reach the last of some moments, with changes on the way."""
+        following = replica.followings[number]
         moment, changes = max(moments), following.take()
-        if replica.address in self._failed:  # since these writes came
+        if replica.rests_until is not None:  # since these writes came
             return moments
         head = {
             "method": "follow",
@@ -616,31 +587,23 @@ class ShardSet(Collector):
         }
         blobs = [blob for change in changes for blob in change.blobs]
         end = time.monotonic() + 2 * self.follow_seconds
-        try:
-            said = (await self._ask(shard, replica, encode(Message(head, blobs)), end)).head
-            following.reached = Moment(int(said.get("since", moment.epoch)), int(said["key"]))
-        except Exception:  # it is not waited for: the next query sees what it has
+        answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
+        if answer is None or "key" not in answer.head:  # not waited for: a query sees what it has
             following.take()  # without the changes of that message the next ones are of no use
+        else:
+            said = answer.head
+            following.reached = Moment(int(said.get("since", moment.epoch)), int(said["key"]))
         return moments
 
 
-def _cancel(tasks: Iterable[asyncio.Task[Message]]) -> None:
-    for task in tasks:
-        if not task.cancel() and not task.cancelled():
-            task.exception()  # which ended it: nobody else asks
-
-
-async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
-    """Return the first answer before a time; remove failed tasks from ``waiting``."""
+async def _first(waiting: set[asyncio.Task[Message | None]], until: float) -> Message | None:
+    """Return the first answer before a time; remove tasks that have ended from ``waiting``."""
     while waiting and (left := until - time.monotonic()) > 0:
         done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        waiting -= done
         for task in done:
-            waiting.discard(task)
-            error = task.exception()
-            if error is None:
-                return task.result()
-            if not isinstance(error, _FAULTS):
-                raise error
+            if (answer := task.result()) is not None:
+                return answer
     return None
 
 

@@ -1,7 +1,9 @@
 """Which replica answers where one is late, gone, behind or of another version."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -32,9 +34,8 @@ class Told(HttpReplica):
     """A replica that does as it is told."""
 
     def __init__(self, address: str, answer: Answer) -> None:
-        self.address = address
+        super().__init__(address, "", Listed())
         self.answer = answer
-        self.refusal = ""
         self.asked: list[Message] = []
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
@@ -75,7 +76,7 @@ def shards_of(*shards: Sequence[Told], seconds: float = SECONDS) -> ShardSet:
 
 async def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, Any]]:
     """Return what the shards answer."""
-    found = await shards_of(*shards, seconds=seconds).ask_all(Message({"method": "status"}))
+    found = await shards_of(*shards, seconds=seconds).ask(Message({"method": "status"}))
     return [answer.head for answer in found]
 
 
@@ -125,6 +126,21 @@ async def test_what_is_wrong_with_the_question_is_told_by_the_first(error: Excep
     assert len(one.asked) + len(two.asked) == 1
 
 
+async def test_an_error_that_was_told_is_held_by_nobody() -> None:
+    """Nor its traceback, whose frames have the answers of all shards."""
+    one = Told("one", lambda _: encode_error(ix.ItemNotFound("none")))
+    found: list[weakref.ref[Exception]] = []
+    gc.disable()
+    try:
+        try:
+            await asked([one])
+        except ix.ItemNotFound as error:
+            found.append(weakref.ref(error))
+        assert [each() for each in found] == [None]
+    finally:
+        gc.enable()
+
+
 async def test_shards_without_an_answer_are_named() -> None:
     shards = [[gone("a"), gone("b")], [Told("c", said(by="c"))], [Told("d", None)], []]
     with pytest.raises(ShardUnavailable) as found:
@@ -137,7 +153,7 @@ async def test_replicas_that_were_listed_since_are_asked_where_none_known_answer
     last = Told("d", said(by="d"))
     listed = Listed([first, second])
     listed.renewals = [[[second, third]], [[last, third]]]
-    found = await ShardSet(listed, SECONDS).ask(0, 1, Message({}))
+    [found] = await ShardSet(listed, SECONDS).ask(Message({}))
     assert found.head == {"by": "d"}
     assert [len(each.asked) for each in (first, second, third, last)] == [1, 1, 1, 1]
 
@@ -146,7 +162,7 @@ async def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked()
     listed, other = Listed([gone("a")]), Told("b", said(by="b"))
     listed.renewals = [[[other], [other]]]
     with pytest.raises(ShardUnavailable):
-        await ShardSet(listed, SECONDS).ask(0, 1, Message({}))
+        await ShardSet(listed, SECONDS).ask(Message({}))
     assert not other.asked
 
 
@@ -155,18 +171,18 @@ async def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard(
 ) -> None:
     monkeypatch.setattr(Listed, "renew", lambda _: asyncio.sleep(60))
     with pytest.raises(ShardUnavailable):
-        await asyncio.wait_for(shards_of([gone("a")], seconds=0.2).ask(0, 1, Message({})), 10)
+        await asyncio.wait_for(shards_of([gone("a")], seconds=0.2).ask(Message({})), 10)
 
 
 async def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
     bad, good = Told("bad", ConnectionResetError()), Told("good", said(by="good"))
     shards = shards_of([bad, good])
     for _ in range(2):
-        await shards.ask(0, 1, Message({}))
+        await shards.ask(Message({}))
     before = len(bad.asked)
     assert before
     for _ in range(20):
-        await shards.ask(0, 1, Message({}))
+        await shards.ask(Message({}))
     assert len(bad.asked) == before
     assert sum(shards.failures.values()) == before
 
@@ -175,7 +191,7 @@ async def test_replicas_of_each_shard_take_turns() -> None:
     replicas = [Told(name, said(by=name)) for name in "abcd"]
     shards = shards_of(replicas[:2], replicas[2:])
     for _ in range(10):
-        await shards.ask_all(Message({}))
+        await shards.ask(Message({}))
     assert [len(replica.asked) for replica in replicas] == [5] * 4
 
 
@@ -218,7 +234,7 @@ async def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
 
     def wait() -> None:
         with pytest.raises(CancelledError):
-            shards.wait(shards.ask_all(Message({"method": "pair_rows"}), seconds=3600), stop)
+            shards.wait(shards.ask(Message({"method": "pair_rows"}), seconds=3600), stop)
 
     waiting = asyncio.create_task(asyncio.to_thread(wait))
     await asyncio.sleep(0)
@@ -237,7 +253,7 @@ async def test_writes_wait_for_a_replica_that_failed_once_it_has_answered(answer
         await shards.follow(7, Moment(0, key))
     assert len(one.asked) == 1
     one.answer, shards.follow_seconds = said(key=5), SECONDS
-    await shards.ask(0, 1, Message({}))
+    await shards.ask(Message({}))
     for key in range(1, 6):
         await shards.follow(7, Moment(0, key))
     assert len(one.asked) > 2
@@ -282,7 +298,7 @@ async def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
     for key in (1, 2):
         await publish(shards, a_change(key))
         one.answer = followed
-        await shards.ask(0, 1, Message({"key": 0, "changes": []}))
+        await shards.ask(Message({"key": 0, "changes": []}))
     assert sent_keys(one) == [[1], [], [2], []]
 
 
