@@ -19,7 +19,7 @@ import numpy as np
 
 from gcws_search.index.collection.items import StoredItem, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.analysis import JoinParams
+from gcws_search.index.contracts.analysis import MAX_JOIN_LIMIT, JoinParams
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import (
     RawBatch,
@@ -108,11 +108,11 @@ class _Search:
     params: JoinParams
 
     def __call__(self, batch: VectorBatch) -> Found:
-        """Search, for more hits until there are fewer than were asked for."""
-        limit, is_cut = self.params.limit or _FIRST_LIMIT, self.params.limit is not None
+        """Search, for more hits until there are fewer than were asked for, or as many as wanted."""
+        most = max(1, min(self.params.limit or MAX_JOIN_LIMIT, self.rows.permitted_count))
+        limit = most if self.params.min_score is None else min(most, _FIRST_LIMIT)
         left, parts = np.arange(len(batch)), list[Found]()
         while len(left):
-            limit = min(limit, max(1, self.rows.permitted_count))
             params = SearchParams(
                 limit=limit,
                 recall=self.params.recall,
@@ -127,12 +127,12 @@ class _Search:
                     self.view, self.rows.permitted, asked, params, skip=None
                 )
                 places, rows, scores = hits.flat()
-                is_whole = is_cut or limit == self.rows.permitted_count or hits.sizes < limit
+                is_whole = limit == most or hits.sizes < limit
                 whole = np.broadcast_to(is_whole, len(some))
                 taken = whole[places]
                 parts.append((some[places[taken]], rows[taken], scores[taken]))
                 more.append(some[~whole])
-            left, limit = np.concatenate(more), _GROWTH * limit
+            left, limit = np.concatenate(more), min(most, _GROWTH * limit)
         places, rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return places, rows, scores
 

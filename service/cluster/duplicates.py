@@ -8,9 +8,9 @@ too, since then a pair's two directions differ.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +20,9 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, buckets_of, encode_filter
 from gcws_search.service.cluster.operations import (
     LONG_SECONDS,
-    ShardHits,
     ShardPairs,
     decode_items,
     decode_keys,
-    search_message,
 )
 from gcws_search.service.messages import Message, decode_names, encode_vectors
 
@@ -36,9 +34,6 @@ Columns = tuple[ix.Int64s, list[str], ix.Float64s]
 """Hits of vectors: which vector, the id of an item, the score."""
 
 _CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
-# Partners of an item that are asked for at first; more where all of them come.
-_FIRST_LIMIT: Final = 64
-_GROWTH: Final = 8
 # Vectors of a join that shards are asked for together: at first, and at most.
 _JOINED_ROWS: Final = 64
 _MAX_JOINED_ROWS: Final = 4096
@@ -87,9 +82,9 @@ class _ShardJoin:
         now: int | None = None,
         without: Mapping[int, ix.Int64s] | None = None,
     ) -> None:
+        self.params = params
         self._collection = collection
-        self._said: dict[str, Any] = {"params": asdict(params), "filter": where}
-        self._said |= {} if now is None else {"now": now}
+        self._said: dict[str, Any] = {"filter": where} | ({} if now is None else {"now": now})
         self._stop = stop
         self._count = count
         self._without = without or {}
@@ -104,7 +99,8 @@ class _ShardJoin:
             if self._stop.is_set():
                 raise CancelledError
             said, blobs = encode_vectors(vectors[first : first + self._size])
-            head = self._collection.head("join", **self._said, **said)
+            params = asdict(self.params)
+            head = self._collection.head("join", params=params, **self._said, **said)
             count = self._count or len(self._collection.shards)
             wanted = range(count) if shards is None else shards
             questions = {shard: self._question(shard, head, blobs) for shard in wanted}
@@ -238,36 +234,52 @@ def find_pairs(
     InvalidParameter where there are more than one collection would list.
     """
     found = _Pairs(min_score, limit, collection.router.pair_policy.max_pairs)
-    text, now = encode_filter(where), collection.database.now_ms
-    said: dict[str, Any] = {"filter": text, "now": now, "ranking": ranking}
-    said |= {"min_score": min_score, "recall": recall, "limit": limit}
+    wanted = ix.JoinParams(min_score=min_score, limit=found.limit, recall=recall, ranking=ranking)
+    said = {"min_score": min_score, "recall": recall, "limit": limit}
     try:
-        answers = collection.ask("pair_rows", LONG_SECONDS, stop, **said)
-        count = len(answers)
-        while answers:
-            part = ShardPairs.decode(answers.pop())
-            found.add(part.ids, part.a, part.b, part.scores)
-        chunks = _chunks(collection, count, where, now, is_mutual=ranking == "gmm")
-        if found.limit is None:
-            params = ix.JoinParams(min_score=min_score, recall=recall, ranking=ranking)
-            join = _ShardJoin(collection, params, text, stop, count=count, now=now)
-            _join_across(found, chunks, join)
-            return found.rank()
-
-        def search(shard: int, vectors: ix.RawBatch, limit: int) -> ShardHits:
-            params = ix.SearchParams(
-                limit=limit, recall=recall, min_score=found.threshold, ranking=ranking
-            )
-            head = collection.head("search", now=now)
-            message = search_message(head, vectors, params, filter=text)
-            asked = collection.shards.ask({shard: message}, LONG_SECONDS, count)
-            return ShardHits.decode(*collection.wait(asked, stop))
-
-        for chunk in chunks:
-            _search_across(found, found.limit, search, chunk, stop)
+        _find_over_shards(collection, found, said, wanted, where, stop)
     except CancelledError:
         return []
     return found.rank()
+
+
+def _find_over_shards(
+    collection: ClusterCollection,
+    found: _Pairs,
+    said: dict[str, Any],  # of the pairs within a shard
+    wanted: ix.JoinParams,  # of those across
+    where: ix.Filter | None,
+    stop: threading.Event,
+) -> tuple[ix.Int64s, ix.Int64s]:
+    """Find the pairs within each shard, then those across; return numbers of equal items.
+
+    These are of the first of some, and of another one of them, which has no pairs.
+    """
+    text, now = encode_filter(where), collection.database.now_ms
+    firsts, copies = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    repeated, without = set[str](), dict[int, ix.Int64s]()
+    common: dict[str, Any] = {"filter": text, "now": now, "ranking": wanted.ranking}
+    answers = collection.ask("pair_rows", LONG_SECONDS, stop, **common, **said)
+    count = len(answers)
+    while answers:
+        part = ShardPairs.decode(answers.pop())
+        without[len(answers)] = part.keys
+        firsts.append(found.number([part.ids[place] for place in part.first.tolist()]))
+        names = [part.ids[place] for place in part.copies.tolist()]
+        copies.append(found.number(names))
+        repeated.update(names)
+        found.add(part.ids, part.a, part.b, part.scores)
+        del part
+    join = _ShardJoin(collection, wanted, text, stop, count=count, now=now, without=without)
+    is_mutual = wanted.ranking == "gmm"
+    for own, vectors, others in _chunks(
+        collection, count, where, now, is_mutual=is_mutual, without=repeated
+    ):
+        join.params = replace(wanted, min_score=found.threshold)
+        for _, (rows, ids, scores) in join(vectors, others):
+            places = np.arange(len(own), len(own) + len(ids))
+            found.add([*own, *ids], rows, places, scores)
+    return np.concatenate(firsts), np.concatenate(copies)
 
 
 Chunk = tuple[list[str], ix.RawBatch, Sequence[int]]
@@ -281,7 +293,7 @@ def _chunks(
     now: int,
     *,
     is_mutual: bool,
-    without: frozenset[str] = frozenset(),
+    without: Collection[str],
 ) -> Iterator[Chunk]:
     """Yield the items of each shard that pass a filter, and the shards to ask for them.
 
@@ -301,54 +313,13 @@ def _chunks(
                     yield [row.id for row in rows], vectors, others
 
 
-def _passing(rows: list[Row], where: ix.Filter | None, without: frozenset[str]) -> list[Row]:
+def _passing(rows: list[Row], where: ix.Filter | None, without: Collection[str]) -> list[Row]:
     if without:
         rows = [row for row in rows if row.id not in without]
     if where is None:
         return rows
     passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
     return [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
-
-
-def _join_across(found: _Pairs, chunks: Iterator[Chunk], join: _ShardJoin) -> None:
-    """Take the pairs of items with all that are alike enough in other shards."""
-    for own, vectors, others in chunks:
-        for _, (rows, ids, scores) in join(vectors, others):
-            places = np.arange(len(own), len(own) + len(ids))
-            found.add([*own, *ids], rows, places, scores)
-
-
-def _search_across(
-    found: _Pairs,
-    wanted: int,  # partners of an item that may be among the best pairs
-    search: Callable[[int, ix.RawBatch, int], ShardHits],  # of a shard, vectors, hits of each
-    chunk: Chunk,
-    stop: threading.Event,
-) -> None:
-    """Search other shards, all at once; again for items with more partners."""
-    own, vectors, others = chunk
-
-    def add(other: int) -> None:
-        left, limit = np.arange(len(own)), min(_FIRST_LIMIT, wanted)
-        while len(left):
-            size, more = max(1, _MESSAGE_HITS // limit), list[ix.Int64s]()
-            for part in np.split(left, range(size, len(left), size)):
-                if stop.is_set():
-                    raise CancelledError
-                hits = search(other, vectors[part], limit)
-                sizes = np.diff(hits.starts)
-                is_whole = (sizes < limit) | (limit >= wanted)
-                taken = np.repeat(is_whole, sizes)
-                ids = decode_names(hits.lengths.data, hits.ids)
-                places = len(own) + np.flatnonzero(taken)
-                rows = np.repeat(part, sizes)[taken]
-                found.add([*own, *ids], rows, places, hits.scores[taken])
-                more.append(part[~is_whole])
-            left, limit = np.concatenate(more), min(_GROWTH * limit, wanted)
-
-    with ThreadPoolExecutor(len(others)) as pool:
-        for done in [pool.submit(add, other) for other in others]:
-            done.result()
 
 
 # Groups
@@ -368,36 +339,17 @@ def find_groups(
     `PairPolicy.max_edges`.
     """
     found = _Pairs(params.min_score, None, collection.router.pair_policy.max_edges)
-    text, now = encode_filter(where), collection.database.now_ms
-    said: dict[str, Any] = {"filter": text, "now": now, "ranking": ranking}
-    firsts, copies = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    repeated, without = set[str](), dict[int, ix.Int64s]()
+    wanted = ix.JoinParams(min_score=params.min_score, recall=params.recall, ranking=ranking)
     try:
-        answers = collection.ask("pair_rows", LONG_SECONDS, stop, **said, groups=asdict(params))
-        count = len(answers)
-        while answers:
-            part = ShardPairs.decode(answers.pop())
-            without[len(answers)] = part.keys
-            firsts.append(found.number([part.ids[place] for place in part.first.tolist()]))
-            names = [part.ids[place] for place in part.copies.tolist()]
-            copies.append(found.number(names))
-            repeated.update(names)
-            found.add(part.ids, part.a, part.b, part.scores)
-            del part
-        chunks = _chunks(
-            collection, count, where, now,
-            is_mutual=ranking == "gmm", without=frozenset(repeated),
-        )  # fmt: skip
-        wanted = ix.JoinParams(min_score=params.min_score, recall=params.recall, ranking=ranking)
-        join = _ShardJoin(collection, wanted, text, stop, count=count, now=now, without=without)
-        _join_across(found, chunks, join)
+        copied = _find_over_shards(
+            collection, found, {"groups": asdict(params)}, wanted, where, stop
+        )
     except CancelledError:
         return []
     pairs = found.columns()
     numbers = found.numbers
     del found
     items = _GroupedItems.read(collection, [*numbers], params.keep, ranking)
-    copied = np.concatenate(firsts), np.concatenate(copies)
     while (groups := items.join(copied, pairs, params)) is None:
         if stop.is_set():
             return []

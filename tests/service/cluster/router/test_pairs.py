@@ -140,18 +140,15 @@ def test_items_deleted_while_groups_are_made_are_in_none(
     assert found == groups_of(node, min_score=0.9) != []
 
 
-@pytest.mark.parametrize(("method", "limit"), [("join", None), ("search", 1000)])
+@pytest.mark.parametrize("limit", [None, 1000])
 def test_pairs_stop_once_nobody_waits(
-    start: Callable[[int], list[Client]],
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    limit: int | None,
+    start: Callable[[int], list[Client]], monkeypatch: pytest.MonkeyPatch, limit: int | None
 ) -> None:
     _, cluster = start(100_000)
     stop, searches = threading.Event(), list[Json]()
 
     async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
-        if head["method"] == method:
+        if head["method"] == "join":
             searches.append(head)
             stop.set()
 
@@ -195,7 +192,7 @@ def test_no_transaction_is_open_while_shards_search(
     with psycopg.connect(database_url, autocommit=True) as connection:
 
         async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
-            if head["method"] == "search":
+            if head["method"] == "join":
                 states.extend(state for (state,) in connection.execute(ours).fetchall())
 
         before_each_message(monkeypatch, seen)
