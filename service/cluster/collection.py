@@ -77,6 +77,7 @@ class ClusterCollection:
                 for name, coordinate in reserve(self.number, names, former).items()
             ]
         self.names_read = 0  # key of the last change whose names are known here
+        self._first_name = 0  # coordinate from which on others may store names
         # Of the collection's writes. Who has waited for one goes on to see it.
         if former is None:
             self.committer = Committer(self.database, row.number, row.name)
@@ -600,11 +601,12 @@ class ClusterCollection:
         return [item_id for _, item_id in sorted(found)]
 
     def load_names(self) -> None:
-        """Read all names, unless nothing has changed since they were read."""
+        """Read the names that others may have stored since they were read."""
         head = max(1, self.database.last_moment(self.number).key)
         if self.names_read >= head:
             return
-        named, freed = self.database.names_and_freed(self.number)
+        known = self._first_name if self.names.is_open else 0
+        named, freed, self._first_name = self.database.names_from(self.number, known)
         if self.names.is_open:
             self.names.follow(named, freed)
         else:

@@ -91,10 +91,12 @@ INSERT INTO names (collection, coordinate, name, checksum, stored)
 SELECT %b, * , %b FROM unnest(%b::bigint[], %b::bytea[], %b::bigint[])
 """
 _NAMES: Final = """
-SELECT coordinate, name, checksum, freed
-FROM heads AS h LEFT JOIN names AS n ON n.collection = h.collection AND stored
+SELECT coordinate, name, checksum, stored, freed
+FROM heads AS h LEFT JOIN names AS n
+    ON n.collection = h.collection AND coordinate >= CASE WHEN freed > 0 THEN 0 ELSE %b END
 WHERE h.collection = %b ORDER BY coordinate
 """
+"""From a coordinate on, unless names were freed: one that was freed may get its former one."""
 _HEAD: Final = """
 SELECT head, trimmed, coalesce(c.key, 0), coalesce(c.stamp, ''), k.stamp,
     ARRAY(
@@ -565,19 +567,27 @@ class Database:
 
     def names(self, number: int) -> list[ix.NamedCoordinate]:
         """Return the coordinates that have names, in order, and their names."""
-        return self.names_and_freed(number)[0]
+        return self.names_from(number, 0)[0]
 
-    def names_and_freed(self, number: int) -> tuple[list[ix.NamedCoordinate], int]:
-        """Return the same, and the last change that freed names."""
-        found, freed = list[ix.NamedCoordinate](), 0
-        for coordinate, name, checksum, freed in self._rows(_NAMES, number):  # noqa: B007
+    def names_from(self, number: int, first: int) -> tuple[list[ix.NamedCoordinate], int, int]:
+        """Return the names from a coordinate on, all where some were ever freed.
+
+        Then the last change that freed names, and from which coordinate on names may be stored
+        later: coordinates are reserved in their order.
+        """
+        found, freed, following = list[ix.NamedCoordinate](), 0, list[int]()
+        for coordinate, name, checksum, is_stored, freed in self._rows(_NAMES, first, number):  # noqa: B007
             if coordinate is None:  # there are none
                 break
+            if not is_stored:
+                following.append(coordinate)
+                continue
             found.append(ix.NamedCoordinate(coordinate, name.decode()))
             if ix.name_checksum(*found[-1]) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
                 raise ix.DamagedFile(str(number), reason)
-        return found, freed
+        following += [found[-1].coordinate + 1] if found else [first]
+        return found, freed, min(following)
 
     def find_names(self, number: int, prefix: str, limit: int) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names; by name where a prefix is given."""

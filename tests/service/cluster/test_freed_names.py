@@ -186,7 +186,7 @@ def test_an_item_compared_with_others_is_sent_again_where_its_coordinates_moved(
     def check(put: PreparedPut) -> PreparedPut:
         """Do what is done under the lock of writes."""
         assert put.check is not None
-        return put.check(put, 0, one.database.names_and_freed(one.number)[1])
+        return put.check(put, 0, one.database.names_from(one.number, 0)[1])
 
     assert check(same) is same
     with pytest.raises(ix.CollectionLoading):

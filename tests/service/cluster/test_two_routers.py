@@ -1,7 +1,7 @@
 """What one router changes, as another one sees it, and what is seen while a shard is missing."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gcws_search.index import CoordinateNames, NamedCoordinate
 from gcws_search.service.cluster.database import Database
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import Fault, HttpShard, http_shards, router
@@ -71,6 +72,42 @@ def test_strict_queries_know_the_names_that_another_router_stored(
         answer = client.post(f"{PLANTS}/{path}", json=body).json()
         hits = answer["hits"] if path == "query" else answer["results"][0]["hits"]
         assert (hits[0]["id"], hits[0]["score"]) == ("c", 1.0)
+
+
+def test_names_that_are_known_are_not_read_again(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, follow = list[list[str]](), CoordinateNames.follow
+
+    def watched(names: CoordinateNames, stored: Sequence[NamedCoordinate], freed: int) -> None:
+        read.append([name for _, name in stored])
+        follow(names, stored, freed)
+
+    def put(by: Client, *names: str) -> None:
+        item = {"id": names[0], "vector": by_names(*names, strict=True)["vector"]}
+        assert by.put(f"{PLANTS}/items", json={"items": [item]}).status_code == 200
+
+    def reserve(by: Client, name: str) -> None:
+        vector = by_names(name, strict=True)["vector"]
+        unstored = {"items": [{"id": "u", "vector": vector, "if_version": 7}]}
+        assert by.put(f"{PLANTS}/items", json=unstored).status_code == 409
+
+    assert client.put(PLANTS, json={"dim": None}).status_code == 201
+    put(client, "a", "b")
+    assert other.get(PLANTS).status_code == 200
+    monkeypatch.setattr(CoordinateNames, "follow", watched)
+    put(other, "c")
+    wait_until(lambda: sum("c" in names for names in read) == 2)  # by both
+    read.clear()
+    reserve(other, "d")
+    put(other, "e")
+    wait_until(lambda: ["e"] in read)
+    put(other, "d")
+    wait_until(lambda: ["d", "e"] in read)
+    query = by_names("a", "b", "c", "d", "e", strict=True)
+    for by in (client, other):
+        assert len(by.post(f"{PLANTS}/query", json=query).json()["hits"]) == 4
+    assert not [names for names in read if {"a", "b", "c"} & {*names}]
 
 
 def test_names_that_another_router_sets_are_known(client: Client, other: Client) -> None:
