@@ -26,6 +26,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError, create_model
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -450,6 +451,9 @@ class Application(FastAPI):
             return
         if scope["path"].endswith("/"):
             self._drop_slash(scope)
+        is_head = scope["method"] == "HEAD" and not self._has_route(scope)
+        if is_head:  # as GET: the server, which has its own scope, sends no body
+            scope = {**scope, "method": "GET"}
         scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of a name counts
         given = scope[HEADERS].get(_REQUEST_ID, b"")
         # Asking the system for each would let other threads have the interpreter first.
@@ -475,6 +479,8 @@ class Application(FastAPI):
                 response = await route.answer(Request(scope, receive, send))
             except Exception as error:
                 response = await problems.answer(Request(scope), error)
+            if is_head and isinstance(response, StreamingResponse):
+                response.body_iterator = _first_piece(response.body_iterator)
             if isinstance(response, JsonResponse):  # needs nobody between
                 status = response.status_code
                 response.raw_headers.append((_REQUEST_ID, sent_id))
@@ -492,7 +498,8 @@ class Application(FastAPI):
             if self._access_log:
                 # Without the query string: a key that was put there by mistake is not kept.
                 path = scope["path"][:_PATH_SHOWN]
-                _access.info("%s %r %d in %.6f s", scope["method"], path, status, seconds)
+                method = "HEAD" if is_head else scope["method"]
+                _access.info("%s %r %d in %.6f s", method, path, status, seconds)
 
     def find_route(self, scope: Scope) -> JsonRoute | None:
         """Return the route that the framework would choose, where it is called at once.
@@ -517,10 +524,17 @@ class Application(FastAPI):
         A deletion keeps it: many clients make ``…/{name}/`` of ``…/{name}/items/..``, which was to
         delete one item, and not its collection.
         """
-        if scope["method"] != "DELETE" and not any(
-            route.matches(scope)[0] is Match.FULL for route in self.router.routes
-        ):
+        if scope["method"] != "DELETE" and not self._has_route(scope):
             scope["path"] = scope["path"][:-1] or "/"
+
+    def _has_route(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self.router.routes)
+
+
+async def _first_piece(pieces: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # of Starlette
+    """Yield the first piece of a body, and close what the others would be read from."""
+    yield await anext(pieces, b"")
+    await pieces.aclose()
 
 
 def _unforeseen(scope: Scope, error: BaseException, *, is_begun: bool) -> Exception:

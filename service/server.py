@@ -321,7 +321,7 @@ class StartingApplication:
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["path"] in _ALIVE and scope["method"] == "GET":
+        elif scope["path"] in _ALIVE and scope["method"] in {"GET", "HEAD"}:
             await _answer(send, 200, _JSON, _BODY)
         else:
             await self._tried.wait()

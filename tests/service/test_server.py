@@ -369,3 +369,23 @@ def test_the_form_of_lines_is_a_setting(form: Json, capsys: pytest.CaptureFixtur
         assert json.loads(line)["message"] == "1 of 2"
     else:
         assert line.endswith("WARNING a.b: 1 of 2")
+
+
+def test_head_is_answered_as_get_without_the_body(tmp_path: Path) -> None:
+    with (
+        listening(tmp_path) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        items = [{"id": "a/b", "vector": [1, 2, 3, 4]}]
+        assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+        snapshot = client.post(f"{URL}/snapshots").json()["name"]
+        pages = ["/", "/docs", "/openapi.json", "/livez", "/v1", "/v1/collections", URL, f"{URL}/"]
+        items_of = [f"{URL}/items", f"{URL}/items/a/b", f"{URL}/items/none", f"{URL}/items?x=1"]
+        for path in (*pages, *items_of, f"{URL}/snapshots/{snapshot}", f"{URL}/query", "/none"):
+            got, told = client.get(path), client.head(path)
+            assert told.content == b""
+            assert told.status_code == got.status_code
+            others = {"date", "x-request-id"}
+            assert {*told.headers.items()} - {*got.headers.items()} <= {
+                (name, told.headers[name]) for name in others
+            }, path

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
 from tests.support.service.client import Json, running
@@ -67,6 +69,18 @@ def test_a_load_is_answered_when_all_of_it_is_found(
             follower = replica.host.follower(collection.number, 0.0)
             assert follower is not None
             assert follower.reached == 100 * ROWS
+
+
+def test_ids_are_checked_by_the_collection_too(
+    client: ClusterClient, collection: ClusterCollection
+) -> None:
+    """Not by the API alone: rows of a database and of shards could not be read otherwise."""
+    vectors = ix.RawBatch("dense", dense=np.ones((2, 2), np.float32))
+    for wrong in ("", "x" * 1000, "\ud800"):
+        with pytest.raises(ix.InvalidId) as found:
+            collection.prepare(ix.ItemBatch(["a", wrong], vectors, [None, None]), "upsert")
+        assert found.value.loc == (1, "id")
+    assert client.get("/v1/collections/c").json()["items"] == 0
 
 
 @pytest.mark.parametrize("item_id", ["a", "b", "c", "d"])
