@@ -282,8 +282,11 @@ async def pairs(
 ) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
     service.startup.require_kernels()
-    _check(body)
-
+    for name, value in (("min_score", body.min_score), ("recall", body.recall)):
+        if not 0 < value <= 1:
+            raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
+    if body.limit is not None:
+        require_at_least(body.limit, 1, "limit")
     stop = threading.Event()
 
     def work() -> list[tuple[str, str, float]]:
@@ -297,14 +300,6 @@ async def pairs(
 
     found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
     return StreamingResponse(_lines(found, body.score), media_type=NDJSON)
-
-
-def _check(body: PairsBody) -> None:
-    for name, value in (("min_score", body.min_score), ("recall", body.recall)):
-        if not 0 < value <= 1:
-            raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-    if body.limit is not None:
-        require_at_least(body.limit, 1, "limit")
 
 
 @router.post("/groups", response_class=Response)
