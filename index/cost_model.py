@@ -53,9 +53,9 @@ _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
 _PREFIX_ENTRY: Final = 80.0
-_PREFIX_PAIR: Final = 10.0
-_PREFIX_SUM: Final = 0.5
-"""Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
+_PREFIX_READ: Final = 40.0
+"""Hashing an entry, and what it takes to put the first ones in order; looking at a posting, and
+as much of the row it names as it takes to leave it out."""
 _FOLDED_BYTE: Final = 0.01
 _FOLDED_ROW: Final = 8.0
 """Adding up a byte of a folded row; listing a row that may be near enough, and its place."""
@@ -226,8 +226,7 @@ def prefix_nanoseconds(view: RowView, reads: float) -> float:
     Without any it is what ordering the entries takes.
     """
     entries = _mean_entries(view)
-    ordering = view.permitted_count * entries * _PREFIX_ENTRY
-    return ordering + reads * (_PREFIX_PAIR + _PREFIX_SUM * entries)
+    return view.permitted_count * entries * _PREFIX_ENTRY + reads * _PREFIX_READ
 
 
 def graph_join_nanoseconds(view: RowView, scored: float, expanded: float) -> float:

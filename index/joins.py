@@ -32,6 +32,7 @@ from gcws_search.index.cost_model import (
     table_nanoseconds,
 )
 from gcws_search.index.exact.containment import contained_shares, scan_contained
+from gcws_search.index.exact.folded import FoldedJoin, least_folded
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
@@ -65,6 +66,10 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities import tolerance
 from gcws_search.index.threads import Workers
 
+_FOLDED_ROWS: Final = 1 << 13
+"""Rows whose pairs are looked for together among folded ones: as many as vectors of a join."""
+_CAUTION: Final = 2.0
+"""Bands are taken where all pairs take so many times longer: a sample knows few that are alike."""
 _SCANNED_ROWS: Final = 64
 """Rows whose pairs by containment are looked for together: each may pair with every other."""
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -251,9 +256,10 @@ class PrefixJoin:
         bits = min(policy.max_place_bits, max(policy.min_place_bits, entries.bit_length()))
         shift, counts = np.uint32(32 - bits), np.zeros(1 << bits, np.int32)
         count_places(indptr, slots, rows, shift, counts)
-        starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)
-        over = np.empty(entries, np.float32)
-        lists = PrefixLists(rows, shift, counts, starts, listed, over)
+        begins, starts = (np.empty(each + 1, np.int64) for each in (len(rows), len(counts)))
+        places, listed = np.empty((2, entries), np.int32)
+        rests, over = np.empty((2, entries), np.float32)
+        lists = PrefixLists(rows, shift, counts, begins, places, rests, starts, listed, over)
         cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), threshold, lists))
         return cls(view, threshold, lists, cost)
 
@@ -279,40 +285,60 @@ class PrefixJoin:
 
 @dataclass(frozen=True, slots=True)
 class ExactJoin:
-    """The quicker way to find every pair."""
+    """The quickest way to find every pair."""
 
     view: RowView
     inverted: InvertedIndex
-    prefixes: PrefixJoin | None  # None where comparing all rows with all is quicker
+    way: PrefixJoin | FoldedJoin | None  # None: all rows are compared with all
     nanoseconds: float  # expected
 
     @classmethod
     def of(
-        cls, view: RowView, inverted: InvertedIndex, threshold: float, *, quickest: float = inf
+        cls,
+        view: RowView,
+        inverted: InvertedIndex,
+        threshold: float,
+        workers: Workers,
+        *,
+        quickest: float = inf,
     ) -> ExactJoin:
-        """Return the quicker way for pairs that score at least ``threshold``.
+        """Return the quickest way for pairs that score at least ``threshold``.
 
-        Rows are not listed by slots where ordering them alone takes longer than another way, of
-        ``quickest`` nanoseconds.
+        Rows are neither listed by slots nor folded where this alone takes longer than another way,
+        of ``quickest`` nanoseconds.
         """
-        if view.permitted_count < 2:  # noqa: PLR2004 (a pair)
+        count = view.permitted_count
+        if count < 2:  # noqa: PLR2004 (a pair)
             return cls(view, inverted, None, 0.0)
-        comparing = all_pairs_nanoseconds(view, view.permitted_count) / 2
-        if view.vectors.form == "sparse" and prefix_nanoseconds(view, 0.0) < min(
-            comparing, quickest
-        ):
+        comparing = cls(view, inverted, None, all_pairs_nanoseconds(view, count) / 2)
+        if view.vectors.form == "dense" or threshold <= 0:
+            return comparing
+        ways = []
+        if prefix_nanoseconds(view, 0.0) < quickest:
             prefixes = PrefixJoin.of(view, threshold)
-            if prefixes is not None and prefixes.nanoseconds < comparing:
-                return cls(view, inverted, prefixes, prefixes.nanoseconds)
-        return cls(view, inverted, None, comparing)
+            if prefixes is not None:
+                ways.append(cls(view, inverted, prefixes, prefixes.nanoseconds))
+        if count * least_folded(view) < min([quickest, *(way.nanoseconds for way in ways)]):
+            folded = FoldedJoin(view, view.vectors, threshold, workers)
+            ways.append(cls(view, inverted, folded, count * folded.nanoseconds))
+        return min(ways, key=lambda way: way.nanoseconds, default=comparing)
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
         """Offer every pair that scores as well as the sink wants."""
-        if self.prefixes is not None:
-            self.prefixes.offer(sink, workers)
-        else:
+        if isinstance(self.way, PrefixJoin):
+            self.way.offer(sink, workers)
+        elif self.way is None:
             inverted = self.inverted.cover(self.view.vectors, workers)
             compare_pairs(self.view, inverted, sink, workers=workers)
+        else:
+            rows = np.flatnonzero(self.view.permitted)
+            for first in range(0, len(rows), _FOLDED_ROWS):
+                if sink.done:
+                    return
+                some = rows[first : first + _FOLDED_ROWS]
+                places, partners, _ = self.way(self.view.vectors[some])
+                later = partners > some[places]
+                sink.add(some[places[later]], partners[later])
 
 
 def all_pairs(
@@ -328,7 +354,7 @@ def all_pairs(
     """Return the pairs of permitted rows with GMM at least ``min_score``, by an exact join."""
     sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs)
     inverted = inverted or InvertedIndex.of(view.vectors, workers)
-    ExactJoin.of(view, inverted, min_score).offer(sink, workers)
+    ExactJoin.of(view, inverted, min_score, workers).offer(sink, workers)
     return sink.result()
 
 
@@ -481,7 +507,7 @@ class PairJoin:
             self._exact(sink.threshold).offer(sink, self.workers)
 
     def _exact(self, threshold: float, quickest: float = inf) -> ExactJoin:
-        return ExactJoin.of(self.view, self.inverted, threshold, quickest=quickest)
+        return ExactJoin.of(self.view, self.inverted, threshold, self.workers, quickest=quickest)
 
     def _offer_some(self, sink: PairSink, recall: float) -> bool:
         """Offer the share asked for in the quickest way; False where tables cannot promise it."""
@@ -496,7 +522,7 @@ class PairJoin:
             sample = self.sample_partners(sink.threshold)
             searches = None if sample is None else self.plan_searches(self.links, sample, recall)
             bands, bucket_cost = self._plan_buckets(sink.threshold, recall, sample)
-            if exact.prefixes is None:  # tables seemed to be quicker
+            if exact.way is None:  # tables seemed to be quicker
                 exact = self._exact(sink.threshold, bucket_cost)
             quickest = min(bucket_cost, exact.nanoseconds)
             if searches is not None:
@@ -526,7 +552,7 @@ class PairJoin:
             return False
         shape = min(costs, key=costs.__getitem__)
         exact = self._exact(sink.threshold, costs[shape])
-        if exact.nanoseconds <= costs[shape]:
+        if exact.nanoseconds <= _CAUTION * costs[shape]:
             exact.offer(sink, self.workers)
             return True
         plan = band_plan(*shape)

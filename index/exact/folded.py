@@ -82,7 +82,13 @@ class _Run:
 
 
 class FoldedJoin:
-    """The permitted rows of a view, to be joined with others at a least score above 0."""
+    """The permitted rows of a view, to be joined with others at a least score above 0.
+
+    Attributes
+    ----------
+    nanoseconds : float
+        What a query is expected to take.
+    """
 
     def __init__(
         self, view: RowView, queries: VectorBatch, min_score: float, workers: Workers
@@ -130,7 +136,7 @@ class FoldedJoin:
             ]
             cost = folded_nanoseconds(view, groups, float(np.mean(near)))
             choices.append((cost, groups, self._group_of))
-        _, self.groups, best = min(choices, key=lambda choice: choice[0])
+        self.nanoseconds, self.groups, best = min(choices, key=lambda choice: choice[0])
         return best
 
     def _fold(self, vectors: VectorBatch, rows: Int64s) -> Float32s:

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import TABLE_BITS, add_to_table, shared_in_table
 from gcws_search.index.kernels.lanes.vector import offset, pointer, prefetch
-from gcws_search.index.kernels.ordering.keys import RowPairs, sort_by_gaps
+from gcws_search.index.kernels.ordering.keys import RowPairs
 
 _ENTRY_BITS = 20
 MAX_ENTRIES = 1 << _ENTRY_BITS
@@ -37,6 +37,7 @@ _MULTIPLIER = np.uint32(0x9E3779B1)
 _MAX_COUNT = (1 << 24) - 1
 """What fits above place and entry in a key: commoner places tie."""
 _ENTRY = np.uint64(MAX_ENTRIES - 1)
+_PLACE = np.uint64((1 << MAX_PLACE_BITS) - 1)
 _PLACE_SHIFT = np.uint64(_ENTRY_BITS)
 _COUNT_SHIFT = np.uint64(_ENTRY_BITS + MAX_PLACE_BITS)
 _AHEAD = 8
@@ -48,15 +49,19 @@ _ROUNDING = 1e-5
 
 
 class PrefixLists(NamedTuple):
-    """Rows listed under the places of their prefixes."""
+    """Rows listed under the places of their prefixes.
+
+    Arrays of e entries have room for those of all rows; nothing is written beyond the last start.
+    """
 
     rows: Int64s  # (m,): those to be joined, by rising norm; lists hold positions in this array
     shift: np.uint32  # 32 less the bits of a place
     counts: Int32s  # (places,): entries at each place
+    begins: Int64s  # (m + 1,): where the prefix of each row begins
+    places: Int32s  # (e,): prefix after prefix, those of few rows first
+    rests: Float32s  # (e,): what the row makes up from that entry on
     starts: Int64s  # (places + 1,): where each place's list begins
-    # (e,): positions in ``rows``, list after list, rising in each; e entries in all rows. Nothing
-    # is written beyond starts[-1].
-    listed: Int32s
+    listed: Int32s  # (e,): positions in ``rows``, list after list, rising in each
     # (e,): what each row listed makes up from this place on, less what it takes of Σ min itself:
     # the other row of a pair takes no more than the rest.
     over: Float32s
@@ -86,46 +91,45 @@ def _longest(indptr: Int64s, rows: Int64s) -> int:
 
 
 @inner
-def _put_in_order(
-    slots: UInt32s,
-    values: Float32s,
-    first: int,
-    last: int,
-    shift: np.uint32,
-    counts: Int32s,
-    keys: UInt64s,
-    order: Int32s,
-    rests: Float64s,
-) -> None:
-    """Write a row's entries in the order of places, and what they and all after them make up.
+def _sift(keys: UInt64s, size: int, at: int) -> None:
+    """Let a key sink in a heap, least key first, that is in order below it."""
+    key = keys[at]
+    below = 2 * at + 1
+    while below < size:
+        if below + 1 < size and keys[below + 1] < keys[below]:
+            below += 1
+        if keys[below] >= key:
+            break
+        keys[at] = keys[below]
+        at, below = below, 2 * below + 1
+    keys[at] = key
 
-    The place of an entry is in the middle of its key, see `_place_of`.
-    """
-    size = last - first
-    for entry in range(first, last):
+
+@inner
+def _write_prefix(
+    slots: UInt32s, values: Float32s, threshold: float, keys: UInt64s, out: PrefixLists, start: int
+) -> int:
+    """Write the entries from which on a row makes up ``threshold`` or more; return how many."""
+    shift, counts, places, rests = out.shift, out.counts, out.places, out.rests
+    size, rest = slots.shape[0], 0.0
+    for entry in range(size):
         place = _place(slots[entry], shift)
         count = np.uint64(min(counts[place], _MAX_COUNT))
-        key = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT
-        keys[entry - first] = key | np.uint64(entry - first)
-        order[entry - first] = np.int32(entry - first)
-    sort_by_gaps(keys, order, size)
-    rest = 0.0
-    for i in range(size - 1, -1, -1):
-        rest += values[first + np.int64(keys[i] & _ENTRY)]
-        rests[i] = rest
-
-
-@inner
-def _prefix(rests: Float64s, size: int, threshold: float) -> int:
-    """Return how many entries there are from which on a row makes up at least so much."""
-    while size > 0 and rests[size - 1] < threshold:
+        keys[entry] = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT | np.uint64(entry)
+        rest += values[entry]
+    for at in range(size // 2 - 1, -1, -1):
+        _sift(keys, size, at)
+    written = 0
+    while size > 0 and rest >= threshold:
+        key = keys[0]
+        places[start + written] = np.int32((key >> _PLACE_SHIFT) & _PLACE)
+        rests[start + written] = rest
+        rest -= values[np.int64(key & _ENTRY)]
+        written += 1
         size -= 1
-    return size
-
-
-@inner
-def _place_of(key: np.uint64) -> np.int64:
-    return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MAX_PLACE_BITS) - 1))
+        keys[0] = keys[size]
+        _sift(keys, size, 0)
+    return written
 
 
 @kernel
@@ -133,52 +137,45 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
     threshold: the least score of a pair, above 0.
-    Of ``out``, ``rows``, ``shift`` and ``counts`` are read; ``starts``, ``listed`` and ``over`` are
-    written in place. Returns how many postings all rows read together, at most.
+    Of ``out``, ``rows``, ``shift`` and ``counts`` are read; the other arrays are written in place.
+    Returns how many postings all rows read together, at most.
     """
     vectors, out = Rows(*vectors), PrefixLists(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
-    rows, shift, counts = out.rows, out.shift, out.counts
+    rows, begins, places, rests = out.rows, out.begins, out.places, out.rests
     starts, listed, over = out.starts, out.listed, out.over
-    longest = _longest(indptr, rows)
-    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
-    order = np.empty(longest, np.int32)
-    places = np.empty(listed.shape[0], np.int32)
-    spare = np.empty(listed.shape[0], np.float32)
-    sizes = np.empty(rows.shape[0], np.int32)
+    keys = np.empty(_longest(indptr, rows), np.uint64)
     share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     own = 2.0 * threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     wider = threshold * (1.0 - _ROUNDING)
     seen = np.zeros(starts.shape[0], np.int64)
     total = 0
     reads = 0.0
+    begins[0] = 0
     for number in range(rows.shape[0]):
         row = rows[number]
-        first, last = indptr[row], indptr[row + 1]
+        entries = slice(indptr[row], indptr[row + 1])
         norm = np.float64(norms[row])
-        _put_in_order(slots, values, first, last, shift, counts, keys, order, rests)
-        for i in range(_prefix(rests, last - first, wider * norm)):
-            reads += seen[_place_of(keys[i])]
-        size = _prefix(rests, last - first, own * norm)
-        for i in range(size):
-            place = _place_of(keys[i])
-            places[total + i] = place
-            spare[total + i] = rests[i] - (share - _ROUNDING) * norm
-            seen[place] += 1
-        sizes[number] = size
+        size = _write_prefix(slots[entries], values[entries], wider * norm, keys, out, total)
+        for i in range(total, total + size):
+            reads += seen[places[i]]
+        for i in range(total, total + size):
+            if rests[i] >= own * norm:
+                seen[places[i]] += 1
         total += size
+        begins[number + 1] = total
     starts[0] = 0
     for place in range(starts.shape[0] - 1):
         starts[place + 1] = starts[place] + seen[place]
         seen[place] = starts[place]
-    total = 0
     for number in range(rows.shape[0]):
-        for i in range(total, total + sizes[number]):
-            at = seen[places[i]]
-            listed[at] = number
-            over[at] = spare[i]
-            seen[places[i]] += 1
-        total += sizes[number]
+        norm = np.float64(norms[rows[number]])
+        for i in range(begins[number], begins[number + 1]):
+            if rests[i] >= own * norm:
+                at = seen[places[i]]
+                listed[at] = number
+                over[at] = rests[i] - (share - _ROUNDING) * norm
+                seen[places[i]] += 1
     return reads
 
 
@@ -209,12 +206,9 @@ def join_prefixes(
     """
     vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
-    rows, shift, counts = lists.rows, lists.shift, lists.counts
+    rows, begins, places, rests = lists.rows, lists.begins, lists.places, lists.rests
     starts, listed, over = lists.starts, lists.listed, lists.over
     out_a, out_b = out.a, out.b
-    longest = _longest(indptr, rows)
-    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
-    order = np.empty(longest, np.int32)
     met = np.full(rows.shape[0], -1, np.int32)
     partners = np.empty(rows.shape[0], np.int64)
     table = np.zeros(1 << TABLE_BITS, np.float32)
@@ -223,15 +217,20 @@ def join_prefixes(
     number = first
     while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MAX_WORK:
         row = rows[number]
-        begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
         min_norm = threshold * (1.0 - _ROUNDING) * norm
-        _put_in_order(slots, values, begin, end, shift, counts, keys, order, rests)
         add_to_table(vectors, row, table)
         needed = np.float32((share - _ROUNDING) * norm)
         some = 0
-        for i in range(_prefix(rests, end - begin, min_norm)):
-            place = _place_of(keys[i])
+        for i in range(begins[number], begins[number + 1]):
+            prefetch(offset(pointer(starts), places[i]))
+        for i in range(begins[number], begins[number + 1]):
+            prefetch(offset(pointer(listed), starts[places[i]]))
+            prefetch(offset(pointer(over), starts[places[i]]))
+        for i in range(begins[number], begins[number + 1]):
+            if rests[i] < min_norm:
+                break  # a greater threshold than by which prefixes were listed
+            place = places[i]
             # Lists rise, and so do norms: those wanted lie together, before this row.
             stop = starts[place + 1]
             low = _first_of_norm(listed, starts[place], stop, norms, rows, min_norm)

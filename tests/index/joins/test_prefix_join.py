@@ -1,6 +1,7 @@
 """The exact join by common slots against every pair compared."""
 
 import threading
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
+from gcws_search.index.exact.folded import FoldedJoin
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins import ExactJoin, PairSink, PrefixJoin, compare_pairs
+from gcws_search.index.joins import ExactJoin, PairSink, PrefixJoin
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.keys import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
@@ -131,24 +133,33 @@ def test_a_join_of_much_work_comes_back_before_its_end() -> None:
     assert calls > 1
 
 
-def test_joins_by_slots_are_taken_where_they_are_quicker(rng: np.random.Generator) -> None:
-    sparse = seen(made(rng, spread=1.0, count=4000))
-    alike = seen(np.ones((4000, 20), np.float32))
-    none = InvertedIndex()
-    assert ExactJoin.of(sparse, none, 0.9).prefixes is not None
-    assert ExactJoin.of(sparse, none, 0.0).prefixes is None
-    assert ExactJoin.of(sparse, none, 0.9, quickest=1.0).prefixes is None
-    assert ExactJoin.of(alike, none, 0.9).prefixes is None
+def test_rows_are_joined_in_the_quickest_way(rng: np.random.Generator) -> None:
+    def way(view: RowView, least: float, quickest: float = inf) -> type:
+        return type(ExactJoin.of(view, InvertedIndex(), least, Workers(1), quickest=quickest).way)
+
+    apart = np.zeros((8000, 4000), np.float32)
+    apart[np.arange(8000)[:, None], rng.integers(0, 4000, (8000, 5))] = 1
+    sparse = seen(apart)
+    assert way(sparse, 0.9) is PrefixJoin
+    assert way(sparse, 0.0) is type(None)
+    assert way(sparse, 0.9, quickest=1.0) is type(None)
+    crowded = rng.gamma(0.5, 1.0, (4000, 40)).astype(np.float32)
+    assert way(seen(crowded), 0.7) is FoldedJoin
     dense = SmallIndex(CollectionConfig(dim=4)).prepare(rng.random((4000, 4), np.float32))
-    assert ExactJoin.of(view_of(dense), none, 0.9).prefixes is None
+    assert way(view_of(dense), 0.9) is type(None)
 
 
-def test_both_ways_find_the_same_pairs(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("least", [0.4, 0.7])
+def test_all_ways_find_the_same_pairs(rng: np.random.Generator, least: float) -> None:
     view = seen(made(rng, spread=1.0))
-    sink = PairSink(view, 0.4, None)
-    inverted = InvertedIndex().cover(view.vectors, Workers(1))
-    compare_pairs(view, inverted, sink, workers=Workers(2))
-    assert as_dict(sink.result()) == as_dict(joined(view, 0.4))
+    none = InvertedIndex()
+    folded = FoldedJoin(view, view.vectors, least, Workers(2))
+    found = []
+    for way in (None, folded):
+        sink = PairSink(view, least, None)
+        ExactJoin(view, none, way, 0.0).offer(sink, Workers(2))
+        found.append(as_dict(sink.result()))
+    assert found == 2 * [as_dict(joined(view, least))]
 
 
 def test_a_join_that_nobody_waits_for_ends(rng: np.random.Generator) -> None:
