@@ -68,18 +68,16 @@ class Pool:
             del future  # of an error that it has, whose frames would hold it: nothing is left then
 
     async def run_while_awaited(
-        self,
-        function: Callable[[], T],
-        stop: threading.Event,
-        is_left: Callable[[], Awaitable[bool]],
+        self, function: Callable[[threading.Event], T], is_left: Callable[[], Awaitable[bool]]
     ) -> T:
-        """Call a function in a thread; set ``stop`` once nobody waits for it any more.
+        """Call a function in a thread; set its event once nobody waits for it any more.
 
-        stop: ends the function soon.
+        function: ends soon where its event is set.
         is_left: returns whether the client has gone.
         Raises QueueFull, Stopping (the pool is closed, or the function was stopped).
         """
-        running = asyncio.create_task(self.run(function))
+        stop = threading.Event()
+        running = asyncio.create_task(self.run(function, stop))
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=_LOOK_SECONDS)

@@ -287,9 +287,8 @@ async def pairs(
             raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
     if body.limit is not None:
         require_at_least(body.limit, 1, "limit")
-    stop = threading.Event()
 
-    def work() -> list[tuple[str, str, float]]:
+    def work(stop: threading.Event) -> list[tuple[str, str, float]]:
         return collection.pairs(
             min_score=ix.least_ranked(body.score, body.min_score),
             recall=body.recall,
@@ -298,7 +297,7 @@ async def pairs(
             stop=stop,
         )
 
-    found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    found = await service.workers.joins.run_while_awaited(work, request.is_disconnected)
     return StreamingResponse(_lines(found, body.score), media_type=NDJSON)
 
 
@@ -314,16 +313,16 @@ async def groups(
     asked = {each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
     params = ix.GroupParams(**asked | {"min_score": ix.least_ranked(body.score, body.min_score)})
     where = requests.condition(body.filter, service.settings)
-    stop, began = threading.Event(), time.monotonic()
+    began = time.monotonic()
 
-    def work() -> tuple[list[ix.Group], dict[str, list[str]]]:
+    def work(stop: threading.Event) -> tuple[list[ix.Group], dict[str, list[str]]]:
         found = collection.groups(params, where, stop, ranking=ix.ranking_of(body.score))
         has_key = ix.parse_filter({"must": [{"key": params.keep, "exists": True}]})
         hints = [] if params.keep in ("first", "longest") else collection.hints(has_key)
         return found, hints_json(None if found else where, collection.hints, hints)
 
     run = service.workers.joins.run_while_awaited
-    found, hints = await run(work, stop, request.is_disconnected)
+    found, hints = await run(work, request.is_disconnected)
     seconds = time.monotonic() - began
     return StreamingResponse(_group_lines(found, seconds, body.score, hints), media_type=NDJSON)
 

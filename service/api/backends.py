@@ -122,9 +122,8 @@ async def compare(
     service.startup.require_kernels()
     limits = service.settings
     params, sample = _comparison(body, limits)
-    stop = threading.Event()
 
-    def work() -> Response:
+    def work(stop: threading.Event) -> Response:
         queries, order = None, []
         if body.queries is not None:
             parts = requests.with_unknown_apart(body.queries, collection, limits, "queries")
@@ -150,7 +149,7 @@ async def compare(
             }
         )
 
-    return await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    return await service.workers.joins.run_while_awaited(work, request.is_disconnected)
 
 
 def _comparison(body: CompareBody, limits: Settings) -> tuple[ix.SearchParams, int]:

@@ -72,9 +72,9 @@ def test_a_call_given_up_keeps_its_place_until_its_thread_is_done() -> None:
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_call_is_told_to_stop_once_its_client_has_left(raises: bool) -> None:
     async def scenario() -> None:
-        pool, stop = Pool("joins", threads=1, limit=1), threading.Event()
+        pool = Pool("joins", threads=1, limit=1)
 
-        def work() -> str:
+        def work(stop: threading.Event) -> str:
             assert stop.wait(60)
             if raises:
                 raise CancelledError
@@ -85,9 +85,9 @@ def test_a_call_is_told_to_stop_once_its_client_has_left(raises: bool) -> None:
 
         if raises:
             with pytest.raises(Stopping):
-                await pool.run_while_awaited(work, stop, is_left)
+                await pool.run_while_awaited(work, is_left)
         else:
-            assert await pool.run_while_awaited(work, stop, is_left) == "what was found"
+            assert await pool.run_while_awaited(work, is_left) == "what was found"
         assert pool.waiting == 0
         pool.close()
 
