@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import repeat
 from math import inf
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import orjson
@@ -777,32 +777,23 @@ def _query_mark(collection: ix.StoredCollection, asked: QueryRequest) -> int:
     return zlib.crc32(b"\0".join(parts))
 
 
-class _Position(NamedTuple):
-    """Behind which hit a page starts, and how many are on the pages before."""
+def _read_cursor(cursor: str, mark: int) -> tuple[int, float, str]:
+    """Return how many hits are on the pages before, and score and id of the last of them.
 
-    mark: int
-    seen: int
-    score: float
-    id: str
-
-    @classmethod
-    def read(cls, cursor: str, mark: int) -> Self:
-        """Return the position of a cursor; InvalidParameter where it is of another query."""
-        try:
-            found = cls(*orjson.loads(urlsafe_b64decode(cursor)))
-            kinds = isinstance(found.seen, int), isinstance(found.score, float)
-            if found.mark == mark and all(kinds) and isinstance(found.id, str):
-                return found
-        except (ValueError, TypeError):
-            pass
-        raise ix.InvalidParameter(
-            expected="the cursor that an answer to the same query had",
-            got=repr(cursor[:40]),
-            loc=("cursor",),
-        )
-
-    def text(self) -> str:
-        return urlsafe_b64encode(orjson.dumps([*self])).decode()
+    InvalidParameter where the cursor is of another query.
+    """
+    try:
+        found, seen, score, item_id = orjson.loads(urlsafe_b64decode(cursor))
+        kinds = isinstance(seen, int), isinstance(score, float), isinstance(item_id, str)
+        if found == mark and all(kinds):
+            return seen, score, item_id
+    except (ValueError, TypeError):
+        pass
+    raise ix.InvalidParameter(
+        expected="the cursor that an answer to the same query had",
+        got=repr(cursor[:40]),
+        loc=("cursor",),
+    )
 
 
 async def answer_page(
@@ -819,15 +810,13 @@ async def answer_page(
         )
     mark = _query_mark(collection, asked)
     limit, max_limit = asked.params.limit, service.settings.max_limit
-    position = _Position(mark, 0, inf, "")
-    if isinstance(cursor, str):
-        position = _Position.read(cursor, mark)
-    depth = position.seen + limit + 1  # one more tells whether another page follows
+    seen, least, last = _read_cursor(cursor, mark) if isinstance(cursor, str) else (0, inf, "")
+    depth = seen + limit + 1  # one more tells whether another page follows
     while True:
         depth = min(depth, max_limit)
         [found] = await _rank(service, collection, asked, ix.deepen(asked.params, depth))
         ranked = sorted((-score, each) for score, each in zip(found.scores, found.ids, strict=True))
-        behind = [hit for hit in ranked if hit > (-position.score, position.id)]
+        behind = [hit for hit in ranked if hit > (-least, last)]
         if len(behind) > limit or len(ranked) < depth or depth == max_limit:
             break
         depth *= _GROWTH
@@ -835,18 +824,18 @@ async def answer_page(
     if is_cut and not behind:
         raise ix.InvalidParameter(
             expected=f"a page within the first {max_limit} hits of a ranking",
-            got=f"one behind {position.seen}",
+            got=f"one behind {seen}",
             loc=("cursor",),
         )
     shown = behind[:limit]
-    page = replace(found, ids=[each for _, each in shown], scores=[-least for least, _ in shown])
+    page = replace(found, ids=[each for _, each in shown], scores=[-score for score, _ in shown])
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
         answer = query_json(asked, whole, collection.hints)
         if len(behind) > limit or is_cut:
-            seen = position.seen + len(shown)
-            answer["cursor"] = _Position(mark, seen, -shown[-1][0], shown[-1][1]).text()
+            place = mark, seen + len(shown), -shown[-1][0], shown[-1][1]
+            answer["cursor"] = urlsafe_b64encode(orjson.dumps(place)).decode()
         return JsonResponse(answer)
 
     return await service.workers.batches.run(finish)
