@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,13 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster import duplicates, operations
-from gcws_search.service.cluster.committer import Committer, GroupPlan, PreparedChoice, PreparedPut
+from gcws_search.service.cluster.committer import (
+    Committer,
+    GroupPlan,
+    PreparedChoice,
+    PreparedPut,
+    PreparedWrite,
+)
 from gcws_search.service.cluster.contract import (
     CollectionRow,
     FormerPrimary,
@@ -358,27 +364,23 @@ class ClusterCollection:
             leave_out = partial(self._ask_for_similar, items.vectors, rows, mode, names)
         elif coordinates:
             names += [each.coordinate for each in self.names.use(rows, set())]
-
-        def prepare_again() -> PreparedPut:
-            return self.prepare(
-                given, mode, keeps_payloads=keeps_payloads, progress=progress, versions=versions
-            )
-
+        more: dict[str, Any] = {"keeps_payloads": keeps_payloads, "progress": progress}
+        more["versions"] = versions
         return PreparedPut(
             ids=items.ids,
             vectors=self.space.to_blobs(items.vectors),
             payloads=items.payloads,
             places=places,
             mode=mode,
-            keeps_payloads=keeps_payloads,
-            progress=progress,
             coordinates=coordinates,
             names=names,
             if_versions=items.if_versions,
-            versions=versions,
             expires=ix.with_ttl(items.expires, len(items), self.config.ttl, self.clock()),
-            check=partial(self._check_under, items.vectors, freed, prepare_again),
+            check=partial(
+                self._check_under, items.vectors, freed, partial(self.prepare, given, mode, **more)
+            ),
             leave_out=leave_out,
+            **more,
         )
 
     def _check_under(
@@ -486,20 +488,20 @@ class ClusterCollection:
 
     def _store(self, write: PreparedPut) -> ix.WriteResult:
         result: ix.WriteResult = self.committer.commit(write)
-        self.names.mark_stored((coordinate, "") for coordinate in write.names)
+        self._note_stored(write)
         return result
 
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
         last = self.committer.last
         self.shards.wait(self.shards.follow(self.row.served, last))
-        if last.epoch:  # something was stored
-            self._require_current_primary(last)
+        self._require_current_primary(last)
 
     def _require_current_primary(self, stored: Moment) -> None:
         """Raise StoreUnavailable where a shard knows of a later primary than this write's."""
         try:
-            self.database.connections.require(stored.epoch)
+            if stored.epoch:  # something was stored
+                self.database.connections.require(stored.epoch)
         except FormerPrimary as error:
             raise StoreUnavailable(f"{error}; the write may be stored") from None
 
@@ -509,14 +511,31 @@ class ClusterCollection:
         ended: Callable[[ix.WriteResult | BaseException], None],
         run: ix.Run,
     ) -> None:
-        loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
+        self._submit(lambda: self.prepare(*read()), ended, run)
 
-        def prepare() -> PreparedPut:
-            prepared.append(self.prepare(*read()))
+    def submit_payload(
+        self,
+        change: ix.PayloadChange,
+        item_id: str,
+        if_version: int | None,
+        ended: Callable[[int | BaseException], None],
+        run: ix.Run,
+    ) -> None:
+        change = self._keeping_text(change)
+        write = PreparedChoice(change=change, ids=[item_id], if_version=if_version)
+        self._submit(lambda: write, ended, run)
+
+    def _submit(
+        self, prepare: Callable[[], PreparedWrite], ended: Callable[[Any], None], run: ix.Run
+    ) -> None:
+        """Make a write without a thread that waits for it; it ends when its shards have it."""
+        loop, prepared = asyncio.get_running_loop(), list[PreparedWrite]()
+
+        def read() -> PreparedWrite:
+            prepared.append(prepare())
             return prepared[-1]
 
-        async def follow(result: ix.WriteResult) -> None:
-            outcome: ix.WriteResult | BaseException = result
+        async def follow(outcome: ix.WriteResult | int | BaseException) -> None:
             try:
                 last, ids = self.committer.last, prepared[-1].ids
                 known = [item_id for item_id in ids if item_id is not None]
@@ -531,34 +550,18 @@ class ClusterCollection:
             finally:
                 ended(outcome)
 
-        def after_commit(outcome: ix.WriteResult | BaseException) -> None:
+        def after_commit(outcome: ix.WriteResult | int | BaseException) -> None:
             if isinstance(outcome, BaseException):
                 ended(outcome)
                 return
-            self.names.mark_stored((coordinate, "") for coordinate in prepared[-1].names)
+            self._note_stored(prepared[-1])
             asyncio.run_coroutine_threadsafe(follow(outcome), loop)
 
-        self.committer.submit(prepare, after_commit, run)
+        self.committer.submit(read, after_commit, run)
 
-    def submit_payload(
-        self,
-        change: ix.PayloadChange,
-        item_id: str,
-        if_version: int | None,
-        ended: Callable[[int | BaseException], None],
-        run: ix.Run,
-    ) -> None:
-        """Change the payload of an item in a thread that waits for the database."""
-
-        def work() -> None:
-            outcome: int | BaseException
-            try:
-                outcome = self.change_payloads(change, [item_id], if_version=if_version)
-            except Exception as error:
-                outcome = error
-            ended(outcome)
-
-        run(work, lambda: ended(CancelledError()))
+    def _note_stored(self, write: PreparedWrite) -> None:
+        if isinstance(write, PreparedPut):
+            self.names.mark_stored((coordinate, "") for coordinate in write.names)
 
     def delete(self, where: ix.Filter | Sequence[str], *, if_version: int | None = None) -> int:
         return self._write(None, where, if_version)
@@ -570,9 +573,10 @@ class ClusterCollection:
         *,
         if_version: int | None = None,
     ) -> int:
-        if self.config.text is not None:
-            change = replace(change, keeps_text=True)
-        return self._write(change, where, if_version)
+        return self._write(self._keeping_text(change), where, if_version)
+
+    def _keeping_text(self, change: ix.PayloadChange) -> ix.PayloadChange:
+        return change if self.config.text is None else replace(change, keeps_text=True)
 
     def _write(
         self,

@@ -142,7 +142,7 @@ class PreparedChoice:
 
 
 PreparedWrite: TypeAlias = PreparedPut | PreparedChoice
-_Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, Any]
+_Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedWrite, Any]
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ class GroupPlan:
         return None if item_id in self.deleted else self.existing.get(item_id)
 
 
-class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
+class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     """Takes writes of one collection from any thread, one transaction at a time.
 
     `commit` returns the WriteResult of a put, or how many items a delete removed. After an error
@@ -485,17 +485,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         payload = "payload" if keeps or changes else "NULL::bytea"
         vector = "vector" if changes else "NULL::bytea"
         columns = f"id, {payload}, {vector}, version, expires"
-        table = f"items_{self._number}"
-        if len(ids) == 1:
-            [bucket], [name] = self._buckets_and_names(ids)
-            statement = f"SELECT {columns} FROM {table} WHERE bucket = %b AND id = %b"
-            return connection.run(statement, bucket, name)
-        statement = f"SELECT {columns} FROM {ASKED} JOIN {table} USING (bucket, id)"
-        return connection.run(statement, *self._buckets_and_names(ids))
-
-    def _buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
-        buckets = self._database.buckets
-        return [bucket_of(each, buckets) for each in ids], [each.encode() for each in ids]
+        where, asked = self._database.items_of(self._number, ids)
+        return connection.run(f"SELECT {columns} {where}", *asked)
 
     # Storing
 
@@ -534,11 +525,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
     def _store_others(self, connection: Connection, plan: GroupPlan, stamp: bytes) -> None:
         number = self._number
         if plan.deleted:
-            buckets, names = self._buckets_and_names([*plan.deleted])
+            buckets, names = self._database.buckets_and_names([*plan.deleted])
             connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
         until = {row.id: row.expires for row in plan.rows.values() if row.expires is not None}
         if until:
-            buckets, names = self._buckets_and_names([*until])
+            buckets, names = self._database.buckets_and_names([*until])
             connection.run(_ADD_EXPIRIES, number, [*until.values()], buckets, names)
         # In this order all take the rows of a collection: its head, itself, its names.
         if plan.coordinates:
@@ -557,12 +548,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
             connection.run(
                 f"DELETE FROM items_{self._number} AS i USING {ASKED}"
                 " WHERE i.bucket = asked.bucket AND i.id = asked.id",
-                *self._buckets_and_names(replaced),
+                *self._database.buckets_and_names(replaced),
             )
         expiring = [each for each in replaced if each in plan.expires]
         if expiring:
             times = [plan.expires[each] for each in expiring]
-            lists = times, *self._buckets_and_names(expiring)
+            lists = times, *self._database.buckets_and_names(expiring)
             connection.run(_REMOVE_EXPIRIES, *lists, self._number)
 
     def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:

@@ -481,17 +481,21 @@ class Database:
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
         """Return the items of those ids that there are."""
-        names = [item_id.encode() for item_id in ids]
-        buckets = [bucket_of(item_id, self.buckets) for item_id in ids]
+        where, asked = self.items_of(number, ids)
+        statement = f"SELECT {_COLUMNS} {where} AND {_LIVE}"
+        return {row.id: row for row in self._read(number, statement, *asked, self.now_ms)}
+
+    def items_of(self, number: int, ids: Sequence[str]) -> tuple[str, tuple[Any, Any]]:
+        """Return the FROM and the WHERE of items of some ids, and their parameters."""
+        buckets, names = self.buckets_and_names(ids)
         if len(ids) == 1:
-            where = f"FROM items_{number} WHERE bucket = %b AND id = %b AND {_LIVE}"
-            rows = self._read(
-                number, f"SELECT {_COLUMNS} {where}", buckets[0], names[0], self.now_ms
-            )
-        else:
-            join = f"FROM {ASKED} JOIN items_{number} USING (bucket, id) WHERE {_LIVE}"
-            rows = self._read(number, f"SELECT {_COLUMNS} {join}", buckets, names, self.now_ms)
-        return {row.id: row for row in rows}
+            where = f"FROM items_{number} WHERE bucket = %b AND id = %b"
+            return where, (buckets[0], names[0])
+        return f"FROM {ASKED} JOIN items_{number} USING (bucket, id) WHERE true", (buckets, names)
+
+    def buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
+        """Return ids as the database has them."""
+        return [bucket_of(each, self.buckets) for each in ids], [each.encode() for each in ids]
 
     def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
