@@ -6,20 +6,17 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import math
 import os
 import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
-from queue import PriorityQueue
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
@@ -51,7 +48,7 @@ from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings
 
 MAX_BODY_BYTES: Final = 1 << 28
-_BYTES_PER_SECOND: Final = 1e6  # of a message, to judge how long its answer takes
+_SHORT_BYTES: Final = 1 << 16  # a message of more is one of many queries
 _WAITING: Final = frozenset({"follow", "refresh", "status"})  # messages that compute nothing
 _WAITING_THREADS: Final = 64  # messages that may wait for a change at once
 _LONG_THREADS: Final = 1  # messages of minutes that run at once
@@ -228,7 +225,8 @@ class ShardService(Collector):
             if method in LONG:
                 return _respond(await self._answer_long(asked, request))
             await self._reach(asked)
-            return _respond(await self.pool.run(work, len(body) / _BYTES_PER_SECOND))
+            pool = self.pool.searches if len(body) <= _SHORT_BYTES else self.pool.batches
+            return _respond(await asyncio.wrap_future(pool.submit(work)))
         finally:
             is_known = method in _WAITING or method in OPERATIONS or method in LONG
             name = str(method) if is_known else "other"
@@ -284,29 +282,32 @@ class ShardService(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics; any thread."""
-        label = ["method"]
-        messages = Counter("gcws_shard_messages", "Messages answered.", labels=label)
-        text = "How long they took, together."
-        seconds = Counter("gcws_shard_message_seconds", text, labels=label)
-        for name, number in self._messages.copy().items():
-            messages.add_metric([name], number)
-            seconds.add_metric([name], self._seconds[name])
         host, followers = self.host, self.host.followers
         heads = {each.number: each.head for each in followers}
-        text = "How long it has lacked changes; 0 where it has all that the database had."
-        seconds_behind = Gauge("gcws_shard_seconds_behind", text, labels=["collection"])
-        for each in followers:
-            seconds_behind.add_metric([str(each.number)], each.seconds_behind)
-        text = "Changes that are not here yet."
-        behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
-        for number, reached in host.positions.items():
-            # The head is that of the last poll; a message may have brought later changes.
-            behind.add_metric([str(number)], max(0, heads.get(number, reached) - reached))
-        text = "How old the base is that lacks changes; 0 where none does."
-        age = Gauge("gcws_shard_base_age_seconds", text, labels=["collection"])
-        for number, age_seconds in host.base_ages.items():
-            age.add_metric([str(number)], age_seconds)
-        yield from (messages, seconds, seconds_behind, behind, age)
+        # The head is that of the last poll; a message may have brought later changes.
+        behind = {n: max(0, heads.get(n, key) - key) for n, key in host.positions.items()}
+        late = {each.number: each.seconds_behind for each in followers}
+        took = "How long they took, together."
+        lacks = "How long it has lacked changes; 0 where it has all that the database had."
+        age = "How old the base is that lacks changes; 0 where none does."
+        labelled: tuple[tuple[Any, str, str, str, Mapping[Any, float]], ...] = (
+            (Counter, "gcws_shard_messages", "Messages answered.", "method", self._messages),
+            (Counter, "gcws_shard_message_seconds", took, "method", self._seconds),
+            (Gauge, "gcws_shard_seconds_behind", lacks, "collection", late),
+            (
+                Gauge,
+                "gcws_shard_changes_behind",
+                "Changes that are not here yet.",
+                "collection",
+                behind,
+            ),
+            (Gauge, "gcws_shard_base_age_seconds", age, "collection", host.base_ages),
+        )
+        for kind, name, text, label, values in labelled:
+            metric = kind(name, text, labels=[label])
+            for each, value in dict(values).items():
+                metric.add_metric([str(each)], value)
+            yield metric
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
         reads = sum(each.base_reads for each in followers)
         lost = host.base_failures + sum(each.base_failures for each in followers)
@@ -361,53 +362,23 @@ def _digest(text: str) -> bytes:
 
 
 class MessagePool:
-    """Threads that answer messages: those that compute (None: one a core), and others.
+    """Threads that answer messages.
 
-    ``waiting`` has those that only wait, ``long`` work of minutes, one at a time, at low priority.
+    Those that compute (None: one a core) are for short messages, and as many others for batches, as
+    on one node: a query never waits for a batch. ``waiting`` has those that only wait, ``long``
+    work of minutes, one at a time, at low priority.
     """
 
     def __init__(self, threads: int | None = None) -> None:
+        count = threads or len(os.sched_getaffinity(0))
+        self.searches = ThreadPoolExecutor(count, thread_name_prefix="shard-search")
+        self.batches = ThreadPoolExecutor(count, thread_name_prefix="shard-batch")
         self.waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
         self.long = ThreadPoolExecutor(
             _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
         )
-        self._queue = PriorityQueue[tuple[float, int, Callable[[], bytes] | None, Future[bytes]]]()
-        self._numbers = count()
-        self._threads = [
-            threading.Thread(target=self._run, name="shard-search", daemon=True)
-            for _ in range(threads or len(os.sched_getaffinity(0)))
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, work: Callable[[], bytes], seconds: float) -> bytes:
-        """Return what some work returns: of what waits, that which should end first runs next.
-
-        Longer work is passed by what comes a little later, and by nothing else.
-        """
-        future: Future[bytes] = Future()
-        self._queue.put((time.monotonic() + seconds, next(self._numbers), work, future))
-        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Finish the queue and join the threads."""
-        for _ in self._threads:
-            self._queue.put((math.inf, next(self._numbers), None, Future()))
-        for thread in self._threads:
-            thread.join()
-        self.waiting.shutdown()
-        self.long.shutdown()
-
-    def _run(self) -> None:
-        while True:
-            _, _, work, future = self._queue.get()
-            if work is None:
-                return
-            if not future.set_running_or_notify_cancel():  # who asked has gone
-                continue
-            try:
-                result = work()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+        """Finish what waits, and join the threads."""
+        for each in (self.searches, self.batches, self.waiting, self.long):
+            each.shutdown()

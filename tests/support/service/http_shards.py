@@ -92,7 +92,8 @@ class HttpShard:
         self.host = ShardHost(
             database, folder / f"{shard}-{replica}", shard, shards, threads=1, options=options
         )
-        self.app = FaultyApp(create_shard_app(ShardService(self.host, key, threads=1)))
+        self.service = ShardService(self.host, key, threads=1)
+        self.app = FaultyApp(create_shard_app(self.service))
         self._running = ExitStack()
 
     def start(self) -> None:

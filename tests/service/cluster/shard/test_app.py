@@ -51,6 +51,23 @@ def test_a_message_is_answered_once_the_shard_is_as_far(
     assert decode(answer.content).head["count"] == 3
 
 
+def test_a_short_message_does_not_wait_for_long_ones(database: Database, tmp_path: Path) -> None:
+    shard = HttpShard(database, tmp_path, 0, 1, 0)
+    shard.start()
+    written, released = Written(database), threading.Event()
+    try:
+        written.put_some(["a"])
+        for _ in range(64):  # more than there are cores
+            shard.service.pool.batches.submit(released.wait)
+        url = f"http://{shard.address}{URL}"
+        answer = httpx.post(url, content=count_message(written), headers=HEADERS, timeout=SECONDS)
+        assert decode(answer.content).head["count"] == 1
+    finally:
+        released.set()
+        shard.stop()
+        written.close()
+
+
 def test_a_shard_that_is_not_as_far_says_so_in_time(client: httpx.Client, written: Written) -> None:
     written.put_some(["a"])
     start = time.monotonic()
