@@ -150,11 +150,8 @@ class GroupPlan:
     """The net effect of a group of writes, applied in order."""
 
     key: int  # the last that was given
-    # items that there are in the database before, with their payloads where they were read
-    existing: dict[str, bytes | None]
-    vectors: dict[str, bytes]  # of these items, where they were read
-    versions: dict[str, int]  # of these items
-    expires: dict[str, int]  # of those of these items that expire
+    # items that there are in the database before, with payloads and vectors where these were read
+    existing: dict[str, Row]
     free_id: int = 0  # the number for the next item without an id
     rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
     # ids and keys of items that are in the database before and not after
@@ -167,15 +164,10 @@ class GroupPlan:
     @classmethod
     def of(cls, key: int, rows: Sequence[tuple[Any, ...]], free_id: int) -> GroupPlan:
         """Return a plan after a change; ``rows`` are those of `Committer._look_up`."""
-        plan = cls(key, {}, {}, {}, {}, free_id)
+        plan = cls(key, {}, free_id)
         for name, payload, vector, version, expires in rows:
             item_id = name.decode()
-            plan.existing.setdefault(item_id, payload)
-            plan.versions[item_id] = version
-            if vector is not None:
-                plan.vectors[item_id] = vector
-            if expires is not None:
-                plan.expires[item_id] = expires
+            plan.existing.setdefault(item_id, Row(0, item_id, vector, payload, version, expires))
         return plan
 
     @property
@@ -187,7 +179,8 @@ class GroupPlan:
         """Delete what has expired, before any write."""
         self.takes_due = takes_due
         self.key += takes_due  # each commit has a key
-        self._delete([item_id for item_id, at in self.expires.items() if at <= now_ms])
+        lives = ((item_id, row.expires) for item_id, row in self.existing.items())
+        self._delete([item_id for item_id, at in lives if at is not None and at <= now_ms])
 
     @property
     def ids_to_remove(self) -> list[str]:
@@ -209,7 +202,7 @@ class GroupPlan:
         """Raise VersionConflict unless each item has a version, None for any."""
         for row, (item_id, wanted) in enumerate(zip(ids, expected, strict=bool(expected))):
             if item_id is not None and wanted is not None:
-                got = self._version(item_id)
+                got = 0 if (now := self._now(item_id)) is None else now.version
                 if got != wanted:
                     raise ix.VersionConflict(item_id, wanted, got, row)
 
@@ -217,9 +210,9 @@ class GroupPlan:
         last = {each: row for row, each in enumerate(put.ids) if each is not None}
         if put.mode == "insert":
             for row, item_id in enumerate(put.ids):
-                if item_id is not None and self._has(item_id):
+                if item_id is not None and self._now(item_id) is not None:
                     raise ix.ItemExists(item_id, put.places[row] if put.places else row)
-        updated = sum(map(self._has, last))
+        updated = sum(self._now(item_id) is not None for item_id in last)
         given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
         similar = tuple(
             ix.SimilarItem(row, own, str(put.ids[to] if isinstance(to, int) else to), score)
@@ -233,37 +226,38 @@ class GroupPlan:
         self.free_id = max(self.free_id, ix.number_beyond(put.ids))
         for item_id, row in last.items():
             payload = put.payloads[row]
-            if payload is None and put.keeps_payloads:
-                payload = self._payload(item_id)
-            self._store(
-                item_id, put.vectors[row], payload, put.expires[row] if put.expires else None
-            )
-            if put.versions:
-                self.rows[item_id] = self.rows[item_id]._replace(version=put.versions[row])
+            if payload is None and put.keeps_payloads and (before := self._now(item_id)):
+                payload = before.payload
+            expires = put.expires[row] if put.expires else None
+            version = put.versions[row] if put.versions else None
+            self._store(item_id, put.vectors[row], payload, expires, version)
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
 
     def _store(
-        self, item_id: str, vector: bytes, payload: bytes | None, expires: int | None
+        self,
+        item_id: str,
+        vector: bytes,
+        payload: bytes | None,
+        expires: int | None,
+        version: int | None = None,  # None: the next
     ) -> None:
         self.key += 1
-        version = self._version(item_id) + 1
+        if version is None:
+            version = 1 if (before := self._now(item_id)) is None else before.version + 1
         self.deleted.pop(item_id, None)
         self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
 
     def _change(self, change: ix.PayloadChange, some: Sequence[str]) -> int:
-        ids = [item_id for item_id in dict.fromkeys(some) if self._has(item_id)]
-        payloads = [change.of(self._payload(item_id), item_id) for item_id in ids]
-        for item_id, payload in zip(ids, payloads, strict=True):
-            if (row := self.rows.get(item_id)) is None:
-                self._store(item_id, self.vectors[item_id], payload, self.expires.get(item_id))
-            else:
-                self._store(item_id, row.vector, payload, row.expires)
-        return len(ids)
+        rows = [row for item_id in dict.fromkeys(some) if (row := self._now(item_id)) is not None]
+        payloads = [change.of(row.payload, row.id) for row in rows]
+        for row, payload in zip(rows, payloads, strict=True):
+            self._store(row.id, row.vector, payload, row.expires)
+        return len(rows)
 
     def _delete(self, ids: Sequence[str]) -> int:
-        deleted = [item_id for item_id in dict.fromkeys(ids) if self._has(item_id)]
+        deleted = [each for each in dict.fromkeys(ids) if self._now(each) is not None]
         for item_id in deleted:
             self.rows.pop(item_id, None)
             self.key += 1
@@ -271,19 +265,10 @@ class GroupPlan:
                 self.deleted[item_id] = self.key
         return len(deleted)
 
-    def _has(self, item_id: str) -> bool:
-        return item_id in self.rows or (item_id in self.existing and item_id not in self.deleted)
-
-    def _version(self, item_id: str) -> int:
-        """Return the version of an item, 0 where there is none."""
-        if item_id in self.rows:
-            return self.rows[item_id].version
-        return 0 if item_id in self.deleted else self.versions.get(item_id, 0)
-
-    def _payload(self, item_id: str) -> bytes | None:
-        if item_id in self.rows:
-            return self.rows[item_id].payload
-        return None if item_id in self.deleted else self.existing.get(item_id)
+    def _now(self, item_id: str) -> Row | None:
+        """Return an item as it is after the writes so far; None where there is none."""
+        row = self.rows.get(item_id)
+        return self.existing.get(item_id) if row is None and item_id not in self.deleted else row
 
 
 class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
@@ -550,9 +535,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                 " WHERE i.bucket = asked.bucket AND i.id = asked.id",
                 *self._database.buckets_and_names(replaced),
             )
-        expiring = [each for each in replaced if each in plan.expires]
+        until = {each: plan.existing[each].expires for each in replaced}
+        expiring = [each for each, at in until.items() if at is not None]
         if expiring:
-            times = [plan.expires[each] for each in expiring]
+            times = [until[each] for each in expiring]
             lists = times, *self._database.buckets_and_names(expiring)
             connection.run(_REMOVE_EXPIRIES, *lists, self._number)
 

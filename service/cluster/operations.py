@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from itertools import chain, islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from gcws_search.service.messages import (
     encode_vectors,
 )
 from gcws_search.service.searches import measured_recall, search
-
-if TYPE_CHECKING:  # a shard needs no HTTP client
-    pass
 
 Answer = Callable[[ix.StoredCollection, Message], Message]
 Heads = Sequence[dict[str, Any]]
