@@ -37,6 +37,8 @@ from tests.support.service.ports import HOST, free_port
 
 IMAGE_PATHS = re.compile(r"(?<![\w./-])/(etc|opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
+HEALTH_SECONDS = 1.0
+"""Between two looks: each is a process."""
 BUILD_ARGUMENTS = {"KERNEL_TARGETS": "generic"}
 READY_SECONDS = 60.0
 COMPILING_SECONDS = 900.0
@@ -214,7 +216,7 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
         while subprocess.run(health, cwd=image.workdir, env=environment, check=False).returncode:
             if process.poll() is not None or time.monotonic() - began > READY_SECONDS:
                 raise SystemExit(f"not healthy; exit status {process.returncode}")
-            time.sleep(0.2)
+            time.sleep(HEALTH_SECONDS)
         tell(f"healthy after {time.monotonic() - began:.1f} s")
         yield
         process.send_signal(signal.SIGTERM)

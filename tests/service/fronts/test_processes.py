@@ -93,7 +93,10 @@ def item(number: int) -> dict[str, Any]:
 
 
 class Writing:
-    """Writes items one after another while the service is treated badly."""
+    """Writes items one after another while the service is treated badly.
+
+    As long as none is taken it tries less often: the processors are for those that start.
+    """
 
     def __init__(self, service: Service, first: int) -> None:
         self.acknowledged: list[int] = []
@@ -104,9 +107,9 @@ class Writing:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        number = self._first
-        while not self._stopping.wait(0.005):
-            number += 1
+        number, pause = self._first, 0.0
+        while not self._stopping.wait(pause):
+            number, pause = number + 1, 0.1
             try:
                 with self._service.client() as client:
                     answer = client.put(f"{URL}/items", json={"items": [item(number)]})
@@ -114,6 +117,7 @@ class Writing:
                 continue
             if answer.status_code == 200:
                 self.acknowledged.append(number)
+                pause = 0.005
             else:
                 self.problems.append(answer)
 

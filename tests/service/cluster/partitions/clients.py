@@ -31,7 +31,7 @@ BASE: Final = {f"base{each}" for each in range(60)}
 DIM: Final = 6
 _TEXT: Final = 1500
 """Bytes of an item that nobody changes: an answer with all of them is long."""
-_PAUSE: Final = 0.1
+_PAUSE: Final = 0.25
 """Seconds between two requests of a client: waits are long, and more load shows no more."""
 _SOME: Final = 5
 _BATCH: Final = 20
