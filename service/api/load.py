@@ -1,6 +1,7 @@
-"""Loading a stream of items, and a look at CSV before that."""
+"""Loading a stream of items, and a look at it before that."""
 
 import asyncio
+import io
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -41,7 +42,9 @@ from gcws_search.service.ingest.job import (
     iso_time,
     require_key,
 )
-from gcws_search.service.ingest.source import BodyAborted, expiry_of
+from gcws_search.service.ingest.ndjson import describe_line
+from gcws_search.service.ingest.npy import read_header
+from gcws_search.service.ingest.source import BodyAborted, ByteReader, expiry_of
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -284,18 +287,24 @@ async def load(
 async def preview(
     request: Request, service: ServiceOf, params: Annotated[PreviewParams, Query()]
 ) -> Response:
-    """Show what a load takes CSV for, by its first part: columns, encoding, warnings.
+    """Show what a load takes a file for, by its first part; of CSV also its columns and warnings.
 
     Nothing is stored, and no collection is asked. A body of 1,048,576 bytes is the first part of a
-    longer file, a shorter one is whole.
+    longer file, a shorter one is whole. Of NDJSON the first line tells.
     """
-    require_media_type(request, CSV, TSV)
+    require_media_type(request, CSV, TSV, NDJSON, NPY)
     require_plain(request)
     head = await read_body(request, MAX_HEAD_BYTES, "its first part is enough")
     kind = media_type(request) or CSV
     formats.require_not_foreign(head, kind)
 
     def describe() -> dict[str, Any]:
+        source = io.BytesIO(head).read
+        if kind == NPY:
+            reader = ByteReader(source, max_read_bytes=MAX_HEAD_BYTES)
+            return {"holds": "vectors", "dim": read_header(reader, service.settings).shape[1]}
+        if kind == NDJSON:
+            return describe_line(source, service.settings)
         from gcws_search.service.ingest.delimited import describe_csv  # noqa: PLC0415
 
         choices = _choices(params, is_of_texts=params.holds == "texts")

@@ -3,7 +3,7 @@
 import io
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -62,6 +62,17 @@ def read_ndjson(
             numbers, items, rejects, size = [], [], [], 0
     if numbers or rejects:
         yield _rows(numbers, items, rejects, end)
+
+
+def describe_line(source: Source, settings: Settings) -> dict[str, Any]:
+    """Return what the first line of an NDJSON body says of its items."""
+    line, _ = next(lines(source, settings.max_line_bytes), (b"", 0))
+    item = models.parse(ItemBody, line, settings)
+    if item.text is not None:
+        return {"holds": "texts", "dim": None}
+    given = point_of(item.point())
+    is_sparse = isinstance(given, ix.SparseVector)
+    return {"holds": "vectors", "dim": None if is_sparse else len(given)}
 
 
 def _item(line: bytes, settings: Settings, clock: Callable[[], float]) -> _Item:

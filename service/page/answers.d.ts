@@ -286,17 +286,17 @@ type PlacesAnswer = {
 };
 
 type PreviewAnswer = {
-  "encoding": string;
-  "delimiter": string;
-  "decimal": string;
-  "header": boolean;
+  "encoding"?: string;
+  "delimiter"?: string;
+  "decimal"?: string;
+  "header"?: boolean;
   "holds": "vectors" | "texts";
   "dim": number | null;
-  "text": string | null;
-  "columns": Array<ColumnGuess>;
-  "scale": "standard" | null;
-  "warnings": Array<string>;
-  "rows": Array<Record<string, string>>;
+  "text"?: string | null;
+  "columns"?: Array<ColumnGuess>;
+  "scale"?: "standard" | null;
+  "warnings"?: Array<string>;
+  "rows"?: Array<Record<string, string>>;
 };
 
 type ProfileAnswer = {

@@ -74,6 +74,7 @@ def test_an_encoding_that_is_chosen_is_the_one_of_the_load(url: str, tab: OpenTa
     page.get_by_role("alert").wait_for()
     encoding.select_option(label="cp1250")
     page.get_by_text("Łódź").wait_for()
+    here.look("load-encoding")
     page.get_by_label("What Größe becomes").select_option(label="payload")
     load(page, "encoded", told="1 new")
     wanted = {"id": "a", "vector": [1.0], "payload": {"Größe": "Łódź"}}

@@ -17,15 +17,12 @@ function step(sideways) {
 	}
 	let next = tiles[here + sideways];
 	if (Math.abs(sideways) > 1) {
-		const box = tiles[here].getBoundingClientRect();
-		const sign = Math.sign(sideways);
-		const after = tiles.filter((tile) => sign * (tile.getBoundingClientRect().top - box.top) > 4);
-		const ordered = sign > 0 ? after : after.reverse();
-		const row = ordered[0]?.getBoundingClientRect().top;
-		const away = (tile) => Math.abs(tile.getBoundingClientRect().left - box.left);
-		[next] = ordered
-			.filter((tile) => Math.abs(tile.getBoundingClientRect().top - row) < 4)
-			.sort((a, b) => away(a) - away(b));
+		// The nearest of the next row: one below another is farther than any beside it.
+		const boxes = new Map(tiles.map((tile) => [tile, tile.getBoundingClientRect()]));
+		const { left, top } = boxes.get(tiles[here]);
+		const below = (tile) => Math.sign(sideways) * (boxes.get(tile).top - top);
+		const away = (tile) => 1e4 * below(tile) + Math.abs(boxes.get(tile).left - left);
+		[next] = tiles.filter((tile) => below(tile) > 4).sort((a, b) => away(a) - away(b));
 	}
 	next?.querySelector("a").focus();
 	return Boolean(next);

@@ -134,11 +134,14 @@ export function Facets({ collection, items, filter, onChange, isEager = false })
 }
 
 const NUMBERS = { to: "lte", type: "number", read: Number, shown: (bound) => bound };
-const DAY = 86400e3;
+const DATE = /^\d{4}-\d\d-\d\d([T ].*)?$/;
 
-function day(date, days) {
-	const moved = new Date(Date.parse(date) + days * DAY);
-	return Number.isNaN(moved.getTime()) ? "" : moved.toISOString().slice(0, 10);
+// The day of a date in UTC, as ranges have it: without a zone it is UTC.
+function day(date, days = 0) {
+	const isWhole = date.length < 11 || /(Z|[+-]\d\d:?\d\d)$/.test(date);
+	const moved = new Date(`${date.replace(" ", "T")}${isWhole ? "" : "Z"}`);
+	moved.setUTCDate(moved.getUTCDate() + days);
+	return DATE.test(date) && !Number.isNaN(moved.getTime()) ? moved.toISOString().slice(0, 10) : "";
 }
 
 // The last day counts as a whole: what comes before the next.
@@ -149,14 +152,28 @@ const DATES = {
 	shown: (bound, isEnd) => day(bound, isEnd ? -1 : 0),
 };
 
+// All of a day, a month or a year.
+function rangeOf(date) {
+	const first = `${date}-01-01`.slice(0, 10);
+	const size = { 10: 1, 7: 31, 4: 366 }[date.length];
+	return { gte: first, lt: day(`${day(first, size).slice(0, date.length)}-01-01`.slice(0, 10)) };
+}
+
+const ranged = (name, filter) => conditions(filter).find((one) => one.key === name && one.range);
+
+function withRange(filter, key, range) {
+	const before = ranged(key, filter);
+	const rest = before ? added(filter, before) : filter;
+	return Object.keys(range).length ? added(rest, { key, range }) : rest;
+}
+
 function Range({ name, ends, isDate, filter, onChange }) {
 	const { to, type, read, shown } = isDate ? DATES : NUMBERS;
-	const before = conditions(filter).find((one) => one.key === name && one.range);
+	const before = ranged(name, filter);
 	const submit = (event) => {
 		const { from, until } = fieldsOf(event);
 		const range = { ...(from && { gte: read(from) }), ...(until && { [to]: read(until, true) }) };
-		const rest = before ? added(filter, before) : filter;
-		onChange(from || until ? added(rest, { key: name, range }) : rest);
+		onChange(withRange(filter, name, range));
 	};
 	const field = (id, word, sign, end) => {
 		const bound = before?.range[sign];
@@ -170,11 +187,9 @@ function Range({ name, ends, isDate, filter, onChange }) {
     <button>Apply</button></form>`;
 }
 
-const DATE = /^\d{4}-\d{2}-\d{2}([T ].*)?$/;
-
-function dateLength(values) {
-	if (!values.length || !values.every((value) => DATE.test(value))) return 0;
-	const kinds = (length) => new Set(values.map((value) => value.slice(0, length))).size;
+function dateLength(days) {
+	if (!days.length || !days.every(Boolean)) return 0;
+	const kinds = (length) => new Set(days.map((one) => one.slice(0, length))).size;
 	return [10, 7, 4].find((length) => kinds(length) <= VALUES) || 4;
 }
 
@@ -185,8 +200,9 @@ function choices(items, name) {
 	for (const value of all) counts.set(value, (counts.get(value) || 0) + 1);
 	const kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one));
 	const numbers = kinds.every((value) => typeof value === "number") ? kinds : [];
-	const length = dateLength(kinds);
-	const dates = length ? [...new Set(kinds.map((date) => date.slice(0, length)))] : [];
+	const days = kinds.map((value) => day(String(value)));
+	const length = dateLength(days);
+	const dates = length ? [...new Set(days.map((date) => date.slice(0, length)))] : [];
 	const values = (length ? dates.sort().reverse() : kinds).slice(0, VALUES);
 	const isOrdered = length || numbers.length;
 	return {
@@ -202,7 +218,8 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
 	const [isOpen, open] = useState(isFirst);
 	const found = useMemo(() => isOpen && choices(items, name), [isOpen]);
 	const { values = [], ends, isDate, order } = found || {};
-	const matching = (value) => ({ key: name, match: isDate ? { prefix: value } : { value } });
+	const matching = (value) =>
+		isDate ? { key: name, range: rangeOf(value) } : { key: name, match: { value } };
 	const count = async (value, signal) => {
 		const others = conditions(filter).filter((one) => one.key !== name);
 		const body = { filter: { must: [...others, matching(value)] } };
@@ -212,11 +229,12 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
 		(signal) => found && Promise.all(values.map((value) => count(value, signal))),
 		[found, filter, collection.name],
 	);
-	const chosen = new Set(
-		conditions(filter)
-			.filter((one) => one.key === name && one.match)
-			.map((one) => one.match.prefix ?? one.match.value),
-	);
+	const chosen = new Set(conditions(filter).map((one) => JSON.stringify(one)));
+	const isChosen = (value) => chosen.has(JSON.stringify(matching(value)));
+	const choose = (value) =>
+		isDate && !isChosen(value)
+			? withRange(filter, name, rangeOf(value))
+			: added(filter, matching(value));
 	const shown = counts ? [...counts].sort(order) : values.map((value) => [value, null]);
 	const most = Math.max(1, ...shown.map(([, number]) => number));
 	return html`<details class="facet" open=${isOpen} onToggle=${(event) => open(event.target.open)}>
@@ -225,8 +243,8 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
     ${found && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(
 			([value, number]) => html`<li><button type="button"
-      class=${chosen.has(value) ? "value on" : "value"} aria-pressed=${chosen.has(value)}
-      onClick=${() => onChange(added(filter, matching(value)))}>
+      class=${isChosen(value) ? "value on" : "value"} aria-pressed=${isChosen(value)}
+      onClick=${() => onChange(choose(value))}>
       <bdi>${String(value).slice(0, 60)}</bdi>${" "}
       <span class="figure">${number === null ? "…" : figures.count(number)}</span>
       <i style=${{ width: `${(100 * number) / most}%` }}></i></button></li>`,

@@ -1,5 +1,24 @@
 import { raw } from "./api.js";
-import * as figures from "./figures.js";
+
+/** @typedef {Record<string, string>} Roles */
+
+export const LEFT_OUT = "leave out";
+
+/** @returns {Roles} */
+export const rolesOf = ({ columns }) =>
+	Object.fromEntries(columns.map(({ name, role }) => [name, role ?? LEFT_OUT]));
+
+/** Say what columns become, as a load is asked for it.
+ * @param {Answers.PreviewAnswer} table
+ * @param {Roles} roles */
+export function queryOf({ columns }, roles, isText) {
+	const query = new URLSearchParams();
+	for (const role of ["id", isText ? "text" : "vector", "payload"]) {
+		const chosen = columns.filter(({ name }) => roles[name] === role);
+		for (const { name } of chosen.length ? chosen : [{ name: "" }]) query.append(role, name);
+	}
+	return query;
+}
 
 const HEAD = 1 << 20; // As much as the server looks at of a table.
 const KINDS = {
@@ -44,56 +63,13 @@ async function headOf(given) {
 	return new Uint8Array(await new Blob(parts).arrayBuffer()).slice(0, HEAD);
 }
 
-function guessLine(bytes) {
-	const [line] = new TextDecoder().decode(bytes).split("\n", 1);
-	const { vector, text } = JSON.parse(line);
-	if (text !== undefined) return { holds: "texts", why: "its first line has a text" };
-	if (!Array.isArray(vector)) {
-		return { holds: "vectors", dim: null, why: "its first vector is sparse" };
-	}
-	const why = `its first vector has ${figures.plural(vector.length, "number")}`;
-	return { holds: "vectors", dim: vector.length, why };
-}
-
-function guessNpy(bytes) {
-	const shape = new TextDecoder("latin1")
-		.decode(bytes.slice(0, 1024))
-		.match(/'shape': \((\d+), (\d+)\)/);
-	if (!shape) throw new Error("expected an array of rows and columns");
-	const [rows, columns] = shape.slice(1).map(Number);
-	return {
-		holds: "vectors",
-		dim: columns,
-		why: `it has ${figures.plural(rows, "row")} of ${figures.plural(columns, "number")}`,
-	};
-}
-
-/** What the server takes a table for.
+/** What the server takes a file for.
  * @returns {Promise<Answers.PreviewAnswer>} */
-export async function previewOf(given, query) {
+export async function previewOf(given, query = "") {
 	const headers = { "Content-Type": kindOf(given) };
 	const body = await headOf(given);
 	return (await raw("POST", `v1/preview?${query}`, { body, headers })).json();
 }
 
-async function guessTable(given) {
-	const { holds, dim } = await previewOf(given, "");
-	const words = holds === "texts" ? "no column" : figures.plural(dim, "column");
-	return { holds, dim, why: `it has ${words} of numbers` };
-}
-
-/** Without `holds` where nothing can be said.
- * @returns {Promise<{ name: string, holds?: string, dim?: number, why: string }>} */
-export async function guessOf(given) {
-	const stem = given.name.replace(/(\.\w+){1,2}$/, "");
-	const name = stem.replace(/[^\p{L}\p{N}._-]+/gu, "-") || "items";
-	try {
-		const kind = kindOf(given);
-		if (isTable(given)) return { name, ...(await guessTable(given)) };
-		if (kind === "application/x-ndjson") return { name, ...guessLine(await headOf(given)) };
-		if (kind === "application/x-npy") return { name, ...guessNpy(await headOf(given)) };
-	} catch (error) {
-		return { name, why: `it could not be read (${error.message})` };
-	}
-	return { name, why: "such files are not looked into here" };
-}
+export const nameFor = ({ name }) =>
+	name.replace(/(\.\w+){1,2}$/, "").replace(/[^\p{L}\p{N}._-]+/gu, "-") || "items";

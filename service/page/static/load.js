@@ -1,7 +1,6 @@
 import { ask, at, hasKey, post, raw, root } from "./api.js";
-import { LEFT_OUT, queryOf, rolesOf } from "./csv.js";
 import * as figures from "./figures.js";
-import { handed, isTable, kindOf, previewOf } from "./guess.js";
+import { handed, isTable, kindOf, LEFT_OUT, previewOf, queryOf, rolesOf } from "./guess.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import {
@@ -30,7 +29,7 @@ const ENCODINGS = [
 	"shift_jis",
 	"euc_kr",
 ];
-const SIGNS = { "\t": "tabs", " ": "blanks" };
+const SIGNS = { ",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks" };
 
 const REJECTED = [
 	{ key: "row", name: "row", figure: true },
@@ -81,10 +80,11 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
 		.slice(0, MOST_COLUMNS)
 		.map((one) => ({ ...one, example: table.rows[0]?.[one.name] ?? "" }));
 	const encodings = [...new Set([table.encoding, ...ENCODINGS])];
-	return html`<p class="small"><label>Text in <select value=${table.encoding}
+	return html`<label>Text in <select value=${table.encoding}
       onChange=${(event) => onEncoding(event.target.value)}>${encodings.map(
 				(one) => html`<option value=${one} selected=${one === table.encoding}>${one}</option>`,
-			)}</select></label>, columns divided by
+			)}</select></label>
+    <p class="small">Columns divided by
       ${" "}${SIGNS[table.delimiter] || html`<code>${table.delimiter}</code>`}${
 				table.decimal === "," && ", decimal commas"
 			}${!table.header && ", without names of columns"}.</p>

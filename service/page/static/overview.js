@@ -2,7 +2,7 @@ import { go, href } from "./address.js";
 import { ask, at, get, raw } from "./api.js";
 import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
-import { guessOf, hand } from "./guess.js";
+import { hand, nameFor, previewOf } from "./guess.js";
 import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
 import { html, useRef, useState } from "./html.js";
 import { difference, parse } from "./metrics.js";
@@ -20,8 +20,30 @@ import {
 	Trouble,
 } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
-import { Spark } from "./spark.js";
 import { collectionOf, title } from "./view.js";
+
+const WIDTH = 120;
+const HEIGHT = 28;
+
+function Spark({ values, length, label }) {
+	const max = Math.max(...values, 1e-12);
+	const place = (value, index) => {
+		const across = ((index + length - values.length) / (length - 1)) * WIDTH;
+		return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
+	};
+	const lines = [[]];
+	values.forEach((value, index) => {
+		if (value === null) lines.push([]);
+		else lines.at(-1).push(place(value, index));
+	});
+	return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
+      aria-label=${label}>
+    ${lines.map(([first, ...more]) =>
+			more.length || !first
+				? html`<polyline points=${[first, ...more].join(" ")} />`
+				: html`<circle cx=${first[0]} cy=${first[1]} r="1.5" />`,
+		)}</svg>`;
+}
 
 const EVERY = 2000;
 const POINTS = 60;
@@ -155,11 +177,17 @@ function Create() {
 		if (!chosen) return;
 		open(true);
 		choose(chosen);
-		const found = await guessOf(chosen);
-		call((before) => before || found.name);
-		if (found.holds) hold(found.holds);
-		size(found.dim ? String(found.dim) : "");
-		say(found.holds ? `Guessed: ${found.why}.` : `Say what it holds: ${found.why}.`);
+		call((before) => before || nameFor(chosen));
+		try {
+			const { holds: kind, dim } = await previewOf(chosen);
+			hold(kind);
+			size(dim ? String(dim) : "");
+			const length = dim ? `of ${figures.plural(dim, "number")}` : "that are sparse";
+			say(`Guessed: ${kind === "texts" ? "texts" : `vectors ${length}`}.`);
+		} catch (unread) {
+			size("");
+			say(`Say what it holds; it could not be read: ${unread.message}`);
+		}
 	};
 	const submit = (event) => {
 		const { normalize } = fieldsOf(event);

@@ -224,16 +224,8 @@ export default function Query({ collection, params }) {
 		(one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
 	const trouble = wrong || problem;
 	const asTable = params.as === "table";
-	const { id, row, text } = params;
-	const left =
-		id !== undefined
-			? { a: id }
-			: row !== undefined
-				? { row }
-				: text !== undefined
-					? { text }
-					: { names: params.names };
-	const why = (hit) => href(name, "why", { ...left, b: hit.id });
+	const { id, row, text, names: asked } = params;
+	const why = (hit) => href(name, "why", { a: id, row, text, names: asked, b: hit.id });
 	const narrow = (filter) => change({ filter });
 	return html`<div class="two wide">
     <aside class="panel">

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { queryOf, rolesOf } from "../../../service/page/static/csv.js";
+import { queryOf, rolesOf } from "../../../service/page/static/guess.js";
 
 const columns = [
 	["id", "id"],

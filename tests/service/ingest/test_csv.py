@@ -4,9 +4,11 @@ import json
 from typing import Final
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.support.paths import REPOSITORY
+from tests.support.service.bodies import npy
 from tests.support.service.client import URL, Client, Json, Serve, assert_problem, chunked, count
 
 in_each_way = pytest.mark.served(front="one", cluster="one")
@@ -268,6 +270,24 @@ def test_what_is_no_table_is_refused(
     assert count(client) == 0
     if not {"missing", "columns"} & {*params} and b"w" not in body:
         assert words in assert_problem(preview(client, body, **params), status, code)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "holds", "dim"),
+    [
+        ("application/x-ndjson", b'\n{"vector": [1, 2, 3]}\n{ not read', "vectors", 3),
+        ("application/x-ndjson", b'{"vector": {"indices": [7]}}', "vectors", None),
+        ("application/x-ndjson", b'{"id": 1, "text": "words"}\n', "texts", None),
+        ("application/x-npy", npy(np.ones((5, 7), np.float32))[:140], "vectors", 7),
+    ],
+)
+def test_a_preview_says_what_other_files_hold(
+    client: Client, kind: str, body: bytes, holds: str, dim: int | None
+) -> None:
+    found = preview(client, body, {"Content-Type": kind})
+    assert found.json() == {"holds": holds, "dim": dim}
+    broken = preview(client, b"no such file", {"Content-Type": kind})
+    assert_problem(broken, 400, "malformed_body")
 
 
 def test_csv_that_does_not_say_so_is_refused_with_what_to_say(client: Client) -> None:
