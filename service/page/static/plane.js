@@ -31,16 +31,6 @@ function fitted(places, width, height) {
 	};
 }
 
-function isInside(polygon, x, y) {
-	let isIn = false;
-	for (let here = 0, before = polygon.length - 1; here < polygon.length; before = here, here += 1) {
-		const [ax, ay] = polygon[here];
-		const [bx, by] = polygon[before];
-		if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) isIn = !isIn;
-	}
-	return isIn;
-}
-
 // Round points are copies of one picture a colour: to draw each as a path takes five times as long.
 function dotsOf(colors, radius, ratio, inkOf) {
 	const size = Math.ceil(2 * radius * ratio) + 2;
@@ -248,13 +238,12 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 	};
 	const inside = (polygon) => {
 		const { scale, x, y } = frame();
-		const { places } = current.current;
-		const found = [];
-		for (let item = 0; 2 * item < places.length; item += 1) {
-			const place = [x + scale * places[2 * item], y + scale * places[2 * item + 1]];
-			if (isInside(polygon, ...place)) found.push(item);
-		}
-		return found;
+		const { places, colors } = current.current;
+		const path = new Path2D(`M${polygon.join("L")}Z`);
+		const context = document.createElement("canvas").getContext("2d");
+		const isIn = (item) =>
+			context.isPointInPath(path, x + scale * places[2 * item], y + scale * places[2 * item + 1]);
+		return [...colors.keys()].filter(isIn);
 	};
 
 	useEffect(() => {
