@@ -52,6 +52,8 @@ _BLOCK_FLOAT: Final = 0.03
 _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
+_COLLECTED: Final = 3.0
+"""A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 80.0
 _PREFIX_READ: Final = 40.0
 """Hashing an entry, and what it takes to put the first ones in order; looking at a posting, and
@@ -188,7 +190,7 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
         pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.width
         return float(others * live * pair)
     some = scan_nanoseconds(view, vectors[_sample(view).rows])
-    return float(others * some.mean())
+    return _COLLECTED * float(others * some.mean())
 
 
 def folded_nanoseconds(view: RowView, groups: int, share: float) -> float:

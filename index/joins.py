@@ -310,18 +310,18 @@ class ExactJoin:
         count = view.permitted_count
         if count < 2:  # noqa: PLR2004 (a pair)
             return cls(view, inverted, None, 0.0)
-        comparing = cls(view, inverted, None, all_pairs_nanoseconds(view, count) / 2)
+        best = cls(view, inverted, None, all_pairs_nanoseconds(view, count) / 2)
         if view.vectors.form == "dense" or threshold <= 0:
-            return comparing
-        ways = []
-        if prefix_nanoseconds(view, 0.0) < quickest:
+            return best
+        if prefix_nanoseconds(view, 0.0) < min(best.nanoseconds, quickest):
             prefixes = PrefixJoin.of(view, threshold)
-            if prefixes is not None:
-                ways.append(cls(view, inverted, prefixes, prefixes.nanoseconds))
-        if count * least_folded(view) < min([quickest, *(way.nanoseconds for way in ways)]):
+            if prefixes is not None and prefixes.nanoseconds < best.nanoseconds:
+                best = cls(view, inverted, prefixes, prefixes.nanoseconds)
+        if count * least_folded(view) < min(best.nanoseconds, quickest):
             folded = FoldedJoin(view, view.vectors, threshold, workers)
-            ways.append(cls(view, inverted, folded, count * folded.nanoseconds))
-        return min(ways, key=lambda way: way.nanoseconds, default=comparing)
+            if count * folded.nanoseconds < best.nanoseconds:
+                best = cls(view, inverted, folded, count * folded.nanoseconds)
+        return best
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
         """Offer every pair that scores as well as the sink wants."""

@@ -145,6 +145,7 @@ def test_rows_are_joined_in_the_quickest_way(rng: np.random.Generator) -> None:
     assert way(sparse, 0.9, quickest=1.0) is type(None)
     crowded = rng.gamma(0.5, 1.0, (4000, 40)).astype(np.float32)
     assert way(seen(crowded), 0.7) is FoldedJoin
+    assert way(seen(crowded), 0.01) is type(None)
     dense = SmallIndex(CollectionConfig(dim=4)).prepare(rng.random((4000, 4), np.float32))
     assert way(view_of(dense), 0.9) is type(None)
 
