@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gcws_search import index as ix
 from gcws_search.formats.stores import StoredPath, StoreFailed, stored_path
@@ -115,10 +115,7 @@ class Bases:
         """
         sha256 = hashlib.sha256()
         with self._place(base.file).open() as file:
-            while piece := file.read(_PIECE_BYTES):
-                check()
-                sha256.update(piece)
-                yield piece
+            yield from _pieces(file, sha256, check)
         if (found := sha256.hexdigest()) != base.sha256:
             raise ix.DamagedFile(base.file, f"expected the SHA-256 {base.sha256}, got {found}")
 
@@ -192,16 +189,17 @@ def _upload(
     if shutil.disk_usage(scratch).free < _MORE_ROOM * collection.store.path.stat().st_size:
         raise ix.DiskFull(collection.name)
     sha256 = hashlib.sha256()
-
-    def pieces() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE_BYTES):
-                check()
-                sha256.update(piece)
-                yield piece
-
     try:
         collection.copy_to(path)
-        return to.write(pieces()), sha256.hexdigest()
+        with path.open("rb") as file:
+            return to.write(_pieces(file, sha256, check)), sha256.hexdigest()
     finally:
         path.unlink(missing_ok=True)
+
+
+def _pieces(file: Any, sha256: Any, check: Callable[[], None]) -> Iterator[bytes]:  # noqa: ANN401
+    """Yield the bytes of an open file, which a hash takes too; ``check`` may end it."""
+    while piece := file.read(_PIECE_BYTES):
+        check()
+        sha256.update(piece)
+        yield piece

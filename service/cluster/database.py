@@ -475,15 +475,16 @@ class Database:
 
     # Items
 
-    def _read(self, number: int, statement: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
-        found = self._rows(statement, *parameters, name=self.label(number))
-        return _check_rows(number, found)
+    def _read(self, number: int, clauses: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
+        """Return the items of a FROM and what follows it."""
+        statement = f"SELECT {_COLUMNS} {clauses}"
+        return _check_rows(number, self._rows(statement, *parameters, name=self.label(number)))
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
         """Return the items of those ids that there are."""
         where, asked = self.items_of(number, ids)
-        statement = f"SELECT {_COLUMNS} {where} AND {_LIVE}"
-        return {row.id: row for row in self._read(number, statement, *asked, self.now_ms)}
+        rows = self._read(number, f"{where} AND {_LIVE}", *asked, self.now_ms)
+        return {row.id: row for row in rows}
 
     def items_of(self, number: int, ids: Sequence[str]) -> tuple[str, tuple[Any, Any]]:
         """Return the FROM and the WHERE of items of some ids, and their parameters."""
@@ -499,16 +500,15 @@ class Database:
 
     def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
-        where = f"WHERE key = ANY(%b) AND {_LIVE} ORDER BY key"
-        rows = f"SELECT {_COLUMNS} FROM items_{number} {where}"
-        return self._read(number, rows, list(keys), self.now_ms)
+        where = f"FROM items_{number} WHERE key = ANY(%b) AND {_LIVE} ORDER BY key"
+        return self._read(number, where, list(keys), self.now_ms)
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
         """Return the first items beyond a key, by key; without vectors they are not checked."""
         where = f"FROM items_{number} WHERE key > %b AND {_LIVE} ORDER BY key LIMIT %b"
         asked = after, self.now_ms, limit
         if with_vector:
-            return self._read(number, f"SELECT {_COLUMNS} {where}", *asked)
+            return self._read(number, where, *asked)
         statement = f"SELECT key, id, payload, version, expires {where}"
         found = self._rows(statement, *asked, name=self.label(number))
         return [Row(key, item_id.decode(), b"", *others) for key, item_id, *others in found]
@@ -517,9 +517,9 @@ class Database:
         self, number: int, bucket: int, *, after: str, limit: int, now_ms: int
     ) -> list[Row]:
         """Return the first items of a bucket beyond an id, by id, at an instant."""
-        where = f"WHERE bucket = %b AND id > %b AND {_LIVE} ORDER BY id LIMIT %b"
-        statement = f"SELECT {_COLUMNS} FROM items_{number} {where}"
-        return self._read(number, statement, bucket, after.encode(), now_ms, limit)
+        where = f"bucket = %b AND id > %b AND {_LIVE} ORDER BY id LIMIT %b"
+        asked = bucket, after.encode(), now_ms, limit
+        return self._read(number, f"FROM items_{number} WHERE {where}", *asked)
 
     @contextmanager
     def one_moment(self, number: int) -> Iterator[Database]:
@@ -776,15 +776,27 @@ def _read_in_order(
     where: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
-    """Yield the items that pass, by key, in chunks, inside of a transaction, which ends the cursor.
+    """Yield the items that pass, by key, in chunks, inside of a transaction."""
+    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+    for found in read_chunks(connection, chunk_rows, rows, *parameters):
+        yield _check_rows(number, found)
+
+
+def read_chunks(
+    connection: Connection,
+    chunk_rows: int,
+    statement: str,
+    *parameters: Any,  # noqa: ANN401
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a statement in chunks, inside of a transaction, which ends the cursor.
 
     Who abandons the generator sends nothing: another thread may have the connection by then.
     """
-    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
-    connection.execute(f"DECLARE ordered NO SCROLL CURSOR FOR {rows}".encode(), parameters)
-    fetch = f"FETCH {chunk_rows} FROM ordered".encode()
+    declare = f"DECLARE chunks NO SCROLL CURSOR FOR {statement}"
+    connection.execute(declare.encode(), parameters)
+    fetch = f"FETCH {chunk_rows} FROM chunks".encode()
     while found := connection.execute(fetch, binary=True).fetchall():
-        yield _check_rows(number, found)
+        yield found
         if len(found) < chunk_rows:
             break
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.connections import LOCK, Connection
-from gcws_search.service.cluster.database import SNAPSHOT, STAMP_COMMIT, Database
+from gcws_search.service.cluster.database import SNAPSHOT, STAMP_COMMIT, Database, read_chunks
 
 _MANY_ITEMS: Final = 1 << 16  # from here on it rests until as many were removed as are left
 _REST: Final = 50.0  # it rests as many times as long as it took
@@ -129,20 +129,14 @@ class _Sweep:
         """Look at the items that were put since the last look; return how many."""
         head, seen = self._state(connection)[0], 0
         rows = f"SELECT vector FROM items_{self._number} WHERE key > %b"
-        declare = f"DECLARE vectors NO SCROLL CURSOR FOR {rows}"
-        connection.execute(declare.encode(), (self._read,))
-        fetch = f"FETCH {_ROWS_AT_ONCE} FROM vectors".encode()
-        while not self._stop.is_set():
-            found = connection.execute(fetch, binary=True).fetchall()
-            vectors = [vector for (vector,) in found]
-            if not vectors:
+        for found in read_chunks(connection, _ROWS_AT_ONCE, rows, self._read):
+            if self._stop.is_set():
                 break
-            seen += len(vectors)
-            used = np.unique(self._coordinates_of(vectors))
+            seen += len(found)
+            used = np.unique(self._coordinates_of([vector for (vector,) in found]))
             if len(self._names):
                 places = np.searchsorted(self._names, used).clip(max=len(self._names) - 1)
                 self._used[places[self._names[places] == used]] = True
-        connection.execute(b"CLOSE vectors")
         self._read = head
         return seen
 
