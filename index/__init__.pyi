@@ -71,7 +71,13 @@ from .collection.ranking import (
     with_key as with_key,
 )
 from .collection.reclaim import Vacuumed as Vacuumed, vacuum_directory as vacuum_directory
-from .collection.similar import Near as Near, find_similar as find_similar
+from .collection.similar import (
+    LeftOut as LeftOut,
+    Near as Near,
+    find_similar as find_similar,
+    similar_items as similar_items,
+    split_similar as split_similar,
+)
 from .collection.stored_collection import StoredCollection as StoredCollection
 from .collection.writer import (
     COMMIT_BOUNDS as COMMIT_BOUNDS,

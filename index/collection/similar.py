@@ -12,6 +12,7 @@ import numpy as np
 
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch, concatenate
 from gcws_search.index.contracts.hits import RowView
@@ -27,6 +28,39 @@ class Near(NamedTuple):
 
     to: str | int
     score: float
+
+
+LeftOut = tuple[int, str | None, Near]
+"""Of an item that is not stored its place in the request, its id, and what it is like."""
+
+
+def split_similar(
+    near: Sequence[Near | None], places: Sequence[int], ids: Sequence[str | None]
+) -> tuple[list[int], list[LeftOut]]:
+    """Return the rows of the items that are stored, and the others, which are like some of these.
+
+    near: as of `find_similar`; places, ids: of the items.
+    """
+    kept = [row for row, found in enumerate(near) if found is None]
+    place_of = {row: place for place, row in enumerate(kept)}
+    left_out = [
+        (
+            places[row],
+            ids[row],
+            found._replace(to=place_of[found.to]) if isinstance(found.to, int) else found,
+        )
+        for row, found in enumerate(near)
+        if found is not None
+    ]
+    return kept, left_out
+
+
+def similar_items(left_out: Sequence[LeftOut], ids: Sequence[str | None]) -> list[SimilarItem]:
+    """Return what to tell of items that are not stored; ``ids`` are those of the others."""
+    return [
+        SimilarItem(row, own, str(ids[to] if isinstance(to, int) else to), score)
+        for row, own, (to, score) in left_out
+    ]
 
 
 def planned_rows(

@@ -33,7 +33,14 @@ from gcws_search.index.collection.items import (
     number_items,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.similar import Near, find_similar, nearest_stored, planned_rows
+from gcws_search.index.collection.similar import (
+    LeftOut,
+    find_similar,
+    nearest_stored,
+    planned_rows,
+    similar_items,
+    split_similar,
+)
 from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import (
@@ -224,7 +231,7 @@ class Put(Change):
             self._encode_again(numbers.collection)
         if self.if_versions:
             numbers.check_versions(self.items.ids, self.if_versions)
-        left_out: Sequence[tuple[int, str | None, Near]] = ()
+        left_out: Sequence[LeftOut] = ()
         if isinstance(self.mode, UnlessSimilar):
             left_out = self._leave_out_similar(self.mode, numbers)
         next_id = max(numbers.next_id, self.beyond)
@@ -246,10 +253,7 @@ class Put(Change):
         numbers.next_id = next_id
         numbers.puts.append(self)
         if left_out:
-            self.similar = [
-                SimilarItem(row, own, ids[to] if isinstance(to, int) else to, score)
-                for row, own, (to, score) in left_out
-            ]
+            self.similar = similar_items(left_out, ids)
         if numbers.collection.space.dim is None:
             self.names = numbers.collection.names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
@@ -263,26 +267,13 @@ class Put(Change):
         self.items = replace(self.items, vectors=vectors, codes=codes)
         self.rows = replace(self.rows, codes=codes_to_blobs(codes))
 
-    def _leave_out_similar(
-        self, unless: UnlessSimilar, numbers: SequenceNumbers
-    ) -> list[tuple[int, str | None, Near]]:
+    def _leave_out_similar(self, unless: UnlessSimilar, numbers: SequenceNumbers) -> list[LeftOut]:
         """Leave out items like others; return their places and ids, and what they are like."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
         planned = planned_rows([put.items for put in numbers.puts], numbers.planned)
         near = find_similar(collection, vectors, unless, stored, planned)
-        kept = [row for row, found in enumerate(near) if found is None]
-        place_of = {row: place for place, row in enumerate(kept)}
-        given = self.given or self.items.ids
-        left_out = [
-            (
-                self.places[row],
-                given[row],
-                found._replace(to=place_of[found.to]) if isinstance(found.to, int) else found,
-            )
-            for row, found in enumerate(near)
-            if found is not None
-        ]
+        kept, left_out = split_similar(near, self.places, self.given or self.items.ids)
         if left_out:
             self.items, self.rows = self.items.take(kept), self.rows.take(kept)
             self.places = [self.places[row] for row in kept]

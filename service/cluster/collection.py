@@ -449,8 +449,7 @@ class ClusterCollection:
                 own = self.space.prepare(self.space.from_blobs(blobs))
                 planned = [*plan.rows], own, np.ones(len(blobs), np.uint8)
             near = ix.find_similar(self.empty.memory, rows, unless, near, planned)
-            kept = [row for row, each in enumerate(near) if each is None]
-            place_of = {row: place for place, row in enumerate(kept)}
+            kept, left_out = ix.split_similar(near, put.places, put.ids)
             out_names[:] = []
             if self.names.is_open and kept:
                 used = self.names.use(rows[np.array(kept)], set())
@@ -463,15 +462,7 @@ class ClusterCollection:
                 places=[put.places[row] for row in kept],
                 expires=[put.expires[row] for row in kept if put.expires],
                 if_versions=(),
-                left_out=[
-                    (
-                        put.places[row],
-                        put.ids[row],
-                        each._replace(to=place_of[each.to]) if isinstance(each.to, int) else each,
-                    )
-                    for row, each in enumerate(near)
-                    if each is not None
-                ],
+                left_out=left_out,
             )
 
         return leave_out

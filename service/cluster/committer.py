@@ -126,8 +126,7 @@ class PreparedPut:
     # the lock, it begins to ask for these. What it returns takes this put and what is planned
     # before it, and returns the put of the others.
     leave_out: Callable[[int], Callable[[PreparedPut, GroupPlan], PreparedPut]] | None = None
-    # of each item left out its place, its id and what it is like, an item or a place in this put
-    left_out: Sequence[tuple[int, str | None, ix.Near]] = ()
+    left_out: Sequence[ix.LeftOut] = ()  # items like others, of which some may be in this put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +213,7 @@ class GroupPlan:
                     raise ix.ItemExists(item_id, put.places[row] if put.places else row)
         updated = sum(self._now(item_id) is not None for item_id in last)
         given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
-        similar = tuple(
-            ix.SimilarItem(row, own, str(put.ids[to] if isinstance(to, int) else to), score)
-            for row, own, (to, score) in put.left_out
-        )
+        similar = tuple(ix.similar_items(put.left_out, put.ids))
         result = ix.WriteResult(len(last) - updated, updated, given, similar)
         load = None if put.progress is None else put.progress(result)
         if load is not None:
