@@ -173,3 +173,12 @@ def test_a_body_that_breaks_off_leaves_no_connection_to_the_owner(client: Client
                 await asyncio.sleep(0.001)
 
     client.run(load())
+
+
+def test_head_is_answered_as_get_without_the_body(client: Client) -> None:
+    fill(client)
+    for path in (URL, f"{URL}/items", f"{URL}/items/a", f"{URL}/items/none", "/v1"):
+        got, told = client.get(path), client.request("HEAD", path)
+        assert (told.status_code, told.content) == (got.status_code, b"")
+        for name in ("content-length", "content-type"):
+            assert told.headers[name] == got.headers[name]
