@@ -230,14 +230,16 @@ export default function Why({ collection, params }) {
 		},
 		[name, id, row, names, text, params.b, limit],
 	);
-	const read = useAsk(
-		async (signal) => {
-			const items = await itemsOf(name, id === undefined ? [params.b] : [id, params.b], signal);
-			return new Map(items.map((item) => [item.id, item]));
-		},
-		[name, id, params.b],
-	);
 	const answer = explained.data;
+	// The bars come first: what is read beside them would hold them up.
+	const read = useAsk(
+		(signal) =>
+			answer &&
+			itemsOf(name, id === undefined ? [params.b] : [id, params.b], signal).then(
+				(items) => new Map(items.map((item) => [item.id, item])),
+			),
+		[name, id, params.b, answer],
+	);
 	const [a, b] = [read.data?.get(id), read.data?.get(params.b)];
 	const nameOf = (one) => nameOfCoordinate(view, one);
 	const words = useMemo(
