@@ -31,8 +31,6 @@ KINDS: Final = (
     "all",
 )  # fmt: skip
 """What is killed."""
-SISTERS: Final = frozenset({"replica", "replica at a point", "head", "node"})
-"""Kills of these fail no request: another replica answers."""
 LOST_DATABASES: Final = frozenset({"database", "promotion"})
 """Kills of these fail no search, but for one that is to find what no replica had read before."""
 RESTARTED: Final = frozenset({"router", "router at a point", "zombie", "all"})

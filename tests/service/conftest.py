@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.service.client import Client, Json, Serve, application, fill
-from tests.support.service.cluster import ClusterClient
+from tests.support.service.cluster import BUCKETS, ClusterClient
 from tests.support.service.fronts import FrontClient
 from tests.support.service.postgres import postgres
+from tests.support.service.shards import BUCKETS as SHARD_BUCKETS
 
 ALL_CASES = "TEST_ALL_CASES"
 """Set to 1: a test that is served in several ways has all of its cases in each of them."""
@@ -58,8 +59,11 @@ def way() -> str:
 
 
 @pytest.fixture
-def database_url() -> Iterator[str]:
-    with postgres().database() as url:
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the URL of a new database: a cluster already where a fixture opens it as one."""
+    opened = {"serve": BUCKETS, "database": SHARD_BUCKETS}
+    buckets = next((opened[name] for name in opened if name in request.fixturenames), None)
+    with postgres().database(buckets) as url:
         yield url
 
 

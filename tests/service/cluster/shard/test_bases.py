@@ -353,10 +353,6 @@ def is_upload(request: Request) -> bool:
     return is_of_base(request) and request["REQUEST_METHOD"] in ("PUT", "POST")
 
 
-def is_download(request: Request) -> bool:
-    return is_of_base(request) and request["REQUEST_METHOD"] == "GET"
-
-
 def test_who_lost_the_lock_makes_no_base(
     written: Written, tmp_path: Path, stored_place: Place
 ) -> None:
