@@ -114,7 +114,7 @@ class FoldedJoin:
 
     def _choose_groups(self, view: RowView, queries: VectorBatch, rows: Int64s) -> UInt8s:
         """Return (PLACES,) the group of each place: as many as leave few of some rows, soon."""
-        some = rows[:: max(1, len(rows) // _SAMPLED)]
+        some = rows[:: max(1, len(rows) // _SAMPLED)].copy()  # kernels take whole arrays
         asked = np.arange(0, len(queries), max(1, len(queries) // _JUDGED))
         norms = self._vectors.norms[some]
         needed = self._share * np.add.outer(queries.norms[asked], norms)
