@@ -121,6 +121,28 @@ def test_pairs_beyond_what_one_list_holds_are_found_too(rng: np.random.Generator
     assert len(joined(seen(rows), 0.99, threads=1, policy=short)[0]) >= 6 * 50 * 49 // 2
 
 
+def test_prefixes_begin_with_the_slots_of_fewest_rows_and_are_as_long_as_needed(
+    rng: np.random.Generator,
+) -> None:
+    least = 0.6
+    join = PrefixJoin.of(seen(made(rng, spread=1.0)), least)
+    assert join is not None
+    vectors, lists = join.view.vectors, join.lists
+    share = least * (1 - 1e-4)  # less than rounding takes off
+    for number, row in enumerate(lists.rows.tolist()):
+        entries = slice(vectors.indptr[row], vectors.indptr[row + 1])
+        prefix = slice(lists.begins[number], lists.begins[number + 1])
+        places, rests = lists.places[prefix], lists.rests[prefix]
+        order = [(lists.counts[place], place) for place in places.tolist()]
+        assert order == sorted(order)
+        assert np.all(np.diff(rests) < 0)
+        assert rests[0] == pytest.approx(vectors.values[entries].sum(), rel=1e-6)
+        assert rests[-1] >= share * vectors.norms[row]
+        if len(order) < entries.stop - entries.start:  # without the next one it is enough
+            others = np.sort(vectors.values[entries])
+            assert rests[-1] - others[-1] <= least * vectors.norms[row]
+
+
 def test_a_join_of_much_work_comes_back_before_its_end() -> None:
     join = PrefixJoin.of(seen(np.ones((1000, 300), np.float32)), 0.5)
     assert join is not None
@@ -161,6 +183,18 @@ def test_all_ways_find_the_same_pairs(rng: np.random.Generator, least: float) ->
         ExactJoin(view, none, way, 0.0).offer(sink, Workers(2))
         found.append(as_dict(sink.result()))
     assert found == 2 * [as_dict(joined(view, least))]
+
+
+def test_folded_rows_of_all_runs_are_joined(rng: np.random.Generator) -> None:
+    rows = np.zeros((8200, 40), np.float32)
+    rows[np.arange(8200)[:, None], rng.integers(0, 40, (8200, 6))] = rng.random((8200, 6)) + 0.5
+    rows[[8190, 8191, 8192]] = rows[[8197, 8198, 8199]]
+    view, sink = seen(rows), PairSink(seen(rows), 0.999, None)
+    folded = FoldedJoin(view, view.vectors, 0.999, Workers(1))
+    ExactJoin(view, InvertedIndex(), folded, 0.0).offer(sink, Workers(1))
+    found = as_dict(sink.result())
+    assert {(8190, 8197), (8191, 8198), (8192, 8199)} <= {*found}
+    assert found == as_dict(joined(view, 0.999))
 
 
 def test_a_join_that_nobody_waits_for_ends(rng: np.random.Generator) -> None:
