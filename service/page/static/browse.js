@@ -5,7 +5,7 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
-import { useAct, useAnswer, useServer } from "./hooks.js";
+import { useAct, useAnswer, useAsk } from "./hooks.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Cut, fieldsOf, Layouts, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
@@ -14,35 +14,25 @@ import { keepView } from "./view.js";
 const PAGE = 48;
 
 function useItems(collection, filter) {
-	const [state, set] = useState({ items: [] });
 	const [turn, next] = useState(0);
-	const isBusy = useRef(false);
-	const { epoch } = useServer();
-	// Cleared only once the answer is drawn: until then the end of the list is still in view.
-	useEffect(() => {
-		isBusy.current = false;
-	}, [state]);
-	useEffect(() => {
-		const stop = new AbortController();
-		const isSame = state.filter === filter && !state.problem;
-		const cursor = isSame && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
-		const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
-		isBusy.current = true;
-		const path = at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`);
-		get(path, stop.signal).then(
-			(page) =>
-				set((before) => ({
-					filter,
-					items: [...(cursor ? before.items : []), ...page.items],
-					cursor: page.next_cursor,
-				})),
-			(problem) => stop.signal.aborted || set({ filter, items: [], problem }),
-		);
-		return () => stop.abort();
-	}, [collection.name, turn, filter, epoch]);
-	const isWhole = state.cursor === null;
-	const more = () => isWhole || state.problem || isBusy.current || next((count) => count + 1);
-	return { ...state, isWhole, more };
+	const shown = useRef({});
+	const { data, problem, waiting } = useAsk(
+		async (signal) => {
+			const before = shown.current;
+			const cursor = before.filter === filter && before.cursor;
+			const from = cursor ? `&cursor=${encodeURIComponent(cursor)}` : "";
+			const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
+			const path = at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${from}`);
+			const page = await get(path, signal);
+			const items = [...(cursor ? before.items : []), ...page.items];
+			shown.current = { filter, items, cursor: page.next_cursor };
+			return shown.current;
+		},
+		[collection.name, turn, filter],
+	);
+	const isWhole = data?.cursor === null;
+	const more = () => isWhole || problem || waiting || next(turn + 1);
+	return { items: [], ...data, problem, isWhole, more };
 }
 
 const KINDS = [

@@ -41,14 +41,17 @@ async function load(view) {
 function Lazy({ name, waiting = html`<${Skeleton} />`, ...more }) {
 	const [view, set] = useState(() => loaded.get(name));
 	const [problem, fail] = useState(null);
+	const { epoch } = useServer();
 	useEffect(() => {
+		// A browser does not ask again for code that it could not get.
+		if (problem) return location.reload();
 		load(name).then((found) => {
 			set(() => found);
 			ahead(() =>
 				["overview", "find", ...OF_COLLECTION].map((later) => load(later).catch(() => {})),
 			);
 		}, fail);
-	}, [name]);
+	}, [name, epoch]);
 	if (problem) return html`<${Trouble} problem=${problem} />`;
 	return view ? html`<${view} ...${more} />` : waiting;
 }
