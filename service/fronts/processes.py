@@ -42,6 +42,7 @@ _BACKLOG: Final = 2048
 _STEADY_SECONDS: Final = 1.0  # a process that ends sooner is started again after a while
 _MAX_DELAY_SECONDS: Final = 5.0
 _OWNER_SECONDS: Final = 1  # the owner's work goes on for this long after the last front has ended
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _GRACE_SECONDS: Final = 5.0  # a front that has not ended this long after its time to stop is killed
 
 _log = logging.getLogger(__name__)
@@ -74,7 +75,6 @@ def _bind(address: Address) -> socket.socket:
 
 def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) -> None:
     """Run a front until told to stop."""
-    _begin(settings)
     sockets = [_bind(address) for address in addresses]
     for each in sockets:
         each.listen(_BACKLOG)
@@ -87,7 +87,6 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
 
     ``folder`` has the sockets; ``opened`` is set once the data directory is this process's.
     """
-    _begin(settings)
     try:
         catalog = open_catalog(settings)
     except (ix.GcwsError, OSError) as error:
@@ -107,7 +106,7 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
         HttpServer(config).run()
     finally:
         parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():  # else it removes the folder itself
+        if parent is not None and os.getppid() != parent.pid:  # else it removes the folder itself
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -132,20 +131,23 @@ def attach_channel(app: FastAPI, path: Path) -> None:
     app.router.lifespan_context = lifespan
 
 
-def _begin(settings: Settings) -> None:
-    """Set up a child process: its own process group, ended with its parent."""
+def _begin(settings: Settings, parent_end: int) -> None:
+    """Set up a child process: its own process group, ended with its parent.
+
+    ``parent_end``: a pipe that ends with the parent.
+    """
     os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     configure_logs(settings.log_level, settings.log_format)
     tune_process()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    parent = multiprocessing.parent_process()
 
-    def end_with_parent(sentinel: int) -> None:
-        wait([sentinel])
+    def end_with_parent() -> None:
+        wait([parent_end])
         os.kill(os.getpid(), signal.SIGTERM)
 
-    if parent is not None:
-        threading.Thread(target=end_with_parent, args=[parent.sentinel], daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 @dataclass(eq=False)
@@ -177,28 +179,43 @@ class Processes:
     """An owner and fronts."""
 
     def __init__(self, settings: Settings) -> None:
-        context = multiprocessing.get_context("spawn")
+        # A child has what is imported here already: started anew, it would import for 1.5 s.
+        self._context = context = multiprocessing.get_context("fork")
         self._settings = settings
         self._sockets = reserve_addresses(settings.host, settings.port)
         self._folder = Path(tempfile.mkdtemp(prefix="gcws-"))
         self._opened = context.Event()
         addresses = [(each.family, each.getsockname()) for each in self._sockets]
 
-        def start(target: Callable[..., None], *arguments: object) -> Any:  # noqa: ANN401
-            process = context.Process(target=target, args=(settings, *arguments))
-            process.start()
-            return process
-
-        self._owner = _Child("owner", lambda: start(run_owner, self._folder, self._opened))
+        self._owner = _Child(
+            "owner", lambda: self._start(run_owner, settings, self._folder, self._opened)
+        )
         self._fronts = [
-            _Child(f"front {number}", lambda: start(run_front, addresses, self._folder))
+            _Child(
+                f"front {number}", lambda: self._start(run_front, settings, addresses, self._folder)
+            )
             for number in range(1, settings.workers + 1)
         ]
         self._woken, self._waker = os.pipe()
+        self._parent_end, self._only_here = os.pipe()  # multiprocessing's are left open in siblings
+
+    def _start(self, run: Callable[..., None], *arguments: object) -> Any:  # noqa: ANN401
+        """Return a new child process, in which ``run`` is called."""
+
+        def begin() -> None:
+            os.close(self._only_here)
+            _begin(self._settings, self._parent_end)
+            run(*arguments)
+
+        process = self._context.Process(target=begin)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until the child has handlers of its own
+        process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+        return process
 
     def run(self) -> int:
         """Serve until told to stop; return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPS:
             signal.signal(number, lambda *_: os.write(self._waker, b"."))
         children = [self._owner, *self._fronts]
         try:

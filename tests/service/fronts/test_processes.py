@@ -142,14 +142,14 @@ def require_all(service: Service, acknowledged: list[int]) -> None:
             assert client.get(f"{URL}/items/{number}").status_code == 200, number
 
 
-def test_a_killed_front_is_started_again_and_takes_no_data_with_it(service: Service) -> None:
+def test_a_front_that_ends_is_started_again_and_takes_no_data_with_it(service: Service) -> None:
     before = service.fronts
     assert len(before) == 2
     owner = service.owner.pid
     with Writing(service, 10_000) as writing:
         writing.wait_for_more()
-        for pid in before:
-            os.kill(pid, signal.SIGKILL)
+        for pid, number in zip(before, (signal.SIGKILL, signal.SIGINT), strict=True):
+            os.kill(pid, number)
         service.wait_until(lambda: len(service.fronts - before) == 2)
         writing.wait_for_more()
     assert service.owner.pid == owner
