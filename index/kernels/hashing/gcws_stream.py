@@ -87,6 +87,7 @@ class _StreamScratch(NamedTuple):
 
     # (3, longest): `slot_words` of the row's slots, and the order in which they are visited.
     words: Int32s
+    ends: Int32s  # (256,)
     drawn: Int32s  # (3m,): the first 2m are overwritten; see `_find_rates`
     # (m,): the upper half orders as a does, the lower is the slot's position in the row: the least
     # of these is the least a, of equal ones the first.
@@ -119,11 +120,12 @@ def sketch_from_stream(
         longest = max(longest, indptr[row + 1] - indptr[row])
     logs = np.empty(longest + LANES, np.float32)
     words = np.empty((3, longest), np.int32)
+    ends = np.empty(256, np.int32)
     drawn = np.empty(3 * m, np.int32)
     best = np.empty(m, np.int64)
     limits = np.empty(m, np.int32)
     queue = np.empty((7, _BATCH + m + SPARE), np.int32)
-    scratch = _StreamScratch(words, drawn, best, limits, queue)
+    scratch = _StreamScratch(words, ends, drawn, best, limits, queue)
     first = first_block * LANES
     for b in range(0, m, LANES):
         store(drawn, 2 * m + b, weyl(lane_numbers() + splat(np.int32(first + b))))
@@ -196,7 +198,7 @@ def _choose_slots(
     to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
     to_drawn = pointer(out.drawn)
     order = words[2, :count]
-    _by_falling_power(values, order)
+    _by_falling_power(values, out.ends, order)
     filled = 0
     for visited in range(count):
         position = order[visited]
@@ -210,11 +212,14 @@ def _choose_slots(
             rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
             filled = append_less(to_queue, filled, rate, limit, block)
             block = block + splat(_A_BLOCK)
-        for i in range(begin, filled, LANES):
-            store(to_queue, size + i, splat(low))
-            store(to_queue, 2 * size + i, splat(high))
-            store(to_queue, 3 * size + i, as_ints(splat(logs[position])))
-            store(to_queue, 4 * size + i, splat(np.int32(position)))
+        while True:  # once if none was chosen: whether one was is not known in advance
+            store(to_queue, size + begin, splat(low))
+            store(to_queue, 2 * size + begin, splat(high))
+            store(to_queue, 3 * size + begin, as_ints(splat(logs[position])))
+            store(to_queue, 4 * size + begin, splat(np.int32(position)))
+            begin += LANES
+            if begin >= filled:
+                break
         if filled >= _BATCH or visited == count - 1:
             _draw(to_queue, size, filled, first, log_greatest, to_best, to_limits)
             filled = 0
@@ -234,14 +239,25 @@ def _choose_slots(
 
 
 @inner
-def _by_falling_power(values: Float32s, out: Int32s) -> None:
-    """List where the values are, those of the greatest power of two first: they win most often."""
+def _by_falling_power(values: Float32s, ends: Int32s, out: Int32s) -> None:
+    """List where the values are, those of the greatest power of two first: they win most often.
+
+    ends (256,): how many have each power; overwritten.
+    """
     powers = values.view(np.int32)
-    ends = np.zeros(256, np.int32)
+    least, greatest = _MAGNITUDE, _NO_BITS
+    for i in range(values.shape[0]):
+        least, greatest = min(least, powers[i]), max(greatest, powers[i])
+    least, greatest = least >> _EXPONENT, greatest >> _EXPONENT
+    ends[least : greatest + 1] = 0
+    if least == greatest:
+        for i in range(values.shape[0]):
+            out[i] = i
+        return
     for i in range(values.shape[0]):
         ends[powers[i] >> _EXPONENT] += 1
     end = 0
-    for power in range(255, -1, -1):
+    for power in range(greatest, least - 1, -1):
         end += ends[power]
         ends[power] = end
     for i in range(values.shape[0] - 1, -1, -1):
