@@ -284,6 +284,7 @@ export default function Overview({ server, params, writes }) {
 	return html`<div class="overview">
     <h1>Collections</h1>
     ${!isStarting && html`<${Live} />`}
+    ${writes && collections && html`<${Create} />`}
     ${
 			problem &&
 			!["loading", "unreachable"].includes(problem.code) &&
@@ -300,6 +301,5 @@ export default function Overview({ server, params, writes }) {
         <${Command} text="gcws-search load items.csv --into things" />
         <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`
 		}
-    ${writes && collections && html`<${Create} />`}
   </div>`;
 }

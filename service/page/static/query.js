@@ -11,6 +11,7 @@ import { Cut, Layouts, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
 import { kindOf, queryOf } from "./vectors.js";
+import { title } from "./view.js";
 
 // What is asked by: its tab, the label of its field, and an example.
 const FORMS = {
@@ -144,7 +145,7 @@ function Asked({ collection, params, view, names, item }) {
         <${Drawn} ...${{ item, view, names }} limit=${5} /></div>
       <div><p class="small">Similar to</p><p><strong>
         <a href=${href(collection.name, "item", { id: item.id })}>
-          <${Cut} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
+          <${Cut} value=${title(view, item)} limit=${80} /></a></strong></p></div></div>`;
 	}
 	const text = params.row ?? params.names ?? params.text;
 	return text === undefined
