@@ -93,6 +93,7 @@ from .contracts.analysis import (
     MAX_SHARES as MAX_SHARES,
     NO_NEIGHBOUR as NO_NEIGHBOUR,
     SHARES as SHARES,
+    Arrangement as Arrangement,
     BackendComparison as BackendComparison,
     Contained as Contained,
     CostCurve as CostCurve,
@@ -249,6 +250,7 @@ from .threads import (
     StoppedError as StoppedError,
     give_way as give_way,
     gives_way as gives_way,
+    limit_blas as limit_blas,
     work_alone as work_alone,
 )
 from .vectors.inputs import (

@@ -32,6 +32,7 @@ from gcws_search.index.kernels.gmm.exact_rerank import exact_rows
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.gmm.sparse import matrix_sparse
 from gcws_search.index.polya import curve_of, pitches
+from gcws_search.index.threads import limit_blas
 from gcws_search.index.vectors.space import VectorSpace
 
 EPSILON: Final = 2.0**-24
@@ -122,6 +123,7 @@ def folded_differences(
     return out
 
 
+@limit_blas
 def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_ON) -> Float64s:
     """Return the (m, n) cosines ρ of m queries and n rows, ``worked_on`` numbers at a time."""
     out = np.empty((len(queries), len(rows)), np.float64)

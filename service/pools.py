@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -37,6 +37,7 @@ class Pool:
         self.name = name
         self.limit = limit
         self.waiting = 0  # calls running or waiting
+        self._awaited = Counter[Hashable]()  # who awaits the same
         self._executor = ThreadPoolExecutor(
             threads,
             thread_name_prefix=f"gcws-{name}",
@@ -68,22 +69,34 @@ class Pool:
             del future  # of an error that it has, whose frames would hold it: nothing is left then
 
     async def run_while_awaited(
-        self, function: Callable[[threading.Event], T], is_left: Callable[[], Awaitable[bool]]
+        self,
+        function: Callable[[threading.Event], T],
+        is_left: Callable[[], Awaitable[bool]],
+        same: Hashable = None,
     ) -> T:
         """Call a function in a thread; set its event once nobody waits for it any more.
 
         function: ends soon where its event is set.
         is_left: returns whether the client has gone.
+        same: names what those wait for whose calls will be short once this one is done.
         Raises QueueFull, Stopping (the pool is closed, or the function was stopped).
         """
         stop = threading.Event()
         running = asyncio.create_task(self.run(function, stop))
+        same = same or stop
+        self._awaited[same] += 1
+        is_awaited = True
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=_LOOK_SECONDS)
-                if await is_left():
+                if is_awaited and await is_left():
+                    is_awaited = False
+                    self._awaited -= Counter([same])  # keeps no zeros
+                if not self._awaited[same]:
                     stop.set()
         finally:
+            if is_awaited:
+                self._awaited -= Counter([same])
             stop.set()  # also when the request is cancelled
             running.add_done_callback(_take_error)
         if running.cancelled():  # the function said so

@@ -24,9 +24,9 @@ from uuid import uuid4
 
 import orjson
 import uvicorn
-from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gcws_search import index as ix
 from gcws_search.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -251,9 +251,7 @@ def tune_process() -> None:
     gc.freeze()
     # A batch of queries makes 20,000 objects: a collection each 700 took a third of its time.
     gc.set_threshold(50_000, 20, 20)
-    # Work is split over threads above products of matrices. Threads that BLAS starts besides wait
-    # busily for each other: features by 256 landmarks took 5 s among other work, without them 0.15.
-    threadpool_limits(1, user_api="blas")
+    ix.limit_blas.__enter__()  # for good: nothing else in the process multiplies matrices
 
 
 def server_options(settings: Settings) -> dict[str, Any]:

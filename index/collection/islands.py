@@ -3,7 +3,9 @@
 Weights of neighbours are those of UMAP ([UMAP] §3.1), of the distance 1 - GMM.
 """
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from typing import Final
 
 import numpy as np
@@ -20,6 +22,7 @@ from gcws_search.index.vectors.texts import tokens_by_coordinate
 _SPREAD: Final = 10.0  # of the places that an arrangement begins with, from the middle
 _DIGITS: Final = 3  # of places, behind the point
 _ROUNDS: Final = ((10_000, 500), (None, 200))  # by the most rows
+_ROUNDS_A_LOOK: Final = 10  # whether somebody still waits
 _HALVINGS: Final = 40
 _LEAST_WIDTH: Final = 1e-3  # of the mean distance
 _CELLS: Final = 32  # of the grid that islands are found on, along an axis
@@ -32,10 +35,13 @@ _NAMES: Final = 3  # of an island
 _TEXTS: Final = 500  # of an island, that its names are looked up in
 
 
-def arrange_by_neighbours(xy: Float64s, neighbours: Int64s, scores: Float64s) -> Float64s:
+def arrange_by_neighbours(
+    xy: Float64s, neighbours: Int64s, scores: Float64s, stop: threading.Event | None = None
+) -> Float64s:
     """Return (n, 2), places at which neighbours lie together; ``xy`` are those to begin with.
 
     neighbours, scores: as in `Places`. A row that is like none stays.
+    Raises CancelledError of `concurrent.futures` once ``stop`` is set.
     """
     out = _SPREAD * xy / (np.abs(xy).max(initial=0.0) or 1.0)
     weights = _weights(scores, (neighbours != NO_NEIGHBOUR) & (scores > 0))
@@ -43,7 +49,12 @@ def arrange_by_neighbours(xy: Float64s, neighbours: Int64s, scores: Float64s) ->
         rounds = next(count for most, count in _ROUNDS if most is None or len(xy) <= most)
         with np.errstate(divide="ignore"):
             periods = weights.max() / weights
-        arrange(neighbours, periods, rounds, out)
+        due, draws = periods.copy(), np.uint64(0)
+        for first in range(1, rounds + 1, _ROUNDS_A_LOOK):
+            if stop is not None and stop.is_set():
+                raise CancelledError
+            last = min(first + _ROUNDS_A_LOOK, rounds + 1)
+            draws = np.uint64(arrange(neighbours, periods, first, last, rounds, draws, due, out))
     return np.asarray(np.round(out, _DIGITS), np.float64)
 
 

@@ -7,6 +7,7 @@ axes, places may be arranged by the neighbours; that is cached for as long as no
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -33,7 +34,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.payload import Filter, first_scalar
 from gcws_search.index.similarities import gmm_matrix, gmm_rows
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Workers, limit_blas
 from gcws_search.index.vectors.inputs import OneVector
 
 MAX_ALSO: Final = 1_000
@@ -82,12 +83,14 @@ class _Point(NamedTuple):
     row: int  # that of an item, else -1
 
 
+@limit_blas
 def map_items(
     memory: MemoryCollection,
     params: MapParams,
     *,
     where: Filter | None = None,
     also: Sequence[Explainable] = (),
+    stop: threading.Event | None = None,
     max_read: int = MAX_READ,
     min_share: float = MIN_SHARE,
 ) -> ItemMap:
@@ -96,7 +99,8 @@ def map_items(
     where: which items may be drawn.
     also: ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
     max_read, min_share: neighbours are searched for above both; see `MAX_READ` and `MIN_SHARE`.
-    Raises InvalidParameter, ItemNotFound, or InvalidVector at ``("also", number, …)``.
+    Raises InvalidParameter, ItemNotFound, InvalidVector at ``("also", number, …)``, or, while it
+        arranges, CancelledError of `concurrent.futures` once ``stop`` is set.
     """
     if len(also) > MAX_ALSO:
         raise InvalidParameter(expected=f"at most {MAX_ALSO}", got=str(len(also)), loc=("also",))
@@ -120,7 +124,7 @@ def map_items(
         landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
         xy, also_xy = _coordinates(view, rows, landmarks, points, memory.backend.workers)
         if is_new:
-            xy = arrange_by_neighbours(xy, neighbours, scores)
+            xy = arrange_by_neighbours(xy, neighbours, scores, stop)
             arrangement = find_islands(memory, view, rows, sample, xy)
             memory.cache_arrangement(view, name, arrangement)
     if arrangement is not None:

@@ -116,7 +116,8 @@ class MemoryCollection:
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._first_ids = FirstIds()
-        self._arrangements: dict[tuple[int, Hashable], Arrangement] = {}
+        self.arrangements: dict[Hashable, Arrangement] = {}  # of the last maps
+        self.content: Hashable = None  # names the items, where others lend the arrangements
         self.use_weights(None)
         # New items that no view shows yet. Their ids have rows already.
         self._pending: list[EncodedBatch] = []
@@ -596,12 +597,13 @@ class MemoryCollection:
 
     def cached_arrangement(self, view: View, name: Hashable) -> Arrangement | None:
         """Return the arrangement of a map that was cached for a view; any thread."""
-        return self._arrangements.get((view.version, name))
+        return self.arrangements.get((self.content or view.version, name))
 
     def cache_arrangement(self, view: View, name: Hashable, arrangement: Arrangement) -> None:
-        """Cache the arrangement of a map until items change; the last few are."""
-        same = [(key, each) for key, each in self._arrangements.items() if key[0] == view.version]
-        self._arrangements = {**dict(same[1 - _ARRANGEMENTS :]), (view.version, name): arrangement}
+        """Cache the arrangement of a map; the last few are."""
+        for key in [*self.arrangements][: 1 - _ARRANGEMENTS]:
+            self.arrangements.pop(key, None)
+        self.arrangements[self.content or view.version, name] = arrangement
 
     def curve(self, limit: int = 10) -> CostCurve:
         """Return what recall costs for a limit, by the primary backend.

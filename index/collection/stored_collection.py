@@ -873,10 +873,14 @@ class StoredCollection:
         return view, copies, found
 
     def map_items(
-        self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()
+        self,
+        params: MapParams,
+        where: Filter | None = None,
+        also: Sequence[Explainable] = (),
+        stop: threading.Event | None = None,
     ) -> ItemMap:
         """Return places in a plane for a sample of the items; see `item_map.map_items`."""
-        return map_items(self.memory, params, where=where, also=also)
+        return map_items(self.memory, params, where=where, also=also, stop=stop)
 
     def profile(self, sample: int = PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
         """Return histograms of a sample of the items; see `collection.profile.profile`."""

@@ -67,7 +67,7 @@ from gcws_search.index.similarities import (
     gmm_rows,
     rbf_kernel,
 )
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Workers, limit_blas
 from gcws_search.index.vectors.space import MAX_NORM
 
 _BLOCK_ROWS: Final = 8
@@ -111,6 +111,7 @@ class FourierMap:
         matrix = 0 if self._projection is None else self._projection.nbytes
         return matrix + self._phases.nbytes + self._amplitudes.nbytes
 
+    @limit_blas
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
         """Write features, and zeros after them, to an (n, round_up(k)) array."""
         if batch.form == "dense" and self._dense_width is not None:
@@ -179,6 +180,7 @@ class NystroemMap:
     one landmark, of the form of the vectors to be mapped.
     """
 
+    @limit_blas
     def __init__(
         self, params: NystroemParams, landmarks: VectorBatch, workers: Workers | None = None
     ) -> None:
@@ -201,6 +203,7 @@ class NystroemMap:
         arrays = (batch.dense, batch.indptr, batch.slots, batch.values, batch.norms)
         return sum(array.nbytes for array in arrays) + self._weights.nbytes
 
+    @limit_blas
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
         """Write features, and zeros after them, to an (n, round_up(k)) array."""
         out[:, self.width :] = 0
@@ -447,6 +450,7 @@ class FeatureBackend(Backend[FeatureState]):
                 state = _empty_state(learned, drawn_from)
         return self.extend(state, rows, _NO_CODES)
 
+    @limit_blas
     def search(
         self,
         state: FeatureState,

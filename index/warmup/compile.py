@@ -106,7 +106,8 @@ def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:
 
 def _arrange() -> None:
     """Arrange places of a map."""
-    arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, np.zeros((2, 2)))
+    due, places = np.ones((2, 1)), np.zeros((2, 2))
+    arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, 2, 1, np.uint64(0), due, places)
 
 
 class _Collection:

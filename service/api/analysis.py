@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -360,7 +360,9 @@ async def _lines(found: list[tuple[str, str, float]], kind: ix.ScoreKind) -> Asy
 
 
 @router.post("/map", responses=shows("MapAnswer"))
-async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) -> Response:
+async def show_map(
+    request: Request, service: ServiceOf, collection: CollectionOf, body: MapBody
+) -> Response:
     """Give a sample of items, and others, places in a plane and neighbours within the sample.
 
     Places are those of kernel PCA by the exact GMM, or arranged from there by the neighbours.
@@ -375,8 +377,8 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
     ]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 
-    def work() -> Response:
-        found = collection.map_items(params, where, also)
+    def work(stop: threading.Event) -> Response:
+        found = collection.map_items(params, where, also, stop)
         values = {} if found.values is None else {"values": found.values}
         places = _places(found.sample)
         islands = [each._asdict() for each in found.islands or ()]
@@ -387,7 +389,8 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
     # Places alone take a moment: they wait for no map that is being arranged.
     is_long = params.neighbours or params.places == "islands" or also
     pool = service.workers.analyses if is_long else service.workers.batches
-    return await pool.run(work)
+    same = collection.name, replace(params, key=None), str(body.filter)
+    return await pool.run_while_awaited(work, request.is_disconnected, same)
 
 
 def _places(found: ix.Places) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -82,6 +83,7 @@ class ClusterCollection:
                 ix.NamedCoordinate(coordinate, name)
                 for name, coordinate in reserve(self.number, names, former).items()
             ]
+        self._arrangements: dict[Hashable, ix.Arrangement] = {}  # of maps of samples
         self.names_read = 0  # key of the last change whose names are known here
         self._first_name = 0  # coordinate from which on others may store names
         # Of the collection's writes. Who has waited for one goes on to see it.
@@ -182,6 +184,8 @@ class ClusterCollection:
         sample = self._in_memory(self.router.settings.threads)
         try:
             sample.names.load(self.empty.names.listed())
+            sample.memory.arrangements = self._arrangements
+            sample.memory.content = _digest(items.vectors)
             if len(items):
                 sample.put(items)
             yield sample
@@ -860,10 +864,15 @@ class ClusterCollection:
         return self.empty.sketch(vectors, encoding)
 
     def map_items(
-        self, params: ix.MapParams, where: ix.Filter | None = None, also: Sequence[Any] = ()
+        self,
+        params: ix.MapParams,
+        where: ix.Filter | None = None,
+        also: Sequence[Any] = (),
+        stop: threading.Event | None = None,
     ) -> ix.ItemMap:
         with self.lend_sample(params.sample, params.seed, where) as items:
-            return items.map_items(params, where, [self.vector_of(each, items) for each in also])
+            points = [self.vector_of(each, items) for each in also]
+            return items.map_items(params, where, points, stop)
 
     def profile(self, sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
         with self.lend_sample(sample, seed, None) as items:
@@ -907,6 +916,13 @@ class ClusterCollection:
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
+
+
+def _digest(vectors: ix.RawBatch) -> bytes:
+    whole = hashlib.blake2b()
+    for array in (vectors.dense, vectors.indptr, vectors.indices, vectors.values):
+        whole.update(array.tobytes())
+    return whole.digest()
 
 
 def _check_rows(space: ix.VectorSpace, rows: Sequence[Row]) -> None:

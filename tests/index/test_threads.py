@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
@@ -21,6 +22,7 @@ from gcws_search.index.threads import (
     Workers,
     give_way,
     gives_way,
+    limit_blas,
     processors,
     read_ahead,
     work_alone,
@@ -42,6 +44,23 @@ def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
     done: list[int] = []
     Workers(threads).split(count, lambda first, last: done.extend(range(first, last)))
     assert sorted(done) == list(range(count))
+
+
+def blas_threads() -> set[int]:
+    """Return how many threads a product of matrices may have."""
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_products_have_one_thread_until_nobody_is_inside_any_more() -> None:
+    def other() -> None:
+        with limit_blas:
+            assert blas_threads() == {1}
+
+    with threadpool_limits(2, user_api="blas"):
+        with limit_blas:
+            run(other, other)
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
 
 
 def test_work_is_done_while_the_interpreter_ends() -> None:

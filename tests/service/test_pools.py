@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Awaitable
 from concurrent.futures import CancelledError
 from typing import Final, cast
 
@@ -88,6 +89,32 @@ def test_a_call_is_told_to_stop_once_its_client_has_left(raises: bool) -> None:
                 await pool.run_while_awaited(work, is_left)
         else:
             assert await pool.run_while_awaited(work, is_left) == "what was found"
+        assert pool.waiting == 0
+        pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_goes_on_while_another_client_waits_for_the_same() -> None:
+    async def scenario() -> None:
+        pool, has_left = Pool("analyses", threads=1, limit=2), set[str]()
+
+        def work(stop: threading.Event) -> set[str]:
+            assert stop.wait(60)
+            return {*has_left}
+
+        def ask(who: str, looks: int) -> Awaitable[set[str]]:
+            left = iter([False] * looks)
+
+            async def is_left() -> bool:
+                if next(left, True):
+                    has_left.add(who)
+                return who in has_left
+
+            return pool.run_while_awaited(work, is_left, "a map")
+
+        first, second = await asyncio.gather(ask("first", 0), ask("second", 2))
+        assert first == second == {"first", "second"}
         assert pool.waiting == 0
         pool.close()
 

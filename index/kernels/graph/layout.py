@@ -23,17 +23,27 @@ def _step(rate: float, pull: float, gap: float) -> float:
 
 
 @kernel
-def arrange(neighbours: Int64s, periods: Float64s, rounds: int, out: Float64s) -> None:
-    """Move rows from the places that they have.
+def arrange(
+    neighbours: Int64s,
+    periods: Float64s,
+    first: int,
+    last: int,
+    rounds: int,
+    draws: np.uint64,
+    due: Float64s,
+    out: Float64s,
+) -> np.uint64:
+    """Move rows in the rounds from ``first`` to before ``last``; return how many draws were made.
 
     neighbours: (n, k), rows that each row draws near.
     periods: (n, k), rounds from one time to the next, at least 1; infinite for none.
+    rounds: of all calls, which begin with 1.
+    draws: made by the calls before.
+    due: (n, k), the round of the next time, at first the periods, written in place.
     out: (n, 2), the places, written in place.
     """
     n, k = neighbours.shape
-    due = periods.copy()
-    draws = np.uint64(0)
-    for turn in range(1, rounds + 1):
+    for turn in range(first, last):
         rate = 1.0 - (turn - 1) / rounds
         for row in range(n):
             for place in range(k):
@@ -57,3 +67,4 @@ def arrange(neighbours: Int64s, periods: Float64s, rounds: int, out: Float64s) -
                     pull = 2.0 / ((_TOUCHING + square) * (1.0 + square))
                     out[row, 0] += _step(rate, pull, x)
                     out[row, 1] += _step(rate, pull, y)
+    return draws

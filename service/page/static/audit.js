@@ -3,7 +3,7 @@ import { at } from "./api.js";
 import * as figures from "./figures.js";
 import { useAnswer } from "./hooks.js";
 import { html } from "./html.js";
-import { Bar, number, Skeleton, Table, Trouble } from "./parts.js";
+import { Awaited, Bar, number, Table } from "./parts.js";
 
 const kind = ({ limit, recall }) => `${figures.plural(limit, "hit")} at a recall of ${recall}`;
 
@@ -54,13 +54,11 @@ const COLUMNS = [
 	{ key: "week", name: "week" },
 	number("limit", "hits"),
 	{ key: "recall", name: "asked", figure: true },
-	{
-		key: "found",
-		name: "found",
-		figure: true,
-		show: (found) =>
-			html`${exactly(found)} <${Bar} value=${found} label=${`found ${exactly(found)}`} />`,
-	},
+	number(
+		"found",
+		"found",
+		(found) => html`${exactly(found)} <${Bar} value=${found} label=${`found ${exactly(found)}`} />`,
+	),
 	{
 		key: "low",
 		name: "95 % interval",
@@ -84,8 +82,7 @@ export default function Audit({ collection }) {
 	const { verdict, todo } = data ? adviceOf(data) : {};
 	return html`<div class="head"><h1>Recall audit of <bdi>${name}</bdi></h1><span class="space"></span>
       <a class="button" href=${href(name, "understand")}>Understand</a></div>
-    <${Trouble} problem=${problem} />
-    ${!data && !problem && html`<${Skeleton} rows=${3} kind="block" />`}
+    <${Awaited} ...${{ data, problem }} />
     ${
 			data &&
 			html`<section class="panel"><h2>Asked and found</h2><p class="verdict">${verdict}</p>

@@ -5,7 +5,7 @@ import * as figures from "./figures.js";
 import { useAct, useAnswer, useTimer } from "./hooks.js";
 import { html, useMemo } from "./html.js";
 import { classColor } from "./palette.js";
-import { Bar, fieldsOf, number, Skeleton, Table, Trouble } from "./parts.js";
+import { Awaited, Bar, fieldsOf, number, Select, Table, Trouble } from "./parts.js";
 
 const KINDS = [
 	["exact", "Scan of all items"],
@@ -105,8 +105,7 @@ function Compare({ collection, params }) {
         <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1"
           step="0.01" key=${asked} defaultValue=${shown(asked)} /></label>
         <button>Run again</button></form></div>
-    <${Trouble} problem=${problem} />
-    ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
+    <${Awaited} ...${{ data, problem }} rows=${1} />
     ${
 			rows.length > 0 &&
 			html`<div class=${waiting ? "waiting" : ""}>
@@ -137,10 +136,8 @@ function Attach({ collection, refresh }) {
 		refresh();
 	};
 	return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
-    <label>Kind <select name="kind">${KINDS.map(
-			([kind, what]) => html`<option value=${kind}>
-      ${kind}: ${what}</option>`,
-		)}</select></label>
+    <label>Kind <${Select} name="kind"
+      options=${KINDS.map(([kind, what]) => [kind, `${kind}: ${what}`])} /></label>
     <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
     <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false"
       placeholder='{"features": 1024, "gamma": 2}'></textarea></label>

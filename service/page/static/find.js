@@ -48,8 +48,7 @@ function Found({ item, part, view, number, isChosen, target, onPoint }) {
     <strong><${Marked} text=${name} part=${part} /></strong>
     ${
 			name !== item.id &&
-			html`<span class="small">
-      <${Marked} text=${item.id} part=${part} /></span>`
+			html`${" "}<span class="small"><${Marked} text=${item.id} part=${part} /></span>`
 		}
     ${
 			shown &&

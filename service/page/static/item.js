@@ -3,7 +3,7 @@ import { Bars, Drawn, Link, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { useItem } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Copy, Skeleton, Table, Trouble, texts } from "./parts.js";
+import { Awaited, Copy, Table, texts } from "./parts.js";
 import { entries } from "./vectors.js";
 import { title } from "./view.js";
 
@@ -15,8 +15,9 @@ export default function Item({ collection, params }) {
 	const { data: item, problem } = useItem(name, params.id ?? "");
 	const items = useMemo(() => (item ? [item] : []), [item]);
 	const names = useNames(collection, items, LARGEST);
-	if (problem) return html`<h1>Item <bdi>${params.id}</bdi></h1><${Trouble} problem=${problem} />`;
-	if (!item) return html`<${Skeleton} rows=${5} />`;
+	if (!item) {
+		return html`<h1>Item <bdi>${params.id}</bdi></h1><${Awaited} ...${{ problem }} rows=${2} />`;
+	}
 	const payload = Object.entries(item.payload || {});
 	const { vector } = item;
 	const filled = entries(vector).length;

@@ -10,6 +10,7 @@ import {
 	GraphBar,
 	LoadBar,
 	number,
+	Select,
 	Table,
 	Text,
 	Trouble,
@@ -17,8 +18,12 @@ import {
 } from "./parts.js";
 
 const MOST_COLUMNS = 200;
-const choicesOf = ({ text }) => ["id", text ? "text" : "vector", "payload", LEFT_OUT];
-const MISSING = { error: "are refused", drop: "are left out", zero: "have a 0 there" };
+const choicesOf = ({ text }) => [["id"], [text ? "text" : "vector"], ["payload"], [LEFT_OUT]];
+const MISSING = [
+	["error", "are refused"],
+	["drop", "are left out"],
+	["zero", "have a 0 there"],
+];
 const ENCODINGS = [
 	"utf-8",
 	"utf-16",
@@ -31,11 +36,7 @@ const ENCODINGS = [
 ];
 const SIGNS = { ",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks" };
 
-const REJECTED = [
-	{ key: "row", name: "row", figure: true },
-	{ key: "code", name: "code" },
-	texts("detail", "why"),
-];
+const REJECTED = [number("row", "row"), { key: "code", name: "code" }, texts("detail", "why")];
 
 function Result({ answer }) {
 	if (!answer) return null;
@@ -59,13 +60,9 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
 	const { name, dim, text } = collection;
 	const count = table.columns.filter((column) => roles[column.name] === "vector").length;
 	const gaps = table.columns.some((one) => one.missing && roles[one.name] === "vector");
-	const choice = (_, row) => html`<select value=${roles[row.name]}
-      aria-label=${`What ${row.name || "(no name)"} becomes`}
-      onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-    ${choicesOf(collection).map(
-			(one) => html`<option value=${one} selected=${one === roles[row.name]}>${one}
-      </option>`,
-		)}</select>`;
+	const choice = (_, row) => html`<${Select} options=${choicesOf(collection)}
+      aria-label=${`What ${row.name || "(no name)"} becomes`} chosen=${roles[row.name]}
+      onChoose=${(role) => onChange({ ...roles, [row.name]: role })} />`;
 	const columns = [
 		{
 			key: "name",
@@ -80,10 +77,8 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
 		.slice(0, MOST_COLUMNS)
 		.map((one) => ({ ...one, example: table.rows[0]?.[one.name] ?? "" }));
 	const encodings = [...new Set([table.encoding, ...ENCODINGS])];
-	return html`<label>Text in <select value=${table.encoding}
-      onChange=${(event) => onEncoding(event.target.value)}>${encodings.map(
-				(one) => html`<option value=${one} selected=${one === table.encoding}>${one}</option>`,
-			)}</select></label>
+	return html`<label>Text in <${Select} options=${encodings.map((one) => [one])}
+      chosen=${table.encoding} onChoose=${onEncoding} /></label>
     <p class="small">Columns divided by
       ${" "}${SIGNS[table.delimiter] || html`<code>${table.delimiter}</code>`}${
 				table.decimal === "," && ", decimal commas"
@@ -98,11 +93,8 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
     ${table.warnings.map((words) => html`<p role="status">Look at this: ${words}.</p>`)}
     ${
 			gaps &&
-			html`<p><label>Rows that lack a number <select value=${missing}
-      onChange=${(event) => onMissing(event.target.value)}>${Object.entries(MISSING).map(
-				([kind, words]) => html`<option value=${kind} selected=${kind === missing}>${words}
-      </option>`,
-			)}</select></label></p>`
+			html`<p><label>Rows that lack a number <${Select} options=${MISSING} chosen=${missing}
+      onChoose=${onMissing} /></label></p>`
 		}
     ${
 			!text &&

@@ -3,7 +3,7 @@ import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
 import * as figures from "./figures.js";
 import { useAct, useAnswer, useAsk, useKeys, useServer, useTimer } from "./hooks.js";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
-import { Bar, Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
+import { Bar, Command, Dialog, Empty, Select, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
 import { collectionOf } from "./view.js";
 
@@ -149,12 +149,9 @@ function Header({ address, server, onHelp, onFind }) {
       width="22" height="22" />gcws-search</a>
     ${
 			chosen &&
-			html`<select aria-label="Collection" value=${chosen}
-      onChange=${(event) => go(href(event.target.value, "browse"))}>
-      ${(names.includes(chosen) ? names : [chosen, ...names]).map(
-				(name) => html`<option
-        value=${name} selected=${name === chosen}>${name}</option>`,
-			)}</select>
+			html`<${Select} aria-label="Collection" chosen=${chosen}
+      onChoose=${(name) => go(href(name, "browse"))}
+      options=${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => [name])} />
     <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(
 			([view, name]) => html`<a
       href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`,

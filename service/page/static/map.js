@@ -7,7 +7,7 @@ import { useAnswer, useAsk } from "./hooks.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Chosen, Hovered, Lit } from "./map-lists.js";
 import { colors } from "./palette.js";
-import { Skeleton, Trouble } from "./parts.js";
+import { Select, Skeleton, Trouble } from "./parts.js";
 import { Plane } from "./plane.js";
 import { payloadAt } from "./view.js";
 
@@ -67,18 +67,12 @@ function Legend({ palette, values, onChoose }) {
 
 function Options({ change, color, keys, sample }) {
 	const sizes = [...new Set([...SAMPLES, sample])];
-	return html`<label class="inline">Colour <select
-      onChange=${(event) => change({ color: event.target.value })}>
-      <option value="" selected=${!color}>none</option>${keys.map(
-				(key) => html`<option
-        value=${key} selected=${key === color}>${key}</option>`,
-			)}</select></label>
-    <label class="inline">Sample <select
-      onChange=${(event) => change({ sample: event.target.value })}>${sizes.map(
-				(size) => html`
-        <option value=${size} selected=${size === sample}>${figures.count(size)}</option>`,
-			)}
-      </select></label>`;
+	return html`<label class="inline">Colour <${Select} chosen=${color}
+      options=${[["", "none"], ...keys.map((key) => [key])]}
+      onChoose=${(key) => change({ color: key })} /></label>
+    <label class="inline">Sample <${Select} chosen=${sample}
+      options=${sizes.map((size) => [size, figures.count(size)])}
+      onChoose=${(size) => change({ sample: size })} /></label>`;
 }
 
 const GUIDE = html`<p class="small" id="guide">Similar items lie together. Click a point to light its neighbours, and point at another to

@@ -14,6 +14,7 @@ import {
 	fieldsOf,
 	LoadBar,
 	number,
+	Select,
 	Skeleton,
 	Table,
 	Tabs,
@@ -165,6 +166,12 @@ function Live() {
         columns=${[time, ...LIVE]} /></details>`;
 }
 
+const NORMS = [
+	["none", "nothing"],
+	["l1", "their L1 norm"],
+	["l2", "their L2 norm"],
+];
+
 function Create() {
 	const [holds, hold] = useState("vectors");
 	const [name, call] = useState("");
@@ -209,17 +216,14 @@ function Create() {
       <span class="small">${" "}${figures.bytes(file.size)}. ${guess}</span></p>`
 		}
     <label>Name <input name="name" required value=${name} onInput=${typed(call)} /></label>
-    <label>Items are <select name="holds" value=${holds} onChange=${typed(hold)}>
-      <option value="vectors" selected=${holds === "vectors"}>vectors</option>
-      <option value="texts" selected=${holds === "texts"}>texts</option></select></label>
+    <label>Items are <${Select} chosen=${holds} onChoose=${hold}
+      options=${[["vectors"], ["texts"]]} /></label>
     ${
 			holds === "vectors" &&
 			html`<label>Dimension; empty for sparse vectors of any coordinates
       <input name="dim" inputmode="numeric" pattern="[0-9]*" value=${dim} onInput=${typed(size)} />
     </label>
-    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option>
-      <option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select>
-    </label>`
+    <label>Divide vectors by <${Select} name="normalize" options=${NORMS} /></label>`
 		}
     <${Trouble} problem=${problem} /><p class="actions"><button class="primary">
       ${file ? "Create, and look at the file" : "Create, and load a file"}</button></p>

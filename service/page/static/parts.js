@@ -83,6 +83,11 @@ export function Skeleton({ rows = 3, kind = "line" }) {
     ${Array.from({ length: rows }, () => html`<div class="skeleton"></div>`)}</div>`;
 }
 
+export const Awaited = ({ data, problem, rows = 3 }) =>
+	problem
+		? html`<${Trouble} problem=${problem} />`
+		: !data && html`<${Skeleton} rows=${rows} kind="block" />`;
+
 export function Tabs({ label, options, chosen, onChoose }) {
 	return html`<div class="segments" role="radiogroup" aria-label=${label}>
     ${options.map(
@@ -92,6 +97,12 @@ export function Tabs({ label, options, chosen, onChoose }) {
 		)}
   </div>`;
 }
+
+export const Select = ({ options, chosen, onChoose, ...more }) => html`<select ...${more}
+    value=${chosen} onChange=${(event) => onChoose?.(event.target.value)}>${options.map(
+			([value, words = value]) => html`<option value=${value} selected=${value === chosen}>${words}
+    </option>`,
+		)}</select>`;
 
 export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}

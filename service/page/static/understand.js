@@ -4,7 +4,7 @@ import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Cut, number, Skeleton, Table, Tabs, Trouble } from "./parts.js";
+import { Awaited, Cut, number, Table, Tabs } from "./parts.js";
 
 const SAMPLE = 120;
 const SHOWN = 1500;
@@ -60,17 +60,15 @@ function Estimates({ collection }) {
 			? "Samples estimate similarity as the law says."
 			: "Estimates stray more than the law says.";
 	return html`<section class="panel"><h2>Similarity estimated by samples</h2>
-    <${Trouble} problem=${problem} />
+    <${Awaited} ...${{ data, problem }} rows=${1} />
     ${
-			data && data.pairs.length > 0
+			data?.pairs.length > 0
 				? html`<p class="verdict">${verdict}</p>
       <${Chart} label="Share of equal samples by exact similarity" ...${ESTIMATED} rows=${data.pairs} />
       <p class="small">${data.pairs.length} pairs of neighbours in a small sample,
         ${" "}${data.samples} samples a vector. Within two standard deviations, the dashed
         lines: ${(100 * inside).toFixed(1)} %; the law says 95.</p>`
-				: data
-					? html`<p class="small">There are no pairs to compare.</p>`
-					: !problem && html`<${Skeleton} rows=${1} kind="block" />`
+				: data && html`<p class="small">There are no pairs to compare.</p>`
 		}</section>`;
 }
 
@@ -156,12 +154,7 @@ function Similarities({ profile, depth }) {
 	const axes = depth ? { ...AXES, y2: BUCKET, lines: WITH_CHANCE } : { ...AXES, lines: SERIES };
 	const columns = [
 		number("similarity", "from", (x) => x.toFixed(2)),
-		...axes.lines.map(({ key, name }) => ({
-			key,
-			name,
-			figure: true,
-			show: (x) => x?.toFixed(4) ?? "",
-		})),
+		...axes.lines.map(({ key, name }) => number(key, name, (x) => x?.toFixed(4) ?? "")),
 	];
 	const label = `Similarities of pairs and of neighbours${
 		depth ? ", over the S-curve of the hash tables" : ""
@@ -202,8 +195,6 @@ function Buckets({ name, profile, depth, depths }) {
       rows=${depth.largest} /></details>`;
 }
 
-const recallShown = (digits) => ({ figure: true, show: (x) => x.toFixed(digits) });
-
 function foundWords(rows) {
 	const short = rows.filter(({ asked, found }) => found < asked - SLACK);
 	if (!short.length) return "Searches find at least what is asked for.";
@@ -230,21 +221,20 @@ function Recall({ collection }) {
 		[collection.name, collection.items],
 	);
 	const columns = [
-		{ key: "asked", name: "asked", ...recallShown(2) },
-		{ key: "found", name: "found", ...recallShown(4) },
+		number("asked", "asked", (x) => x.toFixed(2)),
+		number("found", "found", (x) => x.toFixed(4)),
 		number("candidates", "items looked at", (x) => figures.count(Math.round(x))),
 		number("seconds", "p50", figures.duration),
 	];
 	return html`<section class="panel"><h2>Recall asked against recall found</h2>
-    <${Trouble} problem=${problem} />
+    <${Awaited} ...${{ data, problem }} rows=${1} />
     ${
-			data
-				? html`<p class="verdict">${foundWords(data)}</p>
+			data &&
+			html`<p class="verdict">${foundWords(data)}</p>
       <${Chart} label="Recall found by recall asked for"
         ...${FOUND} columns=${columns} rows=${data} />
       <p class="small">${figures.plural(Math.min(QUERIES, collection.items), "item")} as queries,
         ten hits each, against exact scans. Below the dashed line is less than was asked.</p>`
-				: !problem && html`<${Skeleton} rows=${1} kind="block" />`
 		}
     <p><a href=${href(collection.name, "audit")}>What live queries found</a></p></section>`;
 }
@@ -255,8 +245,7 @@ export default function Understand({ collection, params }) {
 	const { name } = collection;
 	const { data: profile, problem } = useAnswer(at(name, "/profile"), {}, collection.items);
 	const heading = html`<h1>Understand <bdi>${name}</bdi></h1>`;
-	if (problem) return html`${heading}<${Trouble} problem=${problem} />`;
-	if (!profile) return html`${heading}<${Skeleton} rows=${3} kind="block" />`;
+	if (problem || !profile) return html`${heading}<${Awaited} problem=${problem} />`;
 	const { depths } = profile;
 	const depth =
 		depths.find(({ samples }) => String(samples) === params.depth) ||

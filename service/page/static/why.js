@@ -4,7 +4,7 @@ import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { number, Skeleton, Table, Text, Trouble, Words } from "./parts.js";
+import { Awaited, number, Skeleton, Table, Text, Words } from "./parts.js";
 import { sorted } from "./sorting.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
@@ -252,8 +252,7 @@ export default function Why({ collection, params }) {
 		[answer],
 	);
 	const problem = explained.problem || read.problem;
-	if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
-	if (!answer) return html`<${Skeleton} rows=${4} kind="block" />`;
+	if (problem || !answer) return html`<h1>Why</h1><${Awaited} problem=${problem} />`;
 	const linked = (label, item) => ({
 		label,
 		text: title(view, item).slice(0, 60),

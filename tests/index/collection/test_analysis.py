@@ -2,17 +2,21 @@
 
 import itertools
 import json
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.decomposition import KernelPCA
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from gcws_search import index as ix
 from gcws_search.index.collection.item_map import kernel_axes
 from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.threads import Workers
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
 from tests.support.index.items import in_memory
@@ -193,6 +197,32 @@ def test_an_arrangement_is_cached_until_items_change(rng: np.random.Generator) -
     assert shown(collection, places="cached", sample=53).islands is None
     again = shown(filled(rows, ix.CollectionConfig(dim=DIM)), places="islands")
     assert again.sample.xy.tolist() == arranged.sample.xy.tolist()
+
+
+def test_an_arrangement_ends_once_nobody_waits_for_it(rng: np.random.Generator) -> None:
+    collection, stop = filled(in_groups(rng), ix.CollectionConfig(dim=DIM)), threading.Event()
+    stop.set()
+    with pytest.raises(CancelledError):
+        ix.map_items(collection.memory, ix.MapParams(places="islands"), stop=stop)
+    assert shown(collection, places="cached").islands is None
+    assert shown(collection, places="islands").islands is not None
+
+
+def test_products_of_a_map_stay_on_the_threads_of_the_collection(rng: np.random.Generator) -> None:
+    collection = filled(in_groups(rng), ix.CollectionConfig(dim=DIM))
+    seen: list[int] = []
+
+    class Watched(Workers):
+        def split(self, count: int, work: Callable[[int, int], None], **more: int) -> None:
+            seen.extend(
+                each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
+            )
+            super().split(count, work, **more)
+
+    collection.memory.backend.workers = Watched(2)
+    with threadpool_limits(2, user_api="blas"):
+        shown(collection)
+    assert {*seen} == {1}
 
 
 def test_islands_have_the_value_of_more_than_half_of_their_items(rng: np.random.Generator) -> None:

@@ -124,6 +124,15 @@ def test_places_wait_for_no_map_that_is_being_arranged(serve: Serve) -> None:
     assert [answer.status_code for answer in client.run(both())] == [200, 200]
 
 
+@pytest.mark.served(cluster="all")
+def test_a_map_is_arranged_once_until_items_change(client: Client) -> None:
+    arranged = client.post(MAP, json={"places": "islands"}).json()
+    assert "islands" in arranged
+    assert client.post(MAP, json={"places": "cached"}).json() == arranged
+    client.delete(f"{URL}/items/a")
+    assert "islands" not in client.post(MAP, json={"places": "cached"}).json()
+
+
 def test_a_map_is_of_a_sample_that_passes_a_filter(client: Client) -> None:
     found = client.post(MAP, json={"filter": LABEL_3}).json()
     assert (found["ids"], found["neighbours"]) == (["a", "7"], [[1], [0]])
