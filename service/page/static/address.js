@@ -24,7 +24,9 @@ export function numberIn(text, missing) {
 export function href(collection, view, params = {}) {
 	const query = new URLSearchParams();
 	for (const [name, value] of Object.entries(params)) {
-		if (value !== undefined && value !== null && value !== "") query.set(name, value);
+		// No colour is a choice, too.
+		const isSaid = name === "color" || value !== "";
+		if (value !== undefined && value !== null && isSaid) query.set(name, value);
 	}
 	const path = collection ? `#/${encodeURIComponent(collection)}/${view}` : "#/";
 	return query.size ? `${path}?${query}` : path;
