@@ -54,7 +54,7 @@ from gcws_search.formats.items import (
     with_expiries,
     with_versions,
 )
-from gcws_search.formats.payloads import filter_of, new_payload
+from gcws_search.formats.payloads import filter_of, new_payload, write_json
 from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import (
     SHARES,
@@ -703,7 +703,7 @@ class Collection:
             read = partial(items_of_texts, texts, ids)
         words = {name: str(value) for name, value in asked.items()}
         if where is not None:
-            words["filter"] = orjson.dumps(filter_of(where)).decode()
+            words["filter"] = write_json(filter_of(where)).decode()
         return self._do(
             lambda local: local.join(read, params, where, asked.get("after", -1) + 1).rescore(
                 kind, distance=distance

@@ -242,13 +242,14 @@ class EmbeddedCollection:
             columns = items.rows.columns
             for batch in items.batches(_BATCH_BYTES):
                 try:
-                    done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
+                    if on_error == "stop":
+                        done += put(batch)
+                    else:
+                        done += self._put_good(put, batch, first, items.rows)
                 except ix.GcwsError as error:
                     stored = done.inserted + done.updated
                     if on_error == "stop" and isinstance(error, ix.InvalidInput | ix.ItemExists):
-                        moved = _error_of_load(error, first, self.index.space.word)
-                        if isinstance(moved, ix.InvalidInput):
-                            moved = name_column(moved, items.rows)
+                        moved = _error_of_load(error, first, self.index.space.word, items.rows)
                         note_stored(moved, stored)
                         raise moved from None
                     note_stored(error, stored)
@@ -270,8 +271,10 @@ class EmbeddedCollection:
         dim = self.config.dim
         return in_order(rows, {} if dim is None else dict(self.index.names.of(range(dim))), dim)
 
-    def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
-        """Store those items of a batch that can be stored; its first row has number ``first``."""
+    def _put_good(
+        self, put: Callable[[Items], Added], batch: Items, first: int, rows: ix.InputVectors
+    ) -> Added:
+        """Store those items of a batch that can be stored; the first is ``first`` of ``rows``."""
         index, done = self.index, Added(0, 0)
         bad: dict[int, ix.InvalidInput | ix.ItemExists] = {}
         while good := [row for row in range(len(batch)) if row not in bad]:
@@ -293,11 +296,10 @@ class EmbeddedCollection:
                 bad |= {
                     good[row]: ix.ItemExists(item_id, good[row]) for row, item_id in taken.items()
                 }
+        word = index.space.word
         rejected = [
-            Rejected(
-                first + row, _code(bad[row]), str(_error_of_load(bad[row], first, index.space.word))
-            )
-            for row in sorted(bad)
+            Rejected(first + row, _code(error), str(_error_of_load(error, first, word, rows)))
+            for row, error in sorted(bad.items())
         ]
         return done + Added(0, 0, rejected, len(rejected))
 
@@ -721,16 +723,17 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
 
 
 def _error_of_load(
-    error: ix.InvalidInput | ix.ItemExists, first: int, word: str
+    error: ix.InvalidInput | ix.ItemExists, first: int, word: str, rows: ix.InputVectors
 ) -> ix.InvalidInput | ix.ItemExists:
-    """Return an error of a batch with its row counted from the start of the load."""
+    """Return an error of a batch with its row counted from the start of the load's rows."""
     if isinstance(error, ix.ItemExists):
         return ix.ItemExists(error.item_id, first + error.row)
     at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)
     if at is None:
         return error
     inner = (word,) if isinstance(error, ix.InvalidVector) else ()
-    return error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
+    moved = error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
+    return name_column(moved, rows)
 
 
 def _code(error: Exception) -> str:

@@ -33,8 +33,16 @@ from gcws_search.client.results import (
     with_fingerprint,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
-from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import in_order, is_id, is_text, name_column, points_of, row_of
+from gcws_search.formats.payloads import read_json, write_json
+from gcws_search.formats.vectors import (
+    in_order,
+    is_id,
+    is_text,
+    name_column,
+    points_of,
+    row_of,
+    split_column,
+)
 
 if TYPE_CHECKING:
     from gcws_search.client.connection import Requester
@@ -124,7 +132,7 @@ class RemoteCollection:
         method: str = "POST",
     ) -> R:
         """Send JSON, and return what ``result`` makes of the JSON of the answer."""
-        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        body = write_json(document)
         return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
 
     async def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
@@ -150,7 +158,13 @@ class RemoteCollection:
             items = replace(items, rows=await self.in_order(items.rows))
             columns = items.rows.columns
             body = load_body(items, progress)
-            return await self.load(body, params, secrets.token_hex(16))
+            added = await self.load(body, params, secrets.token_hex(16))
+            told = [(each, *split_column(each.detail, columns)) for each in added.rejected]
+            rejected = [
+                each if name is None else each._replace(detail=f"{text} (in {name})")
+                for each, text, name in told
+            ]
+            return replace(added, rejected=rejected)
         except ix.InvalidInput as error:
             raise name_column(error, items.rows) from None
         finally:
@@ -203,7 +217,7 @@ class RemoteCollection:
 
     async def vector(self, vector: Any) -> Any:
         """Return one vector as JSON has it; a dense one as the base64 of its float32 numbers."""
-        if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
+        if type(vector) is np.ndarray and vector.ndim == 1 and vector.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 return {"base64": b64encode(vector.astype("<f4").tobytes()).decode()}
         rows = await self.in_order(row_of(vector))
@@ -391,7 +405,7 @@ class RemoteCollection:
         await self.ask("DELETE", f"backends/{segment(name)}")
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
-        reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
+        reply = await self.ask("POST", "pairs", write_json(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
     async def join(
@@ -411,12 +425,12 @@ class RemoteCollection:
 
     async def join_collection(self, document: Mapping[str, Any], *, distance: bool) -> Joined:
         """Return the hits of the items of another collection of the same server."""
-        reply = await self.ask("POST", "join", orjson.dumps(document), JSON_HEADERS)
+        reply = await self.ask("POST", "join", write_json(document), JSON_HEADERS)
         found = replace(joined_lines(reply.content, self.name)[0], rows=None)
         return found.rescore("gmm", distance=distance)
 
     async def groups(self, document: Mapping[str, Any]) -> list[ix.Group]:
-        reply = await self.ask("POST", "groups", orjson.dumps(document), JSON_HEADERS)
+        reply = await self.ask("POST", "groups", write_json(document), JSON_HEADERS)
         found = [orjson.loads(line) for line in reply.content.splitlines()[:-1]]
         return [
             ix.Group(

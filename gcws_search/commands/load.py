@@ -558,8 +558,7 @@ def _with_column(text: str, error: Any, source: Source) -> str:
 
 def _with_name(words: str, source: Source) -> str:
     """Return a message with the name of the column that it is about."""
-    text, _, place = words.partition(" (in vector[")
-    number = place.rstrip("])")
-    if source.columns and number.isdecimal():
-        return f"column {source.columns[int(number)]!r}: {text}"
-    return words
+    from gcws_search.formats.vectors import split_column  # noqa: PLC0415  # loads numpy
+
+    text, name = split_column(words, source.columns)
+    return words if name is None else f"column {name!r}: {text}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Items, ids_of
-from gcws_search.formats.payloads import from_columns
+from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.sources import Source
 from gcws_search.index import InputVectors
 
@@ -41,7 +41,7 @@ def read_arrays(source: Source) -> None:
     if labels is not None and labels.size:
         if labels.shape != (count,):
             raise BadFile(f"{file.name}: expected {count} labels in 'y', got {labels.shape}")
-        payloads = from_columns({"label": labels.tolist()}, count)
+        payloads = from_columns({"label": column_values(labels)}, count)
     source.array = Items(ids_of(None, count, source.choices.id_start), rows, payloads)
     source.rows = count
     source.dim = width if rows.dense is None else rows.dense.shape[1]
@@ -70,6 +70,14 @@ def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
     form = archive["format"].item() if "format" in found else b"csr"
     if form not in (b"csr", "csr"):
         raise BadFile(f"{name}: expected compressed rows (csr), got {form!r}")
-    indptr = archive["indptr"].astype(np.int64)
-    rows = InputVectors.sparse(indptr, archive["indices"], archive["data"])
+    indptr = archive["indptr"].astype(np.int64).ravel()
+    indices, values = archive["indices"].ravel(), archive["data"].ravel()
+    if indices.dtype.kind not in "iu" or values.dtype.kind not in "fiub":
+        got = f"{indices.dtype} and {values.dtype}"
+        raise BadFile(f"{name}: expected whole 'indices' and numbers as 'data', got {got}")
+    ends = [*indptr[:1], *indptr[-1:]]
+    if ends != [0, len(indices)] or len(values) != len(indices) or (np.diff(indptr) < 0).any():
+        got = f"{len(indices)} 'indices', {len(values)} 'data', 'indptr' {indptr}"
+        raise BadFile(f"{name}: expected 'indptr' that rises from 0 to their number, got {got}")
+    rows = InputVectors.sparse(indptr, indices, values)
     return rows, labels, int(archive["shape"][1])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from gcws_search.formats.payloads import Payloads, payloads_of
+from gcws_search.formats.payloads import Payloads, has_counts, payloads_of
 from gcws_search.formats.vectors import is_frame, is_id, require_many, rows_of, rows_of_texts
 from gcws_search.index import InputVectors, InvalidId, InvalidParameter, InvalidVector
 
@@ -213,6 +213,8 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)
+    if isinstance(given, np.ndarray) and has_counts(given.dtype):
+        raise InvalidId(expected="strings or integers", got=str(given.dtype), loc=("ids",))
     if len(values) != count:
         raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
     for row, value in enumerate(values):

@@ -112,9 +112,27 @@ def new_payload(value: Any) -> bytes | None:
     return _object_text(value, ("payload",))
 
 
+def _value_text(value: Any) -> bytes:
+    """Return a value of a payload as JSON text; an infinity raises TypeError."""
+    text = write_json(value)
+    if b"null" in text and _has_infinity(value):
+        raise TypeError("an infinity")
+    return text
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_infinity, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_infinity, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind == "f" and bool(np.isinf(value).any())
+    return isinstance(value, float | np.floating) and bool(np.isinf(value))
+
+
 def _object_text(value: Mapping[str, Any], loc: tuple[str | int, ...]) -> bytes:
     try:
-        return write_json(dict(value))
+        return _value_text(dict(value))
     except TypeError as error:
         key = next((str(key) for key, each in value.items() if not is_json(each)), None)
         at = loc if key is None else (*loc, key)
@@ -124,7 +142,7 @@ def _object_text(value: Mapping[str, Any], loc: tuple[str | int, ...]) -> bytes:
 def is_json(value: Any) -> bool:
     """Whether a payload can hold a value."""
     try:
-        write_json(value)
+        _value_text(value)
     except TypeError:
         return False
     return True
@@ -137,7 +155,7 @@ def payloads_of(given: Any, count: int) -> Payloads:
 
         given = payload_columns(given)
     if isinstance(given, Mapping):
-        columns = {str(name): _values(column) for name, column in given.items()}
+        columns = {str(name): column_values(column) for name, column in given.items()}
         for name, column in columns.items():
             _require_count(column, count, name)
         return from_columns(columns, count)
@@ -169,22 +187,36 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
 
 def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
     """Return each value as JSON text, None where there is none."""
-    if {*map(type, values)} <= {int, float, bool}:  # no text of a number has a comma
-        return [*write_json(list(values))[1:-1].split(b",")]
+    if {*map(type, values)} <= {int, float, bool}:
+        numbers = write_json(list(values))
+        if b"null" not in numbers:
+            return [*numbers[1:-1].split(b",")]  # no text of a number has a comma
     texts: list[bytes | None] = []
     for row, value in enumerate(values):
         try:
-            texts.append(None if value is None else write_json(value))
+            texts.append(None if value is None else _value_text(value))
         except TypeError as error:
             raise InvalidPayload(expected=_JSON, got=str(error), loc=(row, name)) from None
     return texts
 
 
-def _values(column: Any) -> list[Any]:
+def column_values(column: Any) -> list[Any]:
+    """Return a column of payloads as a list; times of numpy as text where they have nanoseconds."""
     if isinstance(column, str):
         raise InvalidPayload(expected="a value for each item", got="a string", loc=("payloads",))
-    array = column if isinstance(column, list | tuple) else np.asarray(column)
-    return array.tolist() if isinstance(array, np.ndarray) else list(array)
+    if isinstance(column, list | tuple):
+        return [*column]
+    array = np.asarray(column)
+    if not has_counts(array.dtype):
+        return array.tolist()  # type: ignore[no-any-return]
+    if array.dtype.kind == "m":
+        return [*array]
+    return [None if np.isnat(each) else str(each).rstrip("0").rstrip(".") for each in array]
+
+
+def has_counts(kind: np.dtype[Any]) -> bool:
+    """Whether ``tolist`` makes numbers of a type's times, for Python has none as fine."""
+    return kind.kind in "mM" and np.datetime_data(kind)[0] in ("ns", "ps", "fs", "as")
 
 
 def _require_count(values: Sequence[Any], count: int, name: str) -> None:
@@ -217,10 +249,17 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
         )
     if not where or set(where) <= _CLAUSES:
         return dict(where)
+    if set(where) in ({"key", word} for word in ("match", "range", *_PRESENCE)):
+        raise InvalidFilter(
+            expected="a condition in 'must', as in {'must': [{'key': 'label', 'match': …}]}, "
+            "or values by key such as {'label': 3}",
+            got=f"{where!r:.60}",
+        )
     return {"must": [_condition(key, value) for key, value in where.items()]}
 
 
 def _bound(value: Any) -> Any:
+    """Return a value of a condition as JSON has it."""
     if isinstance(value, np.datetime64):
         return str(value)
     plain = value.item() if hasattr(value, "item") else value
@@ -228,8 +267,8 @@ def _bound(value: Any) -> Any:
 
 
 def _condition(key: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, list | tuple | set):
-        return {"key": key, "match": {"any": [*value]}}
+    if isinstance(value, list | tuple | set | frozenset) or np.ndim(value):
+        return {"key": key, "match": {"any": [*map(_bound, value)]}}
     if isinstance(value, Mapping) and value and set(value) <= _BOUNDS:
         return {"key": key, "range": {word: _bound(bound) for word, bound in value.items()}}
     if value is None:
@@ -243,5 +282,8 @@ def _condition(key: str, value: Any) -> dict[str, Any]:
         known = ", ".join(map(repr, [*sorted(_BOUNDS), "prefix", *_PRESENCE]))
         meant = [f"; {each!r} is {_OPERATORS[each]!r}" for each in value if each in _OPERATORS]
         raise InvalidFilter(expected=known + "".join(meant), got=f"{value!r:.60}", loc=(key,))
-    plain = value.item() if hasattr(value, "item") else value
-    return {"key": key, "match": {"value": plain}}
+    plain = _bound(value)
+    test: dict[str, Any] = {"match": {"value": plain}}
+    if isinstance(value, date | np.datetime64):
+        test = {"range": {"gte": plain, "lte": plain}}
+    return {"key": key, **test}

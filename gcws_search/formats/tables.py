@@ -492,7 +492,7 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
         if _is_text(keys.type.value_type):
             indptr, names, entries = _words(keys, layout.vector[0])
         else:
-            indptr, entries = _lists(keys, layout.vector[0])
+            indptr, entries = _coordinates(keys, layout.vector[0])
         ends, numbers = _lists(values, layout.vector[1])
         if not np.array_equal(indptr, ends):
             row = int(np.flatnonzero(indptr != ends)[0]) - 1
@@ -531,6 +531,19 @@ def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
     indptr, texts = _flat(column, name)
     words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
     return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
+
+
+def _coordinates(column: Any, name: str) -> tuple[Any, Any]:
+    """Return where each list begins and ends, and all their whole numbers; refuse others."""
+    indptr, entries = _lists(column, name)
+    if entries.dtype.kind == "f":
+        odd = np.flatnonzero(~np.isfinite(entries) | (entries != np.rint(entries)))
+        if len(odd):
+            row = int(np.searchsorted(indptr, odd[0], side="right")) - 1
+            value = entries[odd[0]]
+            got = "a missing value" if np.isnan(value) else str(value)
+            raise InvalidVector(expected="a whole number", got=got, loc=(row, name))
+    return indptr, entries
 
 
 def _lists(column: Any, name: str) -> tuple[Any, Any]:

@@ -243,6 +243,13 @@ def name_column(error: InvalidInput, rows: InputVectors) -> InvalidInput:
     return found
 
 
+def split_column(words: str, columns: Sequence[str] | None) -> tuple[str, str | None]:
+    """Return what a server says of a number of a row, and the name of its column, if it has one."""
+    text, _, place = words.partition(" (in vector[")
+    number = place.removesuffix("])")
+    return (text, columns[int(number)]) if columns and number.isdecimal() else (words, None)
+
+
 def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(f"{name!r:.40}" for name in names[:_SHOWN]) + more
@@ -251,20 +258,20 @@ def _list_names(names: Sequence[str]) -> str:
 def _numbers(data: Any) -> NDArray[Any]:
     """Return a two-dimensional array of numbers."""
     try:
-        if np.ma.is_masked(data):
+        if any(map(np.ma.is_masked, data if isinstance(data, list) else [data])):
             raise InvalidVector(
                 expected="numbers everywhere", got="masked ones; .filled(0) makes them zeros"
             )
         array = np.asarray(data)
         if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
             array = array.astype(np.float64)
+    except OverflowError:
+        raise _too_large() from None
     except (TypeError, ValueError):
         raise InvalidVector(
             expected="vectors of numbers, all of one length", got=_lengths(data)
         ) from None
-    if array.dtype.kind not in "fiub":
-        hint = "; a text is a dict of words and weights" if array.dtype.kind in "US" else ""
-        raise InvalidVector(expected="an array of numbers", got=f"an array of {array.dtype}{hint}")
+    _require_real(array.dtype)
     if array.ndim == 1 and not array.size:
         return array.reshape(0, 0)
     if array.ndim != _ROWS_AND_COLUMNS:
@@ -275,6 +282,16 @@ def _numbers(data: Any) -> NDArray[Any]:
             else f"{array.ndim} dimensions",
         )
     return array
+
+
+def _require_real(kind: np.dtype[Any]) -> None:
+    if kind.kind not in "fiub":
+        hint = "; a text is a dict of words and weights" if kind.kind in "US" else ""
+        raise InvalidVector(expected="an array of numbers", got=f"an array of {kind}{hint}")
+
+
+def _too_large() -> InvalidVector:
+    return InvalidVector(expected="finite float32 numbers", got="a whole number beyond them")
 
 
 def _lengths(data: Any) -> str:
@@ -291,6 +308,9 @@ def _lengths(data: Any) -> str:
 
 def _from_scipy(matrix: Any) -> InputVectors:
     """Return the rows of a sparse matrix or array; entries given twice are added up."""
+    _require_real(matrix.dtype)
+    if matrix.dtype.kind in "iu" and not getattr(matrix, "has_canonical_format", True):
+        matrix = matrix.astype(np.float64)  # sums may not fit into the type of the numbers
     compressed = matrix.tocsr()
     if compressed.ndim == 1:
         indptr = np.array([0, compressed.nnz], np.int64)
@@ -310,6 +330,8 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     kinds = set(map(type, keys))
     try:
         values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
+    except OverflowError:
+        raise _too_large() from None
     except (TypeError, ValueError):
         raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
     lengths = [len(keys) for keys, _ in pairs]

@@ -306,8 +306,10 @@ def test_items_are_counted(opened: Open) -> None:
     january = {"on": {"gte": date(2024, 1, 1), "lt": "2024-02-01T00:00:00+01:00"}}
     for where, number in (
         ({"roast": "light"}, 2), ({"place": {"gte": 1}}, 3), ({"a": 1}, 0), (january, 2),
+        ({"place": [1, 2**70]}, 1), ({"place": {"lt": 2**70}}, 4),
     ):  # fmt: skip
         assert items.count(where=where) == number
+        assert len(items.query([1, 1, 1, 1], where=where)) == number
     with pytest.raises(gcws_search.InvalidFilter):
         items.count(where={"must": 1})
 
@@ -333,6 +335,17 @@ def test_hits_of_many_queries_have_payloads_where_asked(opened: Open, where: Jso
     assert set(skipped.payloads[1].tolist()) == {None}
     bad = items.query_many([[0, 0, 0, 0]], limit=2, with_payload=True, on_error="skip")
     assert bad.payloads.tolist() == [[None, None]]
+
+
+def test_a_masked_vector_is_refused_and_one_without_a_mask_is_searched_for(opened: Open) -> None:
+    items = opened(3)
+    items.add([[1, 2, 3], [7, 8, 1]], ids=["a", "b"])
+    [hit] = items.query(np.ma.masked_array([7.0, 8, 1], mask=False), limit=1)
+    assert (hit.id, hit.score) == ("b", 1)
+    masked = np.ma.masked_array([7.0, 8, 1], mask=[False, False, True])
+    for ask in (items.query, lambda vector: items.query_many([vector])):
+        with pytest.raises(InvalidVector, match=r"masked ones; \.filled\(0\)"):
+            ask(masked)
 
 
 def test_hits_become_a_frame(opened: Open) -> None:
@@ -780,6 +793,9 @@ def test_a_bad_number_of_a_frame_is_named_by_its_row_and_column(
             items.add(frame[["kind", *TASTES[::-1]]])
         assert raised.value.loc == ("rows", 2, "mass")
         items.add(frame[:2])
+    [rejected] = items.add(frame[["kind", *TASTES[::-1]]], on_error="skip").rejected
+    assert rejected.row == 2
+    assert "mass" in rejected.detail
     odd = frame.rename(columns={"mass": "mass (g)"})
     with pytest.raises(InvalidVector) as raised:
         opened(4).add(odd)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -735,3 +736,26 @@ def test_a_compressed_file_that_ends_early_is_refused(tmp_path: Path) -> None:
         (tmp_path / "a.csv.xz").write_bytes(bad)
         with pytest.raises(BadFile, match="expected a whole compressed file"):
             items(tmp_path / "a.csv.xz")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"indptr": [0, 2, 5]}, "'indptr' that rises from 0"),
+        ({"indptr": [0, 3, 2]}, "'indptr' that rises from 0"),
+        ({"indptr": [1, 2, 3]}, "'indptr' that rises from 0"),
+        ({"indices": [0, 1]}, "2 'indices', 3 'data'"),
+        ({"indices": [0.5, 1, 2]}, "whole 'indices'"),
+        ({"data": [1j, 2, 3]}, "numbers as 'data'"),
+    ],
+)
+def test_compressed_rows_that_do_not_fit_together_are_refused(
+    tmp_path: Path, change: Json, words: str
+) -> None:
+    path = tmp_path / "rows.npz"
+    arrays: Json = {"indptr": [0, 2, 3], "indices": [0, 1, 2], "data": [1.0, 2, 3], "shape": [2, 3]}
+    np.savez(path, **arrays)
+    assert len(items(path)) == 2
+    np.savez(path, **(arrays | change))
+    with pytest.raises(BadFile, match=words):
+        source(path)

@@ -212,6 +212,16 @@ def test_sparse_columns_and_payload_text() -> None:
     assert named.ids is None
 
 
+@pytest.mark.parametrize(("bad", "got"), [(1.5, "1.5"), (None, "a missing value")])
+def test_coordinates_of_a_frame_are_whole_numbers(bad: float | None, got: str) -> None:
+    whole = pa.table({"indices": [[3.0, 1.0], [2.0]], "values": [[2.0, 1.0], [3.0]]})
+    assert rows_of(whole).indices.tolist() == [3, 1, 2]
+    odd = pa.table({"indices": [[3], [2, bad]], "values": [[2.0], [3.0, 4.0]]})
+    with pytest.raises(InvalidVector, match=f"expected a whole number, got {got}") as refused:
+        items_of(odd)
+    assert refused.value.loc == (1, "indices")
+
+
 def test_a_slice_of_a_table_is_taken_as_it_is() -> None:
     table = pa.table({"vector": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))})
     assert items_of(table.slice(1)).rows.matrix().tolist() == [[3, 4], [5, 6]]

@@ -32,7 +32,13 @@ def test_ids_are_strings_or_whole_numbers(ids: Json) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "words"),
-    [(["a"], "3 ids, got 1"), ([1.5, 2, 3], "got 1.5"), ([True, 2, 3], "True"), ([None] * 3, "N")],
+    [
+        (["a"], "3 ids, got 1"),
+        ([1.5, 2, 3], "got 1.5"),
+        ([True, 2, 3], "True"),
+        ([None] * 3, "N"),
+        (np.arange(3).astype("M8[ns]"), "datetime64"),
+    ],
 )
 def test_other_ids_are_refused(ids: Json, words: str) -> None:
     with pytest.raises(InvalidId, match=words):
@@ -166,7 +172,37 @@ def test_short_filters_stand_for_equality() -> None:
             filter_of(where)
 
 
-@pytest.mark.parametrize("bad", [{1, 2}, b"a", object(), timedelta(1), [{"deep": {1}}]])
+def test_times_of_filters_are_instants_and_other_values_are_those_of_json() -> None:
+    for day in (date(2024, 1, 31), np.datetime64("2024-01-31")):
+        bounds = {"gte": "2024-01-31", "lte": "2024-01-31"}
+        assert filter_of({"on": day}) == {"must": [{"key": "on", "range": bounds}]}
+    few = {"must": [{"key": "label", "match": {"any": [1, 2]}}]}
+    assert filter_of({"label": np.array([1, 2])}) == filter_of({"label": [np.int8(1), 2]}) == few
+    assert filter_of({"key": "a"}) == {"must": [{"key": "key", "match": {"value": "a"}}]}
+    for condition in ({"match": {"value": 1}}, {"range": {"gte": 1}}, {"exists": True}):
+        with pytest.raises(InvalidFilter, match="a condition in 'must'"):
+            filter_of({"key": "a", **condition})
+
+
+def test_times_of_numpy_are_text_whatever_their_unit() -> None:
+    for unit, text in (("D", "2024-01-31"), ("s", "2024-01-31T00:00:00")):
+        days = np.array(["2024-01-31"]).astype(f"M8[{unit}]")
+        assert items_of(np.eye(1), payloads={"on": days}).payloads == [
+            b'{"on":"%b"}' % text.encode()
+        ]
+    fine = np.array(["2024-01-31", "2024-01-31T00:00:00.123456789", "NaT"], "M8[ns]")
+    found = items_of(VECTORS, payloads={"on": fine}).payloads
+    times = b'{"on":"2024-01-31T00:00:00"}', b'{"on":"2024-01-31T00:00:00.123456789"}'
+    assert found == [*times, None]
+
+
+INFINITE = (float("inf"), [1.0, -np.inf], {"deep": [np.float32(np.inf)]}, np.array([np.inf]))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{1, 2}, b"a", object(), timedelta(1), [{"deep": {1}}], np.timedelta64(1, "ns"), *INFINITE],
+)
 def test_what_json_does_not_hold_is_refused_by_its_column(bad: Json) -> None:
     for payloads in ({"label": [1, bad]}, [{"label": 1}, {"label": bad}]):
         with pytest.raises(InvalidPayload, match="expected values that JSON holds") as refused:

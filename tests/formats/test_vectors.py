@@ -56,6 +56,15 @@ def test_sparse_matrices_of_every_format(made: Json) -> None:
     assert_array_equal(dense_of(rows.part(np.array([1, 0]))), VALUES[::-1])
 
 
+def test_sums_of_entries_need_not_fit_into_the_type_of_the_numbers() -> None:
+    counts = np.array([100, 100], np.int8)
+    for matrix in (
+        sparse.coo_array((counts, ([0, 0], [1, 1])), (1, 4)),
+        sparse.csr_array((counts, [1, 1], [0, 2]), (1, 4)),
+    ):
+        assert dense_of(rows_of(matrix)).tolist() == [[0, 200, 0, 0]]
+
+
 def test_entries_given_twice_are_added_up_and_the_matrix_stays() -> None:
     matrix = sparse.csr_matrix(([1.0, 2.0, 3.0], [1, 1, 0], [0, 2, 3]), (2, 4))
     assert dense_of(rows_of(matrix)).tolist() == [[0, 3, 0, 0], [3, 0, 0, 0]]
@@ -142,6 +151,10 @@ def test_two_vectors_and_strings_are_not_one() -> None:
         (Path("train.csv"), "`gcws-search load` loads files"),
         (["acid ester"], "a text is a dict of words and weights"),
         (np.ma.masked_array(VALUES, VALUES > 1), "masked ones; .filled(0)"),
+        ([*np.ma.masked_array(VALUES, VALUES > 1)], "masked ones; .filled(0)"),
+        (sparse.csr_matrix(VALUES.astype(complex)), "an array of complex128"),
+        ([[10**400, 1]], "a whole number beyond them"),
+        ([{"acid": 10**400}], "a whole number beyond them"),
         (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
         (pandas.Series([1.0, 2.0]), "a column of lists, got a column of double"),
         ([Fingerprint()], "a Fingerprint; GetNonzeroElements() makes a dict of it"),
