@@ -416,12 +416,13 @@ async def _answer_unexpected(_request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods that the request's path does take."""
+    """Return the methods that the request's path does take; HEAD where it takes GET."""
     return [
-        method
-        for method in ("GET", "PUT", "POST", "PATCH", "DELETE")
+        word
+        for word in ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
         if any(
             route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for method in ["GET" if word == "HEAD" else word]
             for route in request.app.routes
         )
     ]

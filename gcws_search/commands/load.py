@@ -81,8 +81,8 @@ def load(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help=f"{WORDS}, also compressed with gzip, zstd or xz; a folder; s3://bucket/prefix or "
-            "another address of either; - for standard input.",
+            help=f"{WORDS}, also compressed with gzip, zstd, xz or bzip2; a folder; "
+            "s3://bucket/prefix or another address of either; - for standard input.",
         ),
     ],
     *,

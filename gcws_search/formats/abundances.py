@@ -13,9 +13,8 @@ from typing import Final
 
 from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, read_records
-from gcws_search.formats.sources import Source
+from gcws_search.formats.sources import MISSING, Source
 
-_BLANK: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL")
 _HEAD_ROWS: Final = 20
 
 
@@ -113,9 +112,9 @@ def _samples(
                 cell = row[place]
                 value = _amount(cell)
                 if value is None:
-                    if cell.strip() not in _BLANK or source.choices.missing == "error":
+                    if cell.strip() not in MISSING or source.choices.missing == "error":
                         name = columns[place]
-                        advice = "; --missing zero" if cell.strip() in _BLANK else ""
+                        advice = "; --missing zero" if cell.strip() in MISSING else ""
                         raise BadFile(
                             f"{where}: column {name!r}: expected a number, got {cell!r}{advice}"
                         )

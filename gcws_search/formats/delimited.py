@@ -30,7 +30,7 @@ from gcws_search.formats.files import (
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
-from gcws_search.formats.sources import Choices, Source, Unreadable
+from gcws_search.formats.sources import MISSING, Choices, Source, Unreadable
 from gcws_search.formats.tables import (
     TYPES,
     UNNAMED,
@@ -62,17 +62,18 @@ _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
 _DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
-_THOUSANDS: Final = r"^\s*[-+]?\d{1,3}((,\d{3})+(\.\d+)?|(\.\d{3})+(,\d+)?)\s*$"
+_MONEY: Final = r"(?:\$|€|£|¥)?"
+_AMOUNT: Final = "(?:\\d{1,3}(?:(?:[,.' ]|\xa0|\u2009|\u202f)\\d{3})+|\\d+)(?:[.,]\\d+)?"
+_MARKED: Final = rf"^\s*\(?(?:[-+]|−)?\s*{_MONEY}\s*{_AMOUNT}\s*{_MONEY}%?\s*\)?\s*$"
+"""A number, perhaps with marks of thousands, of money or percent, or a comma as its point."""
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
 _ENCODING: Final = ", --encoding names another"
 
-_MISSING: Final = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
-"""What stands among numbers for a missing one."""
 _TRUE: Final = ("true", "True", "TRUE")
 _FALSE: Final = ("false", "False", "FALSE")
 _SIGNED: Final = r"[+-]?(?:\d+{point}?\d*|{point}\d+)(?:[eE][+-]?\d+)?"
 _LEADING_ZERO: Final = r"^\s*[+-]?0\d"
-_IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(_MISSING[1:]))
+_IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(MISSING[1:]))
 _IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*_TRUE, *_FALSE)))
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 
@@ -106,13 +107,17 @@ def _tally(column: Any, point: str = ".") -> CellCounts:
     return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
 
 
-def _has_thousands(head: Any, name: str) -> bool:
-    """Return whether most cells of a column are numbers such as 1,234.5 or 1.234,5."""
-    if name not in head.column_names:
-        return False
-    cells = head[name].drop_null()
-    marked = pc.sum(pc.match_substring_regex(cells, _THOUSANDS)).as_py() or 0
-    return bool(2 * marked > len(cells))
+def _with_marks(table: _Table, name: str) -> str | None:
+    """Return a number such as 1,234.5 or 12% of a column of numbers, some of which have marks."""
+    if name not in table.head.column_names:
+        return None
+    known, cells = table.tallies[name], table.head[name].combine_chunks()
+    amounts = cells.filter(pc.match_substring_regex(cells, _MARKED))
+    if len(amounts) <= max(known.numbers, known.cells // 2):
+        return None
+    number = _number_parser(table.point)
+    texts = (cell.decode() for cell in amounts.to_pylist())
+    return next((text for text in texts if number(text) is None), None)
 
 
 def _fast_numbers(cells: Any, point: str) -> Any:
@@ -127,7 +132,7 @@ def _fast_numbers(cells: Any, point: str) -> Any:
         pass
     try:
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
-        texts = pc.if_else(pc.is_in(texts, pa.array(_MISSING)), None, texts)
+        texts = pc.if_else(pc.is_in(texts, pa.array(MISSING)), None, texts)
         if point != ".":
             texts = pc.replace_substring(texts, ".", "?")  # which is in no number
             texts = pc.replace_substring(texts, point, ".")
@@ -149,7 +154,7 @@ def _numbers(column: Any, point: str) -> Any:
 
 @dataclass(slots=True)
 class _Table:
-    """A CSV file; names, tallies and cells are those of its head.
+    """A CSV file; names, tallies and cells are those of its head, ``header`` has the names as read.
 
     What the first of a source is taken for: ``shares`` of Σ|x| are those of the columns of the
     vector, ``text`` is the column that has the texts, where they are to be items.
@@ -159,6 +164,7 @@ class _Table:
     delimiter: str
     point: str
     has_names: bool
+    header: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     tallies: dict[str, CellCounts] = field(default_factory=dict)
     head: Any = None
@@ -189,24 +195,25 @@ class _Table:
             odd.append(Unreadable(first + row.number - first_line, detail, row.text))
             return "skip"
 
-        return pa.csv.read_csv(
+        found = pa.csv.read_csv(
             io.BytesIO(rows),
             pa.csv.ReadOptions(
                 use_threads=False,
                 block_size=len(rows) + 1,
-                column_names=None if is_named else self.names or None,
-                autogenerate_column_names=not (is_named or self.names),
+                column_names=None if is_named else self.header or None,
+                autogenerate_column_names=not (is_named or self.header),
             ),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
             ),
             conversion,
         )
+        return found.rename_columns(self.names) if self.names else found
 
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
         """Yield the rows, their cells as bytes or null."""
         cells = pa.csv.ConvertOptions(
-            column_types={name: pa.binary() for name in self.names},
+            column_types={name: pa.binary() for name in self.header},
             null_values=[""],
             strings_can_be_null=True,
         )
@@ -236,7 +243,13 @@ class _Table:
                 yield from _parts(block[:end], delimiter)
                 block = block[end:]
             if block.strip():
-                yield from _parts(block, delimiter)
+                end = end_of_rows(block + _line_end(block), delimiter)
+                yield from _parts(block[:end], delimiter)
+                if end <= len(block):
+                    raise BadFile(
+                        f"{self.file.name}: expected a quote that ends, got none up to the end of "
+                        f"the file behind {block[end : end + 40]!r}"
+                    )
 
 
 def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
@@ -268,7 +281,7 @@ def end_of_rows(block: bytes, delimiter: bytes) -> int:
 
 def _open_table(source: Source, file: InputFile) -> _Table:
     """Parse the head of a CSV file."""
-    head = file.head if file.is_whole_head else _whole_rows(file.head)
+    head = file.head + _line_end(file.head) if file.is_whole_head else _whole_rows(file.head)
     lines = _first_lines(_QUOTED.sub(b'""', head))
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
@@ -288,7 +301,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
         return table.parse(head, odd, pa.csv.ConvertOptions(column_types=types, null_values=[]))
 
     try:
-        table.names = names = sample().schema.names
+        table.header = sample().schema.names
     except pa.ArrowException as error:
         raise not_readable(file.name, file.format, error) from None
     except UnicodeDecodeError as error:
@@ -296,13 +309,22 @@ def _open_table(source: Source, file: InputFile) -> _Table:
             f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
             f"got {error.object[:20]!r}; --encoding names another"
         ) from None
+    table.names = names = [
+        name.strip() or (f"column {place}" if place > 1 else UNNAMED)
+        for place, name in enumerate(table.header, 1)
+    ]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadFile(
             f"{file.name}: expected columns of different names, got {twice!r} twice; "
             "--no-header, where the first line is a row"
         )
-    cells = sample({name: pa.binary() for name in names})
+    cells = sample({name: pa.binary() for name in table.header})
+    if len(odd) > cells.num_rows:
+        raise BadFile(
+            f"{file.name}: row {odd[0].row}: {odd[0].detail}, and so in most rows; the names of "
+            f"columns must be the first line, which is {lines[0][:60].decode(errors='replace')!r}"
+        )
     if odd and not source.choices.lenient:
         source.reject(*odd[0])
     if not cells.num_rows:
@@ -375,9 +397,9 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
         known = [name for name in layout.vector if name in first.tallies]
         columns = {name: _numbers(first.head[name], first.point) for name in known}
         shares, warnings = describe_shares(source, columns)
-    marked = [repr(name) for name in layout.payload if _has_thousands(first.head, name)]
-    if marked:
-        source.guess.append(("text", f"{list_some(marked)} with marks of thousands, which is text"))
+    marked = {name: _with_marks(first, name) for name in layout.payload}
+    if told := [f"{name!r} with {cell!r}" for name, cell in marked.items() if cell]:
+        source.guess.append(("text", f"{list_some(told)}: numbers with marks are text"))
     return shares, warnings
 
 
@@ -513,7 +535,7 @@ class _Batch:
         values: list[Any] = []
         for row, text in enumerate(self.texts(name)):
             value = None
-            if text is not None and text.strip() not in _MISSING:
+            if text is not None and text.strip() not in MISSING:
                 value = self._number(text)
                 is_other = kind is not None and isinstance(value, bool) != (kind == "truth")
                 if value is None or is_other:

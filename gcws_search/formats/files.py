@@ -5,6 +5,7 @@ A new format has a row in `FORMATS`.
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
@@ -112,11 +113,16 @@ WORDS: Final = (
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
 """How much of a file is looked at before anything is decided."""
-_MAGIC_BYTES: Final = 6
+_MAGIC_BYTES: Final = 10
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _XZ: Final = b"\xfd7zXZ\x00"
+_BZIP2: Final = re.compile(rb"BZh\d1AY&SY")
 _FEATHER_1: Final = b"FEA1"
+_TAR: Final = b"ustar"
+_TAR_PLACE: Final = 257
+_START: Final = 8
+"""Bytes of a file that errors show."""
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How files of Excel before 2007 begin."""
 _IN_WORKBOOK: Final = (b"[Content_Types].xml", b"xl/", b"opendocument.spreadsheet")
@@ -254,6 +260,10 @@ class InputFile:
             raise BadFile(f"{self.name}: expected Feather version 2 (Arrow), got version 1")
         if self.head.startswith(_OLE):
             return WORKBOOK
+        if self.head.startswith(_TAR, _TAR_PLACE):
+            raise BadFile(
+                f"{self.name}: expected {WORDS}, got a tar archive; load what is in it instead"
+            )
         if named is not None and FORMATS[named].magic and FORMATS[named].pattern is None:
             raise BadFile(
                 f"{self.name}: expected {named}, as its name says, "
@@ -318,8 +328,11 @@ class InputFile:
         return "tsv" if line.count(b"\t") > line.count(b",") else "csv"
 
     def _require_text(self, expected: str) -> None:
-        if b"\x00" in self.head[:4096]:
-            raise BadFile(f"{self.name}: expected {expected}, got {self.head[:8]!r} at its start")
+        zero = self.head.find(b"\x00", 0, 4096)
+        if zero >= 0:
+            where = "at its start" if zero < _START else f"before its byte {zero}, which is 0"
+            got = f"{self.head[max(0, zero - _START) : max(zero, _START)]!r} {where}"
+            raise BadFile(f"{self.name}: expected {expected}, got {got}")
 
     def _read(self) -> Generator[bytes]:
         """Yield the bytes of the file from its beginning; standard input stays open."""
@@ -338,6 +351,8 @@ class InputFile:
                 stream = gzip.GzipFile(fileobj=raw)
             elif magic.startswith(_XZ):
                 stream = lzma.LZMAFile(raw)  # noqa: SIM115  # it is of raw, which is closed
+            elif _BZIP2.match(magic):
+                stream = bz2.BZ2File(raw)
             elif magic.startswith(_ZSTD):
                 import pyarrow as pa  # noqa: PLC0415
 
@@ -353,7 +368,7 @@ class InputFile:
                     raise
                 raise BadFile(
                     f"{self.name}: expected a whole compressed file, got one that ends early "
-                    f"({error})"
+                    f"or is damaged ({error})"
                 ) from None
 
     def words(self, format_: str) -> str:
@@ -476,7 +491,7 @@ def _within(file: Any, folder: Any) -> tuple[str, ...]:
 def _format_of_name(path: Path | StoredPath) -> str | None:
     """Return the format that a file's name says it has, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
-    plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz")]
+    plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz", ".bz2")]
     ends = plain[-1:] if plain[-1:] != [".zip"] else ["".join(plain[-2:])]
     found = (each.name for each in FORMATS.values() if plain and ends[0] in each.suffixes)
     return next(found, None)

@@ -65,7 +65,7 @@ def _describe_items(source: Source, file: InputFile, first: dict[str, Any], word
     payload, id_start = first.get("payload"), source.choices.id_start
     fields = list_some([*payload], 6) if isinstance(payload, dict) else "none in the first"
     ids = "id" if "id" in first else None
-    source.describe("NDJSON, an item a line", ids, words, fields)
+    source.describe(file.words("NDJSON, an item a line"), ids, words, fields)
     source.lines = lambda: _bodies(source, file, None if ids else id_start)
 
 

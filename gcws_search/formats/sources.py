@@ -31,6 +31,10 @@ COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
+MISSING: Final = (
+    "", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None",
+)  # fmt: skip
+"""What stands among numbers of text for a missing one."""
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _WHAT_TO_DO: Final = "--missing drop, zero or mean says what such rows become"
 _MISSING: Final = "expected a number, got a missing value"

@@ -751,7 +751,10 @@ def describe_table(
         vector = f"{layout.vector[0]}, {source.choices.dim or dim} values"
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
-    payload = list_some(layout.payload) or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
+    payload = (
+        list_some([name or "unnamed" for name in layout.payload])
+        or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
+    )
     ids = "unnamed" if layout.id == UNNAMED else layout.id
     source.describe(format_, ids, vector, payload)
     known = tallies or {}

@@ -10,6 +10,7 @@ from typing import Any
 from gcws_search.formats.delimited import read_csv
 from gcws_search.formats.files import BadFile, not_readable
 from gcws_search.formats.sources import Source
+from gcws_search.index import InvalidInput
 
 
 def read_workbook(source: Source) -> None:
@@ -41,12 +42,16 @@ def read_workbook(source: Source) -> None:
     text = io.StringIO()
     filled = ([_cell(value) for value in row] for row in rows if any(each != "" for each in row))
     csv.writer(text, delimiter="\t", lineterminator="\n").writerows(filled)
-    if not text.tell():
-        raise BadFile(f"{file.name}: sheet {chosen!r}: expected rows, got none")
-    file.become(text.getvalue().encode())
     others = [repr(name) for name in names if name != chosen]
     more = f"; others are {', '.join(others)}, which --sheet names" if others else ""
-    read_csv(source, f"workbook, sheet {chosen!r}{more}")
+    try:
+        if not text.tell():
+            raise BadFile(f"{file.name}: expected rows, got none")
+        file.become(text.getvalue().encode())
+        read_csv(source, f"workbook, sheet {chosen!r}{more}")
+    except (BadFile, InvalidInput) as error:
+        told = str(error).removeprefix(f"{file.name}: ")
+        raise BadFile(f"{file.name}: sheet {chosen!r}: {told}{more}") from error
 
 
 def _cell(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Files as items: all readers with all types of ids and of payloads, encodings, missing numbers."""
 
+import bz2
 import csv
 import datetime
 import decimal
@@ -9,6 +10,7 @@ import json
 import lzma
 import re
 import sys
+import tarfile
 import uuid
 import zipfile
 from collections.abc import Callable
@@ -284,13 +286,91 @@ def test_quoted_numbers_are_numbers_with_decimal_commas_and_without_names_too(
     assert [vector for _, vector, _ in items(tmp_path / "a.csv")] == [[1.5, 2], [0.5, -3]]
 
 
-@pytest.mark.parametrize("price", ["1.234,5", "12.345", "1,234.5", "-1,234,567"])
-def test_numbers_with_marks_of_thousands_are_shown_as_text(tmp_path: Path, price: str) -> None:
+@pytest.mark.parametrize(
+    "price",
+    ["1.234,5", "12.345", "1,234.5", "-1,234,567", "1 234", "1\u202f234,5", "12%", "$3", "3 €",
+     "(3)", "\N{MINUS SIGN}3", "3,5"],
+)  # fmt: skip
+def test_numbers_with_marks_are_shown_as_text(tmp_path: Path, price: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f'a\tprice\tword\n1\t"{price}"\tx\n2\t"{price}"\ty\n')
     told = [words for word, words in source(path).guess if word == "text"]
     is_number = price == "12.345"
-    assert told == ([] if is_number else ["'price' with marks of thousands, which is text"])
+    assert told == ([] if is_number else [f"'price' with {price!r}: numbers with marks are text"])
+
+
+@pytest.mark.parametrize("word", ["2024-01-05", "12:30", "1.2.3", "0x1F", "5 kg", "7a"])
+def test_other_text_is_no_number_with_marks(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a,word\n1,{word}\n2,{word}\n3,4\n")
+    assert "text" not in dict(source(tmp_path / "a.csv").guess)
+
+
+def test_names_of_columns_are_taken_without_blanks_and_blank_ones_by_their_place(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("size, id,, note ,,\n1,x,2,m,,\n3,y,4,n,,\n")
+    assert items(path) == [("x", [1, 2], {"note": "m"}), ("y", [3, 4], {"note": "n"})]
+    assert source(path).columns == ["size", "column 3"]
+    assert [vector for _, vector, _ in items(path, vector=("size",), payload=())] == [[1], [3]]
+
+
+@pytest.mark.parametrize("above", ["My report\n", "# of a tool\n\n", "sep=;\n", "a,b,c\n"])
+def test_lines_above_the_names_of_columns_are_named(tmp_path: Path, above: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{above}id,a,b,c\n1,1,2,3\n2,3,4,5\n")
+    first = re.escape(repr(above.partition("\n")[0]))
+    with pytest.raises(BadFile, match=f"names of columns must be the first line, which is {first}"):
+        source(path)
+
+
+@pytest.mark.parametrize("names", ["id,a,b", "id,a,b\n", "id\ta\tb", "<html>no table</html>"])
+def test_names_of_columns_alone_are_no_rows(tmp_path: Path, names: str) -> None:
+    (tmp_path / "a.csv").write_text(names)
+    with pytest.raises(BadFile, match="rows below the names of columns, got none"):
+        source(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("size", [1, 400_000])
+def test_a_quote_that_does_not_end_is_refused_and_takes_no_rows_along(
+    tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "a.csv"
+    whole = "id,a,n\n" + f"1,2,{'x' * size}\n" * 3
+    for end in ("8,9,y", "8,9,y\n"):
+        path.write_text(f'{whole}7,8,"x\n{end}')
+        with pytest.raises(BadFile, match=r"a quote that ends, got none .*7,8,"):
+            items(path)
+    path.write_text(f'{whole}7,8,"x"')
+    assert items(path)[-1] == ("7", [8], {"n": "x"})
+
+
+def test_a_zero_byte_of_a_text_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,a\n1,2\n2,\x003\n")
+    with pytest.raises(BadFile, match=r"got b'a.n1,2.n2,' before its byte 11, which is 0"):
+        source(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_bytes(b"ab\x00d")
+    with pytest.raises(BadFile, match=r"got b'ab.x00d' at its start"):
+        source(tmp_path / "a.csv")
+
+
+def test_files_of_bzip2_are_read_and_tar_archives_refused(tmp_path: Path) -> None:
+    text = b"id,a\n1,2\n"
+    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(text) + bz2.compress(b"2,3\n"))
+    assert items(tmp_path / "a.csv.bz2") == [("1", [2], None), ("2", [3], None)]
+    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(text)[:-9])
+    with pytest.raises(BadFile, match="ends early"):
+        source(tmp_path / "a.csv.bz2")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a.csv"))
+    with pytest.raises(BadFile, match="got a tar archive; load what is in it"):
+        source(tmp_path / "a.tar.gz")
+
+
+def test_a_guessed_encoding_of_items_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes('{"id": "Müller", "vector": [1]}\n'.encode("latin-1"))
+    format_ = dict(source(tmp_path / "a.ndjson").guess)["format"]
+    assert format_ == "NDJSON, an item a line in cp1252 (a guess; --encoding names another)"
 
 
 def test_a_row_of_many_lines_stands_among_many_short_ones(tmp_path: Path) -> None:

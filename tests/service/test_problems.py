@@ -76,7 +76,7 @@ def test_the_log_has_the_file_that_the_storage_failed_for(
 def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client: Client) -> None:
     response = client.post("/v1/collections/plants/items")
     assert_problem(response, 405, "method_not_allowed", "GET", "PUT", "PATCH")
-    assert response.headers["allow"] == "GET, PUT, PATCH"
+    assert response.headers["allow"] == "GET, HEAD, PUT, PATCH"
 
 
 def test_a_request_id_is_echoed_or_made(client: Client) -> None:
