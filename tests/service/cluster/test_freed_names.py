@@ -33,8 +33,8 @@ def clients(database_url: str, tmp_path: Path) -> Iterator[list[Client]]:
     """Return clients of two routers over the same shards."""
     with (
         http_shards(database_url, tmp_path / "shards", 2, 1),
-        router(database_url, tmp_path / "one", 2, 1, shard_seconds=60) as one,
-        router(database_url, tmp_path / "two", 2, 1, shard_seconds=60) as two,
+        router(database_url, tmp_path / "one", 2, 1) as one,
+        router(database_url, tmp_path / "two", 2, 1) as two,
     ):
         assert one.put(THINGS, json={"dim": None}).status_code == 201
         yield [one, two]

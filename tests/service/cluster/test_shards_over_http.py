@@ -58,11 +58,22 @@ def shards(database_url: str, tmp_path: Path) -> Iterator[Shards]:
 
 
 @pytest.fixture
-def client(shards: Shards, database_url: str, tmp_path: Path) -> Iterator[Client]:
+def client(
+    shards: Shards, database_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Client]:
+    """Return a client of a router that waits for a shard as long as the parameter says."""
     del shards  # they are running
-    with router(database_url, tmp_path / "router", 2, 2) as client:
+    seconds = getattr(request, "param", SHARD_SECONDS)
+    with router(database_url, tmp_path / "router", 2, 2, shard_seconds=seconds) as client:
         fill(client)
         yield client
+
+
+FEW_SECONDS = 8.0
+"""For what waits for a silent replica: others answer in a part of it on a busy machine, too."""
+waiting_few_seconds = pytest.mark.parametrize(
+    "client", [FEW_SECONDS], indirect=True, ids=[pytest.HIDDEN_PARAM]
+)
 
 
 def failures(client: Client, kind: str) -> float:
@@ -72,6 +83,7 @@ def failures(client: Client, kind: str) -> float:
 KINDS = {"SILENT": "Late", "NONSENSE": "Malformed", "BROKEN": "OSError", "CUT": "OSError"}
 
 
+@waiting_few_seconds
 def test_a_sister_answers_for_a_replica_that_does_not(
     client: Client, shards: Shards, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,14 +91,24 @@ def test_a_sister_answers_for_a_replica_that_does_not(
         before, asked = failures(client, kind), replica.app.asked
         caplog.clear()
         replica.app.fault = Fault[fault]
-        for _ in range(4):
-            assert found(client) == {*IDS}
-        assert failures(client, kind) > before
+        wait_until_noted(client, kind, before)
         assert replica.app.asked > asked
-        assert kind in caplog.text
-        assert "shard 0" in caplog.text
+        # The first of several failures is logged; a look at a silent replica may end sooner.
+        said = f"shard 0, replica {replica.address}: "
+        kinds = kind, "TimeoutError"
+        assert any(said + each in caplog.text for each in kinds), caplog.text
         replica.app.fault = None
         wait_until_asked(client, replica)
+
+
+def wait_until_noted(client: Client, kind: str, before: float) -> None:
+    """Ask until a replica has failed, which no answer tells."""
+
+    def is_noted() -> bool:
+        assert found(client) == {*IDS}
+        return failures(client, kind) > before
+
+    wait_until(is_noted)
 
 
 def wait_until_asked(client: Client, replica: HttpShard) -> None:
@@ -100,12 +122,16 @@ def wait_until_asked(client: Client, replica: HttpShard) -> None:
     wait_until(is_asked)
 
 
-def test_a_silent_replica_delays_one_query_a_second(client: Client, shards: Shards) -> None:
+@waiting_few_seconds
+def test_a_silent_replica_delays_queries_once_until_it_has_rested(
+    client: Client, shards: Shards
+) -> None:
+    client.app.state.service.cluster.shards.rest_seconds = 600.0
     shards[0][1].app.fault = Fault.SILENT
     before = shards[0][1].app.asked
 
     queries = [(f"{URL}/query", {**QUERY, "limit": limit}) for limit in range(1, 9)]
-    for _ in range(4):  # within the second that it rests
+    for _ in range(4):  # while it rests
         answers = client.at_once("POST", queries)
         assert [answer.status_code for answer in answers] == [200] * 8
     assert shards[0][1].app.asked - before <= 8
@@ -196,12 +222,13 @@ def test_no_answer_is_partial_unless_that_is_asked_for(client: Client, shards: S
     assert found(client) == {*IDS}
 
 
+@waiting_few_seconds
 def test_a_shard_that_is_silent_costs_its_time_and_no_more(client: Client, shards: Shards) -> None:
     for replica in shards[1]:
         replica.app.fault = Fault.SILENT
     answer = client.post(f"{URL}/query", json={**QUERY, "allow_partial": True, "explain": True})
     assert answer.json()["shards"]["missing"] == [1]
-    assert SHARD_SECONDS <= answer.json()["explain"]["seconds"] < 60
+    assert FEW_SECONDS <= answer.json()["explain"]["seconds"] < 60
 
 
 def test_strict_queries_find_what_another_router_acknowledged(

@@ -29,7 +29,7 @@ def shards(database_url: str, tmp_path: Path) -> Iterator[Shards]:
 @pytest.fixture
 def client(shards: Shards, database_url: str, tmp_path: Path) -> Iterator[Client]:
     del shards  # they answer it
-    with router(database_url, tmp_path / "one", 2, 1, shard_seconds=60) as client:
+    with router(database_url, tmp_path / "one", 2, 1) as client:
         yield client
 
 
@@ -37,7 +37,7 @@ def client(shards: Shards, database_url: str, tmp_path: Path) -> Iterator[Client
 def other(client: Client, database_url: str, tmp_path: Path) -> Iterator[Client]:
     """Return a client of another router, started after the first one."""
     del client
-    with router(database_url, tmp_path / "two", 2, 1, shard_seconds=60) as other:
+    with router(database_url, tmp_path / "two", 2, 1) as other:
         yield other
 
 

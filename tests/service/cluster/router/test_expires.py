@@ -186,8 +186,8 @@ def routers(database_url: str, tmp_path: Path) -> Iterator[list[Client]]:
     """Return clients of two routers of one cluster."""
     with (
         http_shards(database_url, tmp_path / "shards", 2, 2),
-        router(database_url, tmp_path / "one", 2, 2, shard_seconds=60) as one,
-        router(database_url, tmp_path / "two", 2, 2, shard_seconds=60) as two,
+        router(database_url, tmp_path / "one", 2, 2) as one,
+        router(database_url, tmp_path / "two", 2, 2) as two,
     ):
         yield [one, two]
 

@@ -99,8 +99,8 @@ def test_learned_weights_outlive_starts_snapshots_and_later_writes(
 def routers(database_url: str, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
     with (
         http_shards(database_url, tmp_path / "shards", 2, 1),
-        router(database_url, tmp_path / "one", 2, 1, shard_seconds=60) as one,
-        router(database_url, tmp_path / "two", 2, 1, shard_seconds=60) as two,
+        router(database_url, tmp_path / "one", 2, 1) as one,
+        router(database_url, tmp_path / "two", 2, 1) as two,
     ):
         yield one, two
 
