@@ -44,7 +44,7 @@ FEW: Final = 3000
 MANY: Final = 60_000
 SNAPSHOT: Final = "s"
 SOON: Final = {"GCWS_SHUTDOWN_SECONDS": "1"}
-TRIES: Final = 5
+TRIES: Final = 20
 """The reading may have ended when the order comes: then it is started again."""
 LEFT_TO_THE_DEADLINE: Final = "would not stop"
 """What the log says where work is cut off."""

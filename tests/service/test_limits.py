@@ -178,7 +178,7 @@ def test_requests_under_way_are_counted_and_health_answers_all_the_same(serve: S
 
 
 def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
-    client = serve(body_seconds=0.05)
+    client = serve(body_seconds=0.5)
     fill(client)
     asked = {"items": (client.put, b"{", JSON), "load": (client.post, b"\n", NDJSON)}
     for route, (send, start, headers) in asked.items():

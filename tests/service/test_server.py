@@ -60,7 +60,7 @@ def serves(port: int) -> bool:
 
 
 def test_a_head_that_does_not_end_ends_the_connection_the_first_or_a_second(tmp_path: Path) -> None:
-    with listening(tmp_path, header_seconds=0.2) as port:
+    with listening(tmp_path, header_seconds=1) as port:
         for begun in (b"", b"GET / HT", HEAD, HEAD + b"X: " + b"a" * 100):
             with connected(port) as connection:
                 connection.sendall(begun)
@@ -87,7 +87,7 @@ def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_pa
 
 def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
     line = b'{"vector": [1, 2, 3, 4]}\n'
-    with listening(tmp_path, body_seconds=0.2) as port:
+    with listening(tmp_path, body_seconds=1) as port:
         for method, path, kind in (
             (b"PUT", b"/items", b"json"),
             (b"POST", b"/load", b"x-ndjson"),
@@ -105,7 +105,7 @@ def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> Non
 
 def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:
     seen: list[uvicorn.Server] = []
-    with listening(tmp_path, seen=seen, send_seconds=0.2) as port:
+    with listening(tmp_path, seen=seen, send_seconds=1) as port:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             items = [
                 {"id": str(n), "vector": [1, 2, 3, 4], "payload": {"text": "x" * 500_000}}

@@ -21,7 +21,7 @@ def test_threads_that_wait_for_a_server_that_is_silent_give_up_together() -> Non
         memory = EpochMemory()
         url = f"postgresql://user@127.0.0.1:{port}/none"
         connections = Connections(
-            url, "schema", limit=THREADS, application="test", seconds=2.0, memory=memory
+            url, "schema", limit=THREADS, application="test", seconds=5.0, memory=memory
         )
 
         def use() -> None:

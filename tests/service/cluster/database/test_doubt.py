@@ -188,7 +188,7 @@ def cancel_waits(server: Postgres) -> bool:
 
 def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(server: Postgres) -> None:
     with (
-        closing(Database.open(server.url("postgres"), buckets=4, seconds=2)) as database,
+        closing(Database.open(server.url("postgres"), buckets=4, seconds=5)) as database,
         ThreadPoolExecutor(1) as thread,
     ):
         number, committer = plants_of(database)
@@ -213,7 +213,7 @@ def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(server: Postgre
 
 
 def test_writes_go_on_after_the_database_was_restarted(server: Postgres) -> None:
-    with closing(Database.open(server.url("postgres"), buckets=4, seconds=2)) as database:
+    with closing(Database.open(server.url("postgres"), buckets=4, seconds=5)) as database:
         number, committer = plants_of(database)
         committer.commit(pair("x"))
         server.stop(signal.SIGQUIT)

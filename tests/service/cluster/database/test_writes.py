@@ -222,7 +222,7 @@ def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
     database_url: str, database: Database, number: int
 ) -> None:
     with (
-        closing(Database.open(database_url, buckets=4, seconds=1)) as other,
+        closing(Database.open(database_url, buckets=4, seconds=3)) as other,
         suppress(StoreUnavailable),  # its transaction was ended
         database.connections.use() as silent,
         silent.pipeline(),  # between two statements of one round trip
@@ -241,7 +241,7 @@ def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
                 committer.commit(put_of("b"))
             return bool(contents(database, number))
 
-        wait_until(is_stored, seconds=30)
+        wait_until(is_stored)
     assert {*contents(database, number)} == {"b"}
 
 
