@@ -205,9 +205,9 @@ class _Collection:
             QuantizedRows(quantizer, self._rows.width).cover(self._rows)
 
     def copy(self) -> None:
-        """Copy as many rows as a scan reads copies of, and scan them."""
+        """Copy rows that are as wide as a scan reads copies of, and scan them."""
         times = -(-MIN_COPIED_FLOATS // self._rows.dense.size)
-        dense, norms = np.tile(self._rows.dense, (times, 1)), np.tile(self._rows.norms, times)
+        dense, norms = np.tile(self._rows.dense, times), self._rows.norms * times
         copies = copies_of(dense, _QUANTIZERS[0])
         rows = VectorBatch("dense", dense=dense, norms=norms, copies=copies)
         view, none = RowView(rows, np.ones(len(rows), np.uint8), len(rows)), InvertedIndex()
