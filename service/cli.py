@@ -64,6 +64,8 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             _log.info("open %s in a browser; its API page is %sdocs", page, page)
         _log.info("collections are in %s; the program is being loaded", settings.data_dir.resolve())
         if settings.workers > 1:
+            # BLAS starts no threads when it is imported: a process of one thread forks safely.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
 
             raise typer.Exit(Processes(settings).run())

@@ -18,6 +18,7 @@ from gcws_search.service.settings import Settings
 from tests.support.service.ports import free_port
 from tests.support.service.shards import KEY
 
+pytestmark = pytest.mark.usefixtures("root_log")
 KEYED = {"GCWS_CLUSTER_KEY": KEY}
 
 
