@@ -32,7 +32,7 @@ import orjson
 
 from gcws_search.client.embedded import EmbeddedCollection, open_file
 from gcws_search.client.export import export_items
-from gcws_search.client.remote import RemoteCollection, items_of_page, present, run, segment
+from gcws_search.client.remote import RemoteCollection, item_path, items_of_page, present, run
 from gcws_search.client.results import (
     Added,
     Compared,
@@ -81,6 +81,7 @@ from gcws_search.index.contracts.parameters import (
     WeightKind,
     backend_params,
     put_mode,
+    require_word,
 )
 from gcws_search.index.contracts.scores import ScoreKind, check_score, least_ranked, ranking_of
 
@@ -364,6 +365,7 @@ class Collection:
         more = present(min_score=min_score, recall=recall)
         params |= {word: str(value) for word, value in more.items()}
         index_mode = put_mode(mode, min_score, recall)
+        require_word("on_error", on_error, OnError)
         if if_version is not None:
             _require_plain(mode, on_error, keep_payloads, progress)
             return self._do(
@@ -468,6 +470,7 @@ class Collection:
         ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
         """
         require_one(vectors=vectors, texts=texts)
+        require_word("on_error", on_error, OnError)
         read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         asked |= {"guarantee": guarantee} | present(
@@ -488,7 +491,7 @@ class Collection:
         """
         return self._do(
             lambda local: local.item_of(local.index.get(str(id))),
-            lambda remote: remote.get(f"items/{segment(str(id))}", lambda found: Item(**found)),
+            lambda remote: remote.get(item_path(id), lambda found: Item(**found)),
         )
 
     def get_many(self, ids: str | int | Iterable[str], *, with_vector: bool = True) -> list[Item]:
@@ -568,7 +571,7 @@ class Collection:
         return self._do(
             lambda local: local.set_payload(texts, where, new, merge, if_version),
             lambda remote: remote.post(
-                "items" if only is None else f"items/{segment(only[0])}",
+                "items" if only is None else item_path(only[0]),
                 asked | {"payload": text},
                 lambda found: int(found["updated"]),
                 method="PATCH",

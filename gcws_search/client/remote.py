@@ -89,6 +89,13 @@ def segment(text: str) -> str:
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
+def item_path(item_id: str | int) -> str:
+    """Return where a collection has an item; no text is the path of all items."""
+    if not str(item_id):
+        raise ix.ItemNotFound("")
+    return f"items/{segment(str(item_id))}"
+
+
 class RemoteCollection:
     """Asks a server about one of its collections.
 
@@ -299,7 +306,7 @@ class RemoteCollection:
     async def delete_one(self, item_id: str, if_version: int) -> int:
         """Delete the item of an id if it has a version; return how many there were."""
         params = {"if_version": str(if_version)}
-        await self.ask("DELETE", f"items/{segment(item_id)}", params=params)
+        await self.ask("DELETE", item_path(item_id), params=params)
         return 1
 
     async def load(

@@ -210,6 +210,9 @@ def with_expiries(items: Items, expires: Any) -> Items:
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     """Return the ids of ``count`` items; None lets the collection number them."""
+    if id_start is not None and (not isinstance(id_start, int | np.integer) or id_start < 0):
+        expected, got = "a whole number, at least 0", f"{id_start!r:.60}"
+        raise InvalidParameter(expected=expected, got=got, loc=("id_start",))
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)

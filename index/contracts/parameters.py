@@ -85,9 +85,10 @@ class Within(NamedTuple):
     high: float
     is_open: bool = False
 
-    def holds(self, value: float) -> bool:
-        """Return whether a number is in the range."""
-        return self.low <= value <= self.high and not (self.is_open and value == self.low)
+    def holds(self, value: Any) -> bool:  # noqa: ANN401  # as a caller gave it
+        """Return whether this is a number in the range."""
+        is_within = isinstance(value, Real) and self.low <= value <= self.high
+        return is_within and not (self.is_open and value == self.low)
 
     def __str__(self) -> str:
         """Return the range in words."""
@@ -177,8 +178,17 @@ Mode = Literal["upsert", "insert"] | UnlessSimilar
 """Replace an item of the same id; refuse it; or store none that is like another."""
 
 
+def require_word(name: str, value: object, words: Any) -> None:  # noqa: ANN401  # a Literal
+    """Raise InvalidParameter unless a value is one of the words of a Literal."""
+    known = get_args(words)
+    if value not in known:
+        *others, last = map(repr, known)
+        raise _invalid(name, f"{', '.join(others)} or {last}", value)
+
+
 def put_mode(mode: PutMode, min_score: float | None = None, recall: float | None = None) -> Mode:
     """Return what is done with items; InvalidParameter for a score without its mode."""
+    require_word("mode", mode, PutMode)
     if mode == "unless_similar":
         if min_score is None:
             expected = "a min_score for the mode 'unless_similar'"
@@ -673,8 +683,8 @@ class SearchParams:
             raise _invalid("recall", "a number in (0, 1]", self.recall)
         if not (_is_number(self.min_score) and 0 <= self.min_score <= 1):
             raise _invalid("min_score", "a number in [0, 1]", self.min_score)
-        if self.rerank not in get_args(Rerank):
-            raise _invalid("rerank", "'gmm', 'own' or 'none'", self.rerank)
+        require_word("guarantee", self.guarantee, Guarantee)
+        require_word("rerank", self.rerank, Rerank)
         chosen = self.candidates
         if chosen is not None and not (_is_whole(chosen) and chosen >= 1):
             raise _invalid("candidates", f"null or {whole}", chosen)

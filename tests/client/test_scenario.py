@@ -926,6 +926,8 @@ WRONG: list[tuple[Json, str]] = [
     ({"backend": {"kind": "gcws", "bands": 3}}, "backend: expected kind, params"),
     ({"transform": "l2"}, '"normalize": "l2".*got \'l2\''),
     ({"transform": 2}, "got 2"),
+    ({"transform": {"power": "2"}}, "power: expected .*, got '2'"),
+    ({"ttl": "5"}, "ttl: expected .*, got '5'"),
     ({"transform": ("l2",)}, "got \\('l2',\\)"),
     ({"backend": "exact"}, '"kind": "exact".*got \'exact\''),
 ]
@@ -976,6 +978,21 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
         items.add([[1, 2, 3, 4], [1, np.nan, 3, 4]])
     assert bad.value.loc == ("rows", 1, "vector", 1)
     assert len(items) == 1
+
+
+def test_words_that_no_option_has_are_refused_and_nothing_is_stored(opened: Open) -> None:
+    items: Json = opened(2)
+    for wrong in ({"mode": "insret"}, {"on_error": "skipp"}, {"id_start": -1}, {"id_start": "x"}):
+        with pytest.raises(InvalidParameter, match=next(iter(wrong))):
+            items.add([[1, 2]], **wrong)
+    assert items.count() == 0
+    for ask in (items.query, lambda vector, **more: items.query_many([vector], **more)):
+        with pytest.raises(InvalidParameter, match="guarantee"):
+            ask([1, 2], guarantee="always")
+    with pytest.raises(InvalidParameter, match="on_error"):
+        items.query_many([[1, 2]], on_error="skipp")
+    with pytest.raises(ItemNotFound, match="''"):
+        items.get("")
 
 
 def test_rows_that_cannot_be_stored_are_named_and_left_out(opened: Open) -> None:

@@ -411,7 +411,7 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "cut-parquet": ("a.parquet", parquet_bytes()[:-9], [], ["expected parquet"]),
     "cut-gzip": ("a.csv.gz", gzip.compress(csv_bytes())[:-9], [], ["whole compressed file"]),
     "bad-gzip": ("a.csv.gz", gzip.compress(b"")[:10] + b"\xff" * 99, [], ["whole compressed file"]),
-    "bzip2": ("a.csv.bz2", bz2.compress(csv_bytes() * 9), [], ["expected CSV, NDJSON"]),
+    "cut-bzip2": ("a.csv.bz2", bz2.compress(csv_bytes())[:-9], [], ["whole compressed file"]),
     "no-column": ("a.csv", NUMBERS, ["--id", "key"], ["a column 'key'", "id, x, y"]),
     "no-vector": ("a.csv", text("a,b", "p,q"), [], ["columns of numbers for the vector"]),
     "text": (
