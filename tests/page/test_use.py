@@ -42,6 +42,14 @@ COLORS = """() => {
 WIDTHS = "(all) => all.map((one) => one.offsetWidth / one.parentElement.offsetWidth)"
 
 
+SLIDE_AND_LEAVE = """() => {
+  const slider = document.querySelector(".recall input");
+  slider.value = "0.7";
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+  location.hash = "#/points/browse";
+  return new Promise((done) => setTimeout(done, 200));
+}"""
+"""Ends after the slider's own timer would have."""
 TYPE_AT_ONCE = """new MutationObserver((_, observer) => {
   const field = document.querySelector("[data-query]");
   if (!field) return;
@@ -285,6 +293,9 @@ def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: 
     page.get_by_text("As a table").click()
     curve = httpx.get(f"{url}/v1/collections/points/curve?limit=10").json()["points"]
     expect(page.locator(".recall tbody tr")).to_have_count(len(curve))
+    page.evaluate(SLIDE_AND_LEAVE)
+    page.get_by_text("2,200 items").wait_for()
+    assert page.url.endswith("#/points/browse")
 
 
 def test_a_query_says_what_it_looked_at_and_what_is_typical(url: str, tab: OpenTab) -> None:

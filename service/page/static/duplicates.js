@@ -4,8 +4,8 @@ import { Member, Payload } from "./differences.js";
 import { useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
-import { useAct, useAsk, useKnown } from "./hooks.js";
-import { html, useEffect, useMemo, useRef, useState } from "./html.js";
+import { useAct, useAsk, useKnown, useLater } from "./hooks.js";
+import { html, useMemo, useState } from "./html.js";
 import { Command, Skeleton, Trouble } from "./parts.js";
 import { remove, restore } from "./removal.js";
 import { csv, Save } from "./save.js";
@@ -188,14 +188,12 @@ export default function Duplicates({ collection, params, writes, refresh }) {
 	const names = useNames(collection, drawn);
 	const keepOf = ({ key, members }) => (members.includes(chosen[key]) ? chosen[key] : key);
 	const othersOf = (group) => group.members.filter((id) => id !== keepOf(group));
-	const timer = useRef();
+	const later = useLater(300);
 	const change = (part) => go(href(name, "duplicates", { ...params, ...part }), { replace: true });
 	const onSlide = (score) => {
 		slide(score);
-		clearTimeout(timer.current);
-		timer.current = setTimeout(() => change({ min_score: score }), 300);
+		later(() => change({ min_score: score }));
 	};
-	useEffect(() => () => clearTimeout(timer.current), []);
 	const all = groups.flatMap(othersOf);
 	const isCut = asked.data?.scores.length >= PAIRS;
 	const trouble = asked.problem || problem || unread;

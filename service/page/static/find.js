@@ -1,7 +1,7 @@
 import { go, href } from "./address.js";
 import { at } from "./api.js";
 import * as figures from "./figures.js";
-import { useAnswer, useAsk } from "./hooks.js";
+import { useAnswer, useAsk, useLater } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Dialog, Trouble } from "./parts.js";
 import { collectionOf, title } from "./view.js";
@@ -9,15 +9,6 @@ import { collectionOf, title } from "./view.js";
 const SHOWN = 12;
 const WAIT = 80;
 const AROUND = 30;
-
-function useSettled(text) {
-	const [settled, set] = useState("");
-	useEffect(() => {
-		const timer = setTimeout(() => set(text.trim()), WAIT);
-		return () => clearTimeout(timer);
-	}, [text]);
-	return settled;
-}
 
 const placeOf = (text, part) => text.toLowerCase().indexOf(part.toLowerCase());
 
@@ -77,7 +68,8 @@ function Results({ data, settled, view, chosen, targetOf, onPoint }) {
 export default function Find({ collection: name, onClose }) {
 	const [typed, type] = useState("");
 	const [chosen, choose] = useState(0);
-	const settled = useSettled(typed);
+	const [settled, settle] = useState("");
+	const later = useLater(WAIT);
 	const field = useRef();
 	const about = useAsk((signal) => collectionOf(name, signal), [name]);
 	const { data, problem, waiting } = useAnswer(
@@ -92,6 +84,10 @@ export default function Find({ collection: name, onClose }) {
 		return () => removeEventListener("hashchange", onClose);
 	}, []);
 	useEffect(() => choose(0), [settled]);
+	const typing = ({ target }) => {
+		type(target.value);
+		later(() => settle(target.value.trim()));
+	};
 	const open = (event) => {
 		event.preventDefault();
 		const item = typed.trim() === settled && !waiting && items[chosen];
@@ -108,7 +104,7 @@ export default function Find({ collection: name, onClose }) {
       <input ref=${field} type="search" role="combobox" aria-expanded=${items.length > 0}
         aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck="false"
         aria-activedescendant=${items.length ? `found-${chosen}` : undefined} data-find
-        value=${typed} onInput=${(event) => type(event.target.value)} onKeyDown=${move} />
+        value=${typed} onInput=${typing} onKeyDown=${move} />
     </label></form>
     <${Trouble} problem=${problem} />
     <${Results} ...${{ data, settled, view, chosen, targetOf }} onPoint=${choose} />

@@ -1,5 +1,5 @@
 import { ask, itemOf, server, watch } from "./api.js";
-import { useEffect, useLayoutEffect, useReducer, useState } from "./html.js";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "./html.js";
 
 const RETRIED = new Set(["loading", "unreachable"]);
 
@@ -87,6 +87,17 @@ export function useSeen(element) {
 		return () => watcher.disconnect();
 	}, []);
 	return isSeen;
+}
+
+// Does the last of what is asked for, once nothing more is for so many milliseconds.
+export function useLater(milliseconds) {
+	const timer = useRef();
+	const stop = () => clearTimeout(timer.current);
+	useEffect(() => stop, []);
+	return (work) => {
+		stop();
+		timer.current = setTimeout(work, milliseconds);
+	};
 }
 
 export function useTimer(milliseconds, work, inputs) {

@@ -5,7 +5,7 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { HitExport, HitTable } from "./hits.js";
-import { useAnswer, useAsk, useItem } from "./hooks.js";
+import { useAnswer, useAsk, useItem, useLater } from "./hooks.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Cut, Layouts, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Recall, typical } from "./recall.js";
@@ -213,13 +213,10 @@ export default function Query({ collection, params }) {
 	const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
 	const { view } = collection;
 	const names = useNames(collection, drawn);
-	const timer = useRef();
+	const later = useLater(120);
 	useTileKeys(collection);
 	const change = (part, more) => go(href(name, "query", { ...params, ...part }), more);
-	const slide = (recall) => {
-		clearTimeout(timer.current);
-		timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
-	};
+	const slide = (value) => later(() => change({ recall: value }, { replace: true }));
 	const ofFilter = (one) =>
 		Boolean(one) &&
 		(one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
