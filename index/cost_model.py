@@ -55,9 +55,9 @@ _BUCKET_ENTRY: Final = 8.0
 _COLLECTED: Final = 3.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 80.0
-_PREFIX_READ: Final = 40.0
+_PREFIX_READ: Final = 20.0
 """Hashing an entry, and what it takes to put the first ones in order; looking at a posting, and
-as much of the row it names as it takes to leave it out."""
+as much of the few rows it takes to read."""
 _FOLDED_BYTE: Final = 0.01
 _FOLDED_ROW: Final = 8.0
 """Adding up a byte of a folded row; listing a row that may be near enough, and its place."""

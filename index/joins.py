@@ -217,7 +217,7 @@ def join_pairs(
 
 
 _MAX_LISTED: Final = 1 << 27
-"""Entries that are listed at most: 16 bytes each."""
+"""Entries that are listed at most: 24 bytes each."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
 _BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
@@ -258,8 +258,9 @@ class PrefixJoin:
         count_places(indptr, slots, rows, shift, counts)
         begins, starts = (np.empty(each + 1, np.int64) for each in (len(rows), len(counts)))
         places, listed = np.empty((2, entries), np.int32)
-        rests, over = np.empty((2, entries), np.float32)
-        lists = PrefixLists(rows, shift, counts, begins, places, rests, starts, listed, over)
+        rests, over = np.empty((2, entries, 2), np.float32)
+        ends = np.empty((len(rows), 2), np.float32)
+        lists = PrefixLists(rows, shift, counts, begins, places, rests, ends, starts, listed, over)
         cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), threshold, lists))
         return cls(view, threshold, lists, cost)
 

@@ -9,11 +9,17 @@ most rows have, which are most of the work. And from that slot on, either row ha
 where that is too little, the pair need not be scored. (This is prefix filtering; these prefixes are
 not those of signatures.)
 
+Prefixes here are longer than that by the weight of a mean entry, and Σ min of two prefixes is added
+up while lists are read. What a pair has in common behind the prefix that ends first is at most what
+its row makes up there, so most pairs of one common slot are known not to reach t, and their slots
+are not read: these lie anywhere in memory, and the sums in a cache.
+
 A slot is known by the place that it hashes to, and the order is that of places. Where several slots
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
 
-Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
-for weighted rows, where the lesser weight counts.
+Source: [PREFIX] for sets with weights, [PPJOIN] for what is left from the first slot on, and
+[ADAPT] for longer prefixes that must share more; here for weighted rows, where the lesser weight
+counts.
 """
 
 from typing import NamedTuple
@@ -44,6 +50,7 @@ _AHEAD = 8
 """Entries of the partner this far ahead are prefetched."""
 _MAX_WORK = 1 << 26
 """Entries read before the caller is asked whether to go on: some 0.1 s."""
+_ZERO = np.float32(0.0)
 _ROUNDING = 1e-5
 """Relative: more than float32 norms and least scores may be off, so that no pair is lost."""
 
@@ -59,11 +66,13 @@ class PrefixLists(NamedTuple):
     counts: Int32s  # (places,): entries at each place
     begins: Int64s  # (m + 1,): where the prefix of each row begins
     places: Int32s  # (e,): prefix after prefix, those of few rows first
-    rests: Float32s  # (e,): what the row makes up from that entry on
+    # (e, 2): what the row makes up from that entry on, and the entry's own weight.
+    rests: Float32s
+    ends: Float32s  # (m, 2): each row's norm, and what it makes up behind what is listed of it
     starts: Int64s  # (places + 1,): where each place's list begins
     listed: Int32s  # (e,): positions in ``rows``, list after list, rising in each
-    # (e,): what each row listed makes up from this place on, less what it takes of Σ min itself:
-    # the other row of a pair takes no more than the rest.
+    # (e, 2): what each row listed makes up from this place on, less what it takes of Σ min itself:
+    # the other row of a pair takes no more than the rest; and its weight at this place.
     over: Float32s
 
 
@@ -106,6 +115,12 @@ def _sift(keys: UInt64s, size: int, at: int) -> None:
 
 
 @inner
+def _spare(norm: float, indptr: Int64s, row: int) -> float:
+    """Return the weight of a mean entry of a row, by which its prefix is longer than it must be."""
+    return norm / max(1, indptr[row + 1] - indptr[row])
+
+
+@inner
 def _write_prefix(
     slots: UInt32s, values: Float32s, threshold: float, keys: UInt64s, out: PrefixLists, start: int
 ) -> int:
@@ -122,9 +137,10 @@ def _write_prefix(
     written = 0
     while size > 0 and rest >= threshold:
         key = keys[0]
+        weight = values[np.int64(key & _ENTRY)]
         places[start + written] = np.int32((key >> _PLACE_SHIFT) & _PLACE)
-        rests[start + written] = rest
-        rest -= values[np.int64(key & _ENTRY)]
+        rests[start + written, 0], rests[start + written, 1] = rest, weight
+        rest -= weight
         written += 1
         size -= 1
         keys[0] = keys[size]
@@ -143,7 +159,7 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     vectors, out = Rows(*vectors), PrefixLists(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, begins, places, rests = out.rows, out.begins, out.places, out.rests
-    starts, listed, over = out.starts, out.listed, out.over
+    starts, listed, over, ends = out.starts, out.listed, out.over, out.ends
     keys = np.empty(_longest(indptr, rows), np.uint64)
     share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     own = 2.0 * threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
@@ -156,12 +172,16 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
         row = rows[number]
         entries = slice(indptr[row], indptr[row + 1])
         norm = np.float64(norms[row])
-        size = _write_prefix(slots[entries], values[entries], wider * norm, keys, out, total)
+        spare = _spare(norm, indptr, row)
+        least = wider * norm - spare
+        size = _write_prefix(slots[entries], values[entries], least, keys, out, total)
         for i in range(total, total + size):
             reads += seen[places[i]]
+        ends[number, 0], ends[number, 1] = norm, norm
         for i in range(total, total + size):
-            if rests[i] >= own * norm:
+            if rests[i, 0] >= own * norm - spare:
                 seen[places[i]] += 1
+                ends[number, 1] = rests[i, 0] - rests[i, 1]
         total += size
         begins[number + 1] = total
     starts[0] = 0
@@ -170,23 +190,23 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
         seen[place] = starts[place]
     for number in range(rows.shape[0]):
         norm = np.float64(norms[rows[number]])
+        spare = _spare(norm, indptr, rows[number])
         for i in range(begins[number], begins[number + 1]):
-            if rests[i] >= own * norm:
+            if rests[i, 0] >= own * norm - spare:
                 at = seen[places[i]]
                 listed[at] = number
-                over[at] = rests[i] - (share - _ROUNDING) * norm
+                over[at, 0] = rests[i, 0] - (share - _ROUNDING) * norm
+                over[at, 1] = rests[i, 1]
                 seen[places[i]] += 1
     return reads
 
 
 @inner
-def _first_of_norm(
-    listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, threshold: float
-) -> int:
+def _first_of_norm(listed: Int32s, low: int, high: int, ends: Float32s, threshold: float) -> int:
     """Return the first position in a list, from low on, whose row has at least this norm."""
     while low < high:
         middle = (low + high) // 2
-        if norms[rows[listed[middle]]] < threshold:
+        if ends[listed[middle], 0] < threshold:
             low = middle + 1
         else:
             high = middle
@@ -207,9 +227,9 @@ def join_prefixes(
     vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, begins, places, rests = lists.rows, lists.begins, lists.places, lists.rests
-    starts, listed, over = lists.starts, lists.listed, lists.over
+    starts, listed, over, ends = lists.starts, lists.listed, lists.over, lists.ends
     out_a, out_b = out.a, out.b
-    met = np.full(rows.shape[0], -1, np.int32)
+    in_prefix = np.zeros(rows.shape[0], np.float32)
     partners = np.empty(rows.shape[0], np.int64)
     table = np.zeros(1 << TABLE_BITS, np.float32)
     share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
@@ -219,39 +239,52 @@ def join_prefixes(
         row = rows[number]
         norm = np.float64(norms[row])
         min_norm = threshold * (1.0 - _ROUNDING) * norm
-        add_to_table(vectors, row, table)
         needed = np.float32((share - _ROUNDING) * norm)
+        least = min_norm - _spare(norm, indptr, row)
+        end = norm
         some = 0
         for i in range(begins[number], begins[number + 1]):
             prefetch(offset(pointer(starts), places[i]))
         for i in range(begins[number], begins[number + 1]):
             prefetch(offset(pointer(listed), starts[places[i]]))
-            prefetch(offset(pointer(over), starts[places[i]]))
+            prefetch(offset(pointer(over), 2 * starts[places[i]]))
         for i in range(begins[number], begins[number + 1]):
-            if rests[i] < min_norm:
+            rest, weight = rests[i, 0], rests[i, 1]
+            if rest < least:
                 break  # a greater threshold than by which prefixes were listed
+            end = np.float64(rest - weight)
             place = places[i]
             # Lists rise, and so do norms: those wanted lie together, before this row.
             stop = starts[place + 1]
-            low = _first_of_norm(listed, starts[place], stop, norms, rows, min_norm)
-            greatest_norm = rests[i] / share - norm
+            low = _first_of_norm(listed, starts[place], stop, ends, min_norm)
+            greatest_norm = rest / share - norm
             work += stop - low
             for at in range(low, stop):
-                if over[at] < needed:
-                    continue
                 other = listed[at]
                 if other >= number:
                     break
-                if met[other] == number:
-                    continue
-                met[other] = number
-                partner = rows[other]
-                if norms[partner] > greatest_norm:
-                    break
-                partners[some] = partner
-                some += 1
+                known = in_prefix[other]
+                if known == _ZERO:
+                    # What they have in common begins here, and must not be too little.
+                    if over[at, 0] < needed:
+                        continue
+                    if greatest_norm < norm and ends[other, 0] > greatest_norm:
+                        continue
+                    partners[some] = other
+                    some += 1
+                in_prefix[other] = known + min(weight, over[at, 1])
+        kept = 0
         for i in range(some):
-            ahead = partners[min(i + _AHEAD, some - 1)]
+            other = partners[i]
+            most = in_prefix[other] + max(end, np.float64(ends[other, 1]))
+            in_prefix[other] = _ZERO
+            if most >= (share - _ROUNDING) * (norm + ends[other, 0]):
+                partners[kept] = rows[other]
+                kept += 1
+        if kept > 0:
+            add_to_table(vectors, row, table)
+        for i in range(kept):
+            ahead = partners[min(i + _AHEAD, kept - 1)]
             prefetch(offset(pointer(slots), indptr[ahead]))
             prefetch(offset(pointer(values), indptr[ahead]))
             partner = partners[i]
@@ -263,6 +296,7 @@ def join_prefixes(
                 out_a[found] = min(row, partner)
                 out_b[found] = max(row, partner)
                 found += 1
-        table[:] = np.float32(0.0)
+        if kept > 0:
+            table[:] = _ZERO
         number += step
     return found, number
