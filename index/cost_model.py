@@ -55,7 +55,7 @@ _BUCKET_ENTRY: Final = 8.0
 _COLLECTED: Final = 3.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 80.0
-_PREFIX_READ: Final = 20.0
+_PREFIX_READ: Final = 30.0
 """Hashing an entry, and what it takes to put the first ones in order; looking at a posting, and
 as much of the few rows it takes to read."""
 _FOLDED_BYTE: Final = 0.01

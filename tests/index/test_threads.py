@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
@@ -28,6 +28,7 @@ from gcws_search.index.threads import (
     work_alone,
 )
 from tests.support.forks import done_in_fork
+from tests.support.index.blas import blas_threads
 from tests.support.pausing import Work
 
 
@@ -44,11 +45,6 @@ def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
     done: list[int] = []
     Workers(threads).split(count, lambda first, last: done.extend(range(first, last)))
     assert sorted(done) == list(range(count))
-
-
-def blas_threads() -> set[int]:
-    """Return how many threads a product of matrices may have."""
-    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
 
 
 def test_products_have_one_thread_until_nobody_is_inside_any_more() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.decomposition import KernelPCA
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from gcws_search import index as ix
 from gcws_search.index.collection.item_map import kernel_axes
@@ -19,6 +19,7 @@ from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
+from tests.support.index.blas import blas_threads
 from tests.support.index.items import in_memory
 from tests.support.index.small_index import all_scores
 from tests.support.statistics import SIGMAS
@@ -214,9 +215,7 @@ def test_products_of_a_map_stay_on_the_threads_of_the_collection(rng: np.random.
 
     class Watched(Workers):
         def split(self, count: int, work: Callable[[int, int], None], **more: int) -> None:
-            seen.extend(
-                each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
-            )
+            seen.extend(blas_threads())
             super().split(count, work, **more)
 
     collection.memory.backend.workers = Watched(2)
