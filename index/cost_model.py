@@ -56,8 +56,8 @@ _COLLECTED: Final = 3.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 80.0
 _PREFIX_READ: Final = 30.0
-"""Hashing an entry, and what it takes to put the first ones in order; looking at a posting, and
-as much of the few rows it takes to read."""
+"""Hashing an entry, and what it takes to put the first ones in order; looking at a posting, with
+its part of the few rows that are then read."""
 _FOLDED_BYTE: Final = 0.01
 _FOLDED_ROW: Final = 8.0
 """Adding up a byte of a folded row; listing a row that may be near enough, and its place."""

@@ -212,7 +212,7 @@ def _choose_slots(
             rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
             filled = append_less(to_queue, filled, rate, limit, block)
             block = block + splat(_A_BLOCK)
-        while True:  # once if none was chosen: whether one was is not known in advance
+        while True:  # also where none was chosen: a branch on that is often guessed wrong
             store(to_queue, size + begin, splat(low))
             store(to_queue, 2 * size + begin, splat(high))
             store(to_queue, 3 * size + begin, as_ints(splat(logs[position])))

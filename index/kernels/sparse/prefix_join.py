@@ -10,9 +10,9 @@ where that is too little, the pair need not be scored. (This is prefix filtering
 not those of signatures.)
 
 Prefixes here are longer than that by the weight of a mean entry, and Σ min of two prefixes is added
-up while lists are read. What a pair has in common behind the prefix that ends first is at most what
-its row makes up there, so most pairs of one common slot are known not to reach t, and their slots
-are not read: these lie anywhere in memory, and the sums in a cache.
+up while lists are read. Behind the prefix that ends first a pair shares no more than that row has
+left there. So most pairs with a single slot in common are out before their rows are read, which
+would be a cache miss each; the sums stay in the cache.
 
 A slot is known by the place that it hashes to, and the order is that of places. Where several slots
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
