@@ -71,19 +71,21 @@ class Gcws:
         return 0 if table is None else table.nbytes
 
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
-        """Draw samples first … first + count - 1 of each vector, multiples of 16; or all k."""
+        """Draw samples first … first + count - 1 of each vector, or all k.
+
+        first: a multiple of 16. Further columns, up to such a multiple, hold no samples.
+        """
         wanted = self.samples - first if count is None else count
-        out_slots = np.empty((len(batch), wanted), np.uint32)
-        out_levels = np.empty((len(batch), wanted), np.uint32)
+        out_slots = np.empty((len(batch), round_up(wanted)), np.uint32)
+        out_levels = np.empty_like(out_slots)
         if self.keeps_table:
             sketch_from_table(
                 batch.dense, self.table, self.slots, first // LANES, out_slots, out_levels
             )
         else:
             indptr, slots, values = compress_rows(batch)
-            sketch_from_stream(
-                indptr, slots, values, np.uint64(self.seed), first // LANES, out_slots, out_levels
-            )
+            seed, block = np.uint64(self.seed), first // LANES
+            sketch_from_stream(indptr, slots, values, seed, block, wanted, out_slots, out_levels)
         return Signatures(out_slots, out_levels.view(np.int32))
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import LANES, UInt64s
-from gcws_search.index.contracts.batches import VectorBatch, round_up
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.hashing.gcws_table import Hashing, keys_from_table
@@ -76,7 +76,7 @@ class BandKeys:
             return
         width = self.plan.band_width
         start = first * width // LANES * LANES
-        count = round_up((first + out.shape[1]) * width - start)
+        count = (first + out.shape[1]) * width - start
         signatures = self._hash.sketch(batch, first=start, count=count)
         self.plan.pack(signatures, out, start=start, band=first)
 

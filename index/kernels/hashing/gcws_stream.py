@@ -43,6 +43,7 @@ from gcws_search.index.kernels.hashing.randomness import (
 )
 from gcws_search.index.kernels.lanes.functions import log_positive
 from gcws_search.index.kernels.lanes.vector import (
+    HALF,
     SPARE,
     append_less,
     as_floats,
@@ -53,6 +54,7 @@ from gcws_search.index.kernels.lanes.vector import (
     less,
     load,
     lower,
+    offset,
     pointer,
     select,
     signed_shift,
@@ -70,7 +72,7 @@ _INFINITY = np.float32(np.inf)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _NO_BITS = np.int32(0)
-_A_BLOCK = np.int32(LANES)
+_A_HALF = np.int32(HALF)
 _EXPONENT = np.int32(23)
 _SIGN = np.int32(31)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -105,14 +107,16 @@ def sketch_from_stream(
     values: Float32s,
     seed: np.uint64,
     first_block: int,
+    wanted: int,
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
     """Draw samples of rows.
 
     Slots rise in each compressed row, values are positive, and no row is empty.
-    out_slots, out_levels (n, m): i*, and t* as the bits of an int32, of m samples from block
-      ``first_block`` of LANES samples on.
+    out_slots, out_levels (n, m): i*, and t* as the bits of an int32, of ``wanted`` samples from
+      block ``first_block`` of LANES samples on; m is the next multiple of LANES, and what stands
+      in further columns means nothing.
     """
     n, m = out_slots.shape
     longest = 0
@@ -127,8 +131,10 @@ def sketch_from_stream(
     queue = np.empty((7, _BATCH + m + SPARE), np.int32)
     scratch = _StreamScratch(words, ends, drawn, best, limits, queue)
     first = first_block * LANES
+    lanes = HALF if wanted <= HALF else LANES
     for b in range(0, m, LANES):
-        store(drawn, 2 * m + b, weyl(lane_numbers() + splat(np.int32(first + b))))
+        samples = lane_numbers() & splat(np.int32(lanes - 1))
+        store(drawn, 2 * m + b, weyl(samples + splat(np.int32(first + b))))
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
         count = indptr[row + 1] - indptr[row]
@@ -139,7 +145,7 @@ def sketch_from_stream(
         if count <= _MAX_DRAWN:
             _sketch_short(slots[here], logs, seed, first, out_slots[row], out_levels[row])
         else:
-            _choose_slots(slots[here], values[here], logs, seed, first, scratch)
+            _choose_slots(slots[here], values[here], logs, seed, first, wanted, lanes, scratch)
             _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
 
 
@@ -178,9 +184,14 @@ def _choose_slots(
     logs: Float32s,
     seed: np.uint64,
     first: int,
+    wanted: int,
+    lanes: int,
     out: _StreamScratch,
 ) -> None:
-    """Find each sample's i*."""
+    """Find the i* of each wanted sample.
+
+    lanes: LANES; or HALF, where two slots share the lanes, as so many are enough for each.
+    """
     words, best, limits, queue = out.words, out.best, out.limits, out.queue
     count = slots.shape[0]
     greatest = _ZERO
@@ -190,13 +201,17 @@ def _choose_slots(
     for position in range(count):
         share += values[position] / greatest
     limits_as_floats = limits.view(np.float32)
-    limits_as_floats[:] = _SURE / share
+    limits_as_floats[:wanted] = _SURE / share
+    limits_as_floats[wanted:] = _ZERO  # which no bound is below
     start = limits[0]
-    best[:] = _NONE
+    best[:wanted] = _NONE
+    best[wanted:] = 0
     log_greatest = log_positive(splat(greatest))
     size = queue.shape[1]
     to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
     to_drawn = pointer(out.drawn)
+    rates, bars = pointer(out.drawn.view(np.float32)), pointer(limits_as_floats)
+    m = limits.shape[0] if lanes == LANES else HALF
     order = words[2, :count]
     _by_falling_power(values, out.ends, order)
     filled = 0
@@ -204,14 +219,23 @@ def _choose_slots(
         position = order[visited]
         low, high = slot_words(seed, slots[position])
         words[0, position], words[1, position] = low, high
-        scale = splat(np.float32(values[position] / greatest * RATE_SCALE))
+        scale = np.float32(values[position] / greatest * RATE_SCALE)
         begin = filled
-        _find_rates(low, high, limits.shape[0], to_drawn)
-        block = splat(_NO_BITS)
-        for b in range(0, limits.shape[0], LANES):
-            rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
-            filled = append_less(to_queue, filled, rate, limit, block)
-            block = block + splat(_A_BLOCK)
+        place = 0
+        if lanes == LANES:
+            _find_rates(splat(low), splat(high), m, to_drawn)
+        elif visited & 1:
+            place = HALF
+        else:
+            low_2, high_2 = slot_words(seed, slots[order[min(visited + 1, count - 1)]])
+            is_first = less(lane_numbers(), splat(_A_HALF))
+            lows = select(is_first, splat(low), splat(low_2))
+            highs = select(is_first, splat(high), splat(high_2))
+            _find_rates(lows, highs, LANES, to_drawn)
+        for b in range(0, m, HALF):
+            filled = append_less(
+                to_queue, filled, offset(rates, place + b), offset(bars, b), scale, np.int32(b)
+            )
         while True:  # also where none was chosen: a branch on that is often guessed wrong
             store(to_queue, size + begin, splat(low))
             store(to_queue, 2 * size + begin, splat(high))
@@ -224,7 +248,7 @@ def _choose_slots(
             _draw(to_queue, size, filled, first, log_greatest, to_best, to_limits)
             filled = 0
     log_bits = logs.view(np.int32)
-    for sample in range(limits.shape[0]):
+    for sample in range(wanted):
         if limits[sample] < start:
             continue
         for position in range(count):
@@ -268,18 +292,18 @@ def _by_falling_power(values: Float32s, ends: Int32s, out: Int32s) -> None:
 
 @inner
 def _find_rates(low, high, m, drawn):
-    """Write lower bounds of RATE_SCALE · c·e^(−r) of one slot and m samples.
+    """Write lower bounds of RATE_SCALE · c·e^(−r) of slots and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
     a few dozens ahead, and a long chain of steps leaves it none.
     """
     for b in range(0, m, LANES):
-        store(drawn, b, mix_terms(splat(low), splat(high), load(drawn, 2 * m + b)))
+        store(drawn, b, mix_terms(low, high, load(drawn, 2 * m + b)))
     for b in range(0, m, LANES):
-        store(drawn, m + b, as_ints(min_chance(load(drawn, b), splat(low))))
+        store(drawn, m + b, as_ints(min_chance(load(drawn, b), low)))
     for b in range(0, m, LANES):
         chance = as_floats(load(drawn, m + b))
-        store(drawn, b, as_ints(min_clock(load(drawn, b), splat(low)) * chance))
+        store(drawn, b, as_ints(min_clock(load(drawn, b), low) * chance))
 
 
 @inner

@@ -34,12 +34,12 @@ NUMBERS_A_LINE: Final = 16
 SPARE: Final = LANES
 """Places behind the end of the list that `append_less` may overwrite."""
 
-_HALF = LANES // 2
+HALF: Final = LANES // 2
 _BYTE = ir.IntType(8)
 _INT = ir.IntType(32)
 _LONG = ir.IntType(64)
-_BYTES = ir.VectorType(_BYTE, _HALF)
-_WORDS = ir.VectorType(_INT, _HALF)
+_BYTES = ir.VectorType(_BYTE, HALF)
+_WORDS = ir.VectorType(_INT, HALF)
 
 
 class Lanes(types.Type):
@@ -485,35 +485,47 @@ def float_of_bits(builder, bits):
 
 def _lanes_in(bits: int) -> int:
     """Return the numbers of the lanes in a set of eight, rising, a byte each, then zeros."""
-    lanes = [lane for lane in range(_HALF) if bits >> lane & 1]
+    lanes = [lane for lane in range(HALF) if bits >> lane & 1]
     return sum(lane << 8 * i for i, lane in enumerate(lanes))
 
 
-_SETS = 1 << _HALF
+_SETS = 1 << HALF
 _ORDERS = ir.Constant(ir.ArrayType(_LONG, _SETS), [_lanes_in(bits) for bits in range(_SETS)])
 
 
-@instruction(types.int64(types.CPointer(types.int32), types.int64, FLOATS, FLOATS, INTS))
-def append_less(builder, numbers, place, a, b, first):
-    """Write first + l for every lane l where a < b; return the place behind the last.
+_FLOATS_AT = types.CPointer(types.float32)
 
-    ``first`` is int32 lanes, all the same. ``numbers`` is an address of int32. Up to SPARE places
-    behind the one returned are overwritten.
+
+@instruction(
+    types.int64(
+        types.CPointer(types.int32), types.int64, _FLOATS_AT, _FLOATS_AT, types.float32, types.int32
+    )
+)
+def append_less(builder, numbers, place, a, b, scale, first):
+    """Write first + l for every l < HALF where a[l] < b[l]·scale; return the place behind the last.
+
+    ``numbers``, ``a``, and ``b`` are addresses. Up to SPARE places behind the one returned are
+    overwritten.
     """
     orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
-    for start in (0, _HALF):
-        order = ir.Constant(_WORDS, list(range(start, start + _HALF)))
-        halves = [builder.shuffle_vector(lanes, lanes, order) for lanes in (a, b)]
-        mask = builder.bitcast(builder.fcmp_ordered("<", *halves), ir.IntType(8))
-        bits = builder.zext(mask, _LONG)
-        chosen = builder.load(builder.gep(orders, [ir.Constant(_LONG, 0), bits]))
-        chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
-        vector = builder.shuffle_vector(first, first, order)
-        vector = builder.add(vector, ir.Constant(_WORDS, [start] * _HALF))
-        to = builder.bitcast(builder.gep(numbers, [place]), _WORDS.as_pointer())
-        builder.store(builder.add(chosen, vector), to, align=4)
-        place = builder.add(place, call_llvm(builder, "llvm.ctpop.i64", _LONG, bits))
-    return place
+    floats = ir.VectorType(ir.FloatType(), HALF)
+    a, b = (builder.load(builder.bitcast(each, floats.as_pointer()), align=4) for each in (a, b))
+    order = _order(*[0] * HALF)
+    scales, firsts = (
+        builder.shuffle_vector(
+            builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_INT, 0)),
+            ir.Constant(kind, ir.Undefined),
+            order,
+        )
+        for kind, value in ((floats, scale), (_WORDS, first))
+    )
+    mask = builder.bitcast(builder.fcmp_ordered("<", a, builder.fmul(b, scales)), ir.IntType(8))
+    bits = builder.zext(mask, _LONG)
+    chosen = builder.load(builder.gep(orders, [ir.Constant(_LONG, 0), bits]))
+    chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
+    to = builder.bitcast(builder.gep(numbers, [place]), _WORDS.as_pointer())
+    builder.store(builder.add(chosen, firsts), to, align=4)
+    return builder.add(place, call_llvm(builder, "llvm.ctpop.i64", _LONG, bits))
 
 
 @instruction(
