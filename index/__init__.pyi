@@ -106,6 +106,7 @@ from .contracts.analysis import (
     ItemMap as ItemMap,
     JoinParams as JoinParams,
     MapParams as MapParams,
+    PairParams as PairParams,
     Places as Places,
     Rest as Rest,
     Share as Share,

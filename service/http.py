@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from typing import Annotated, Any, Final, TypeVar, get_args
+from urllib.parse import unquote_to_bytes
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -217,6 +218,18 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
     return got
 
 
+def require_utf8_path(request: Request) -> None:
+    """Raise InvalidParameter when the path, or the id in it, is not UTF-8."""
+    raw: bytes = request.scope["raw_path"]
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        got = repr(raw.decode("latin-1"))[:_PATH_SHOWN]
+        raise ix.InvalidParameter(
+            expected="UTF-8, percent-encoded", got=got, loc=("path",)
+        ) from None
+
+
 def require_plain(request: Request) -> None:
     """Raise Refused when the body is compressed."""
     encoding = (header(request, b"content-encoding") or "").strip().lower()
@@ -254,6 +267,12 @@ def read_params(request: Request, model: type[Params]) -> Params:
             raise ix.InvalidParameter(
                 expected="one value", got=f"{len(found)} values", loc=(name[:80],)
             )
+        if field is not None and "_" in found[0]:  # which the framework overlooks in a number
+            kinds = field.annotation, *get_args(field.annotation)
+            if int in kinds or float in kinds:
+                raise ix.InvalidParameter(
+                    expected="a number without underscores", got=repr(found[0])[:80], loc=(name,)
+                )
         values[name] = found if is_list else found[0]
     return _params_of(model, values)
 
@@ -388,6 +407,8 @@ class JsonRoute(APIRoute):
                 await check(request)
             service: Service = request.scope["app"].state.service
             arguments = {**request.path_params}
+            if "\ufffd" in request.scope["path"]:  # stands for bytes that are no text
+                require_utf8_path(request)
             if "request" in named:
                 arguments["request"] = request
             if "service" in named:

@@ -496,15 +496,11 @@ class EmbeddedCollection:
         return [query for query, _ in each]
 
     def pairs(self, asked: Mapping[str, Any]) -> list[Pair]:
-        kind: ix.ScoreKind = asked.get("score", "gmm")
-        for name in ("min_score", "recall"):
-            if not 0 < asked[name] <= 1:
-                raise ix.InvalidParameter(
-                    expected="a number in (0, 1]", got=repr(asked[name]), loc=(name,)
-                )
-        least = ix.least_ranked(kind, asked["min_score"])
-        limit, recall, ranking = asked.get("limit"), asked["recall"], ix.ranking_of(kind)
-        found = self.index.pairs(min_score=least, limit=limit, recall=recall, ranking=ranking)
+        options = dict(asked)
+        kind: ix.ScoreKind = options.pop("score", "gmm")
+        options["min_score"] = ix.least_ranked(kind, asked["min_score"])
+        params = asdict(ix.PairParams(**options))
+        found = self.index.pairs(**params, ranking=ix.ranking_of(kind))
         return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(

@@ -112,7 +112,9 @@ WORDS: Final = (
 
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
-"""How much of a file is looked at before anything is decided."""
+"""How much of a file is looked at before anything is decided, unless its first lines are longer."""
+_MAX_HEAD_BYTES: Final = 1 << 25
+_FIRST_LINES: Final = 2
 _MAGIC_BYTES: Final = 10
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -228,11 +230,12 @@ class InputFile:
         self._text: bytes | None = None
         self._is_compressed = False
         self.encoding = self._encoding_words = ""
-        pieces, start = self._decompress(), b""
-        while len(start) < HEAD_BYTES and (piece := next(pieces, b"")):
-            start += piece
-        self.head = start[:HEAD_BYTES]
-        self.is_whole_head = len(start) < HEAD_BYTES
+        pieces, start, end, is_whole = self._decompress(), b"", HEAD_BYTES, False
+        while not is_whole and (len(start) < HEAD_BYTES or not (end := _head_end(start))):
+            piece = next(pieces, b"")
+            start, is_whole = start + piece, not piece
+        self.head = start[: end or None]
+        self.is_whole_head = is_whole and len(self.head) == len(start)
         self._first = _prepend(start, pieces) if self.path is None else None
         if self.path is not None:
             pieces.close()
@@ -574,6 +577,18 @@ def _to_utf8(pieces: Generator[bytes], encoding: str) -> Generator[bytes]:
         for piece in pieces:
             yield decoder.decode(piece).encode(UTF8, "surrogatepass")
         yield decoder.decode(b"", final=True).encode(UTF8, "surrogatepass")
+
+
+def _head_end(start: bytes) -> int:
+    """Return where the head of a file ends; 0 where more of it must be read to know."""
+    if len(start) >= _MAX_HEAD_BYTES or b"\x00" in start[:4096]:
+        return HEAD_BYTES
+    line_end, end = b"\n" if b"\n" in start else b"\r", 0
+    for _ in range(_FIRST_LINES):
+        end = start.find(line_end, end) + 1
+        if not end:
+            return 0
+    return max(end, HEAD_BYTES)
 
 
 def _prepend(head: bytes, rest: Generator[bytes]) -> Generator[bytes]:

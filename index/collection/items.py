@@ -385,10 +385,12 @@ def sequence_of(cursor: str | None) -> int:
     """
     if cursor is None:
         return 0
-    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MAX_DIGITS]) <= _MAX_SEQUENCE:
-        return int(cursor[:_MAX_DIGITS])
+    if isinstance(cursor, str) and cursor.isascii() and cursor.isdecimal():
+        sequence = int(cursor[:_MAX_DIGITS])
+        if sequence <= _MAX_SEQUENCE:
+            return sequence
     raise InvalidParameter(
-        expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
+        expected="a cursor that a page returned", got=repr(cursor)[:42], loc=("cursor",)
     )
 
 

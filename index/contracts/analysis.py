@@ -19,6 +19,7 @@ NEIGHBOURS: Final = 15
 """Of each place on a map, at most."""
 NO_NEIGHBOUR: Final = -1
 MAX_JOIN_LIMIT: Final = 1 << 31
+MAX_PAIR_LIMIT: Final = 2**63 - 1
 _SHOWN: Final = 5
 
 
@@ -111,6 +112,25 @@ class GroupParams(Checked):
     recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
     mode: GroupMode = "components"
     keep: str = "first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairParams(Checked):
+    """Which pairs of items are wanted.
+
+    Parameters
+    ----------
+    min_score : float
+        Least score of a pair, in (0, 1].
+    limit : int or None
+        Most pairs; None: all.
+    recall : float
+        Expected share of the pairs found, in (0, 1].
+    """
+
+    min_score: Annotated[float, Within(0, 1, is_open=True)]
+    limit: Annotated[int, Within(1, MAX_PAIR_LIMIT)] | None = None
+    recall: Annotated[float, Within(0, 1, is_open=True)] = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nextafter
+from numbers import Real
 from typing import Any, Final, Literal, get_args
 
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -56,7 +57,7 @@ def shown_score(kind: ScoreKind, ranked: Any, *, distance: bool) -> Any:  # noqa
 
 def least_ranked(kind: ScoreKind, least: float) -> float:
     """Return the least ranked score whose score of a kind is ``least``; what is none as it is."""
-    if kind != "bray_curtis" or not 0 < least <= 1:
+    if kind != "bray_curtis" or not isinstance(least, Real) or not 0 < least <= 1:
         return least
     found = least / (2.0 - least)
     while score_of(kind, below := nextafter(found, 0.0)) >= least:

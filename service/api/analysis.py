@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -14,10 +14,10 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import SHARE, Score, hints_json
+from gcws_search.service.api.query import Score, hints_json
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
-from gcws_search.service.limits import AnswerBytes, require_at_least
+from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.models import (
     Body,
     FilterDocument,
@@ -72,26 +72,16 @@ class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index take
     )
 
 
-class PairsBody(Body):
+_PairOptions: Any = body_of(ix.PairParams, "PairOptions")
+_GroupOptions: Any = body_of(ix.GroupParams, "GroupOptions", keep=_Key)
+
+
+class PairsBody(_PairOptions):  # type: ignore[misc]  # made of what the index takes
     """Which pairs of items are wanted."""
 
     model_config = examples({"min_score": 0.8}, {"min_score": 0.5, "limit": 10})
 
-    min_score: float = Field(
-        description="Least score of a pair, in (0, 1].", json_schema_extra=SHARE
-    )
-    limit: int | None = Field(
-        default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
-    )
-    recall: float = Field(
-        default=0.9,
-        description="Expected share of the pairs found, in (0, 1].",
-        json_schema_extra=SHARE,
-    )
     score: Score = "gmm"
-
-
-_GroupOptions: Any = body_of(ix.GroupParams, "GroupOptions", keep=_Key)
 
 
 class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index takes
@@ -282,20 +272,11 @@ async def pairs(
 ) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
     service.startup.require_kernels()
-    for name, value in (("min_score", body.min_score), ("recall", body.recall)):
-        if not 0 < value <= 1:
-            raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-    if body.limit is not None:
-        require_at_least(body.limit, 1, "limit")
+    least = ix.least_ranked(body.score, body.min_score)
+    asked = asdict(ix.PairParams(min_score=least, recall=body.recall, limit=body.limit))
 
     def work(stop: threading.Event) -> list[tuple[str, str, float]]:
-        return collection.pairs(
-            min_score=ix.least_ranked(body.score, body.min_score),
-            recall=body.recall,
-            limit=body.limit,
-            ranking=ix.ranking_of(body.score),
-            stop=stop,
-        )
+        return collection.pairs(**asked, ranking=ix.ranking_of(body.score), stop=stop)
 
     found = await service.workers.joins.run_while_awaited(work, request.is_disconnected)
     return StreamingResponse(_lines(found, body.score), media_type=NDJSON)

@@ -1,5 +1,6 @@
 """NDJSON: one item a line."""
 
+import codecs
 import io
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,10 @@ _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector, int | None]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines of a body that are not blank, and the bytes up to the end of each."""
+    """Yield the lines of a body that are not blank, and the bytes up to the end of each.
+
+    A byte order mark before the first is left out.
+    """
     parts: list[bytes] = []
     size = end = 0
     while chunk := source():
@@ -29,14 +33,14 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
             if size > max_line_bytes + part.endswith(b"\n"):
                 raise BodyTooLarge(max_line_bytes, "a line")
             if part.endswith(b"\n"):
-                line = b"".join(parts)
+                line = b"".join(parts) if end else b"".join(parts).removeprefix(codecs.BOM_UTF8)
                 end += size
                 if not line.isspace():
                     yield line[:-1], end
                 parts, size = [], 0
-    line = b"".join(parts)
+    line = b"".join(parts) if end else b"".join(parts).removeprefix(codecs.BOM_UTF8)
     if line and not line.isspace():
-        yield line, end + len(line)
+        yield line, end + size
 
 
 def read_ndjson(

@@ -966,6 +966,21 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
         items.query([1, 2, 3, 4], limit=0)
     with pytest.raises(gcws_search.InvalidParameter):
         items.query()
+    wrong: Json
+    for wrong in ({"limit": 0}, {"min_score": 0}, {"recall": 1.5}):
+        with pytest.raises(gcws_search.InvalidParameter, match=next(iter(wrong))):
+            items.pairs(**{"min_score": 0.5} | wrong)
+    no_number: Json = "x"
+    with pytest.raises(gcws_search.GcwsError, match="limit"):
+        items.pairs(min_score=0.5, limit=no_number)
+    with pytest.raises(gcws_search.GcwsError, match="min_score"):
+        items.pairs(min_score=no_number, score="bray_curtis")
+    with pytest.raises(gcws_search.InvalidParameter, match="cursor"):
+        items.page(no_number)
+    if not isinstance(items.place, RemoteCollection):  # whose URL has the same text
+        no_text: Json = 5
+        with pytest.raises(gcws_search.InvalidParameter, match="cursor"):
+            items.page(no_text)
     with pytest.raises(gcws_search.InvalidFilter):
         items.query([1, 2, 3, 4], where={"must": 3})
     with pytest.raises(gcws_search.BackendNotFound):

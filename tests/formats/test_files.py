@@ -448,6 +448,16 @@ def test_cells_of_several_lines_are_read_in_files_of_any_size(
     assert [item for item, _, _ in found] == [*map(str, range(len(notes)))]
 
 
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_first_row_may_be_longer_than_what_is_looked_at(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.csv"
+    numbers = ",".join([f"0.{'1' * 40_000}"] * 30)
+    path.write_text(f"{numbers}\n{numbers}{end}")
+    assert [len(vector) for _, vector, _ in items(path)] == [30, 30]
+    path.write_text(f"x,y,note\n1,2,{'a' * 1_100_000}\n3,4,b{end}")
+    assert [vector for _, vector, _ in items(path)] == [[1, 2], [3, 4]]
+
+
 @pytest.mark.parametrize("count", [3, 200_000])
 def test_lines_may_end_in_carriage_returns_alone(tmp_path: Path, count: int) -> None:
     lines = ["id,x,note", *(f"i{n},{n % 7 + 1},y" for n in range(count))]

@@ -139,6 +139,21 @@ def test_an_over_long_id_in_a_path_is_refused(client: Client) -> None:
     assert client.get(f"{URL}/").json() == client.get(URL).json()
 
 
+def test_an_id_in_a_path_that_is_not_utf_8_is_refused(client: Client) -> None:
+    put(client, {"id": "\ufffd", "vector": [1, 1, 1, 1]})
+    assert client.get(f"{URL}/%EF%BF%BD").json()["id"] == "\ufffd"
+    for method in ("GET", "DELETE"):
+        answer = client.request(method, f"{URL}/%FF")
+        assert_problem(answer, 422, "invalid_parameter", "expected UTF-8", "%FF")
+
+
+@pytest.mark.parametrize("limit", ["1_0", "1_0.0"])
+def test_a_number_with_underscores_in_a_url_is_refused(client: Client, limit: str) -> None:
+    assert_problem(client.get(URL, params={"limit": limit}), 422, "invalid_parameter", limit)
+    curve = client.get(URL.replace("/items", "/curve"), params={"limit": limit})
+    assert_problem(curve, 422, "invalid_parameter", limit)
+
+
 def test_of_an_id_that_comes_twice_the_last_item_is_stored(client: Client) -> None:
     items = [{"id": "twice", "vector": [n, 1, 0, 0], "payload": {"n": n}} for n in (1, 2)]
     assert client.put(URL, json={"items": items}).json() == {"inserted": 1, "updated": 0}

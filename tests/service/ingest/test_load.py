@@ -1,5 +1,6 @@
 """Loads: every format, told or not; bad rows, broken and foreign bodies."""
 
+import codecs
 import gzip
 import io
 import itertools
@@ -161,6 +162,15 @@ def test_ndjson_takes_everything_an_item_has(empty: Client) -> None:
     found = empty.get(f"{PLANTS}/items/3").json()
     expected = {"id": "3", "vector": [-2.0, 0.0, 0.0, 1.0], "payload": {"a": [1, None]}}
     assert found == {**expected, "version": 1}
+
+
+def test_ndjson_may_begin_with_a_byte_order_mark(empty: Client) -> None:
+    for lines in (b"%b\n%b\n", b"%b\n%b", b"\n%b\n%b"):
+        body = lines % (b'{"id":"a","vector":[1,2,3,4]}', b'{"vector":[4,3,2,1]}')
+        for size in (1, 10_000):
+            answer = load(empty, "ndjson", chunked(codecs.BOM_UTF8 + body, size))
+            assert answer.json()["rejected_count"] == 0, answer.text
+    assert empty.get(f"{PLANTS}/items/a").json()["vector"] == [1, 2, 3, 4]
 
 
 @in_each_way
