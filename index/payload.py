@@ -229,7 +229,7 @@ class Column:
 
 class _GrowingColumn:
     def __init__(self, key: str, payloads: Sequence[bytes | None], find: _Find) -> None:
-        self._path, self._find = key.split("."), find
+        self._key, self._find = key, find
         self._payloads = payloads
         self._lock = threading.Lock()
         self._covered = 0
@@ -268,7 +268,7 @@ class _GrowingColumn:
         rows: list[int] = []
         codes: list[int] = []
         for row, document in enumerate(documents, self._covered):
-            for scalar in self._find(document, self._path):
+            for scalar in self._find(document, self._key):
                 rows.append(row)
                 codes.append(self._code(scalar))
         used = self._used + len(rows)
@@ -304,31 +304,39 @@ def _round(number: float) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  # noqa: ANN401 (JSON)
-    """Yield the scalars at a path; a list stands for each of its elements."""
+def _step(document: dict[str, Any], key: str) -> tuple[Any, str | None] | None:
+    """Return what an object has under a key, or under its part before a dot, and the rest of it."""
+    if key in document:
+        return document[key], None
+    head, dot, rest = key.partition(".")
+    return (document[head], rest) if dot and head in document else None
+
+
+def _scalars(document: Any, key: str | None) -> Iterator[bool | float | str]:  # noqa: ANN401 (JSON)
+    """Yield the scalars under a key; a list stands for each of its elements."""
     if isinstance(document, list):
         for element in document:
             if not isinstance(element, list):
-                yield from _scalars(element, path)
-    elif not path:
+                yield from _scalars(element, key)
+    elif key is None:
         if isinstance(document, bool | int | float | str):
             yield document
-    elif isinstance(document, dict) and path[0] in document:
-        yield from _scalars(document[path[0]], path[1:])
+    elif isinstance(document, dict) and (step := _step(document, key)):
+        yield from _scalars(*step)
 
 
-def _presence(document: Any, path: list[str]) -> Iterator[str]:  # noqa: ANN401 (JSON)
-    """Yield "exists" where there is something at a path, and "is_null" where it is null."""
-    if not path:
+def _presence(document: Any, key: str | None) -> Iterator[str]:  # noqa: ANN401 (JSON)
+    """Yield "exists" where there is something under a key, and "is_null" where it is null."""
+    if key is None:
         yield "exists"
         if document is None or (isinstance(document, list) and None in document):
             yield "is_null"
     elif isinstance(document, list):
         for element in document:
             if not isinstance(element, list):
-                yield from _presence(element, path)
-    elif isinstance(document, dict) and path[0] in document:
-        yield from _presence(document[path[0]], path[1:])
+                yield from _presence(element, key)
+    elif isinstance(document, dict) and (step := _step(document, key)):
+        yield from _presence(*step)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -353,19 +361,19 @@ def _moment(text: str) -> int | None:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def _moments(document: Any, path: list[str]) -> Iterator[int]:  # noqa: ANN401 (JSON)
-    """Yield the dates at a path, each as `_moment` says."""
-    for scalar in _scalars(document, path):
+def _moments(document: Any, key: str) -> Iterator[int]:  # noqa: ANN401 (JSON)
+    """Yield the dates under a key, each as `_moment` says."""
+    for scalar in _scalars(document, key):
         if isinstance(scalar, str) and (moment := _moment(scalar)) is not None:
             yield moment
 
 
-_Find = Callable[[Any, list[str]], Iterator[bool | float | str]]
+_Find = Callable[[Any, str], Iterator[bool | float | str]]
 
 
 def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """Return the scalar under a key; None where there is none, or a list of several."""
-    scalars = () if payload is None else _scalars(_read(payload), key.split("."))
+    scalars = () if payload is None else _scalars(_read(payload), key)
     found = [*islice(scalars, 2)]
     if len(found) != 1:
         return None
@@ -380,7 +388,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """
     if payload is None:
         return None
-    found = next(_scalars(_read(payload), key.split(".")), None)
+    found = next(_scalars(_read(payload), key), None)
     if isinstance(found, str):
         return found[:MAX_TEXT]
     if isinstance(found, int) and found.bit_length() > _INT_BITS:
@@ -472,7 +480,7 @@ class Columns:
     def column(self, key: str, n: int, find: _Find = _scalars) -> Column:
         """Return the column of a key (nested keys joined by dots) for the first n rows.
 
-        find: yields what a payload has at a path.
+        find: yields what a payload has under a key.
         """
         name = key, find
         with self._lock:

@@ -13,6 +13,8 @@ from collections.abc import (
 )
 from dataclasses import asdict
 from functools import partial, wraps
+from math import isfinite
+from numbers import Integral, Real
 from operator import index, itemgetter
 from pathlib import Path
 from typing import (
@@ -28,7 +30,7 @@ from typing import (
     cast,
 )
 
-import orjson
+import numpy as np
 
 from gcws_search.client.embedded import EmbeddedCollection, open_file
 from gcws_search.client.export import export_items
@@ -54,9 +56,10 @@ from gcws_search.formats.items import (
     with_expiries,
     with_versions,
 )
-from gcws_search.formats.payloads import filter_of, new_payload, write_json
+from gcws_search.formats.payloads import filter_of, new_payload, read_json, write_json
 from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import (
+    MAX_JOIN_LIMIT,
     SHARES,
     Explained,
     Group,
@@ -71,6 +74,7 @@ from gcws_search.index.contracts.errors import (
     require_one,
 )
 from gcws_search.index.contracts.parameters import (
+    MAX_SEED,
     BackendParams,
     CollectionConfig,
     GcwsParams,
@@ -94,6 +98,21 @@ OnError = Literal["stop", "skip"]
 Guarantee = Literal["measured", "proven"]
 Progress = Callable[[int], None]
 """Called with the number of rows handed over since the last call."""
+
+_WHOLE: Final = (Integral, "a whole number, at least", int)
+_NUMBER: Final = (Real, "a number", float)
+_WORD: Final = (str, "a string", str)
+_TRUTH: Final = (bool | np.bool_, "True or False", bool)
+_WORDS: Final = ("group_by", "backend", "keep", "key", "cursor", "prefix", "text", "name")
+_KINDS: Final[dict[str, tuple[Any, str, Callable[[Any], Any]]]] = {
+    **dict.fromkeys(("limit", "offset", "group_size", "sample", "landmarks", "seed"), _WHOLE),
+    **dict.fromkeys(("recall", "min_score"), _NUMBER),
+    **dict.fromkeys(_WORDS, _WORD),
+    **dict.fromkeys(("explain", "neighbours", "distance", "with_payload", "merge"), _TRUTH),
+}
+"""What options are, in words, and how each becomes a plain value."""
+_BOUNDS: Final = {"offset": (0, MAX_JOIN_LIMIT), "seed": (0, MAX_SEED)}
+"""Of whole numbers, where they are not 1 and `MAX_JOIN_LIMIT`."""
 
 UNSET: Final[Any] = object()
 """Stands for a ``dim`` that is not given; None is an open space."""
@@ -431,17 +450,14 @@ class Collection:
         ------
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
-        asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
+        asked = _checked(
+            **{"limit": limit, "offset": offset, "group_size": group_size, "recall": recall},
+            **{"min_score": min_score, "explain": explain, "distance": distance},
+            **present(group_by=group_by, backend=backend),
+        )
+        distance = asked.pop("distance")
         asked |= {"guarantee": guarantee} | present(
-            score=_said(score),
-            id=id,
-            text=text,
-            offset=offset or None,
-            group_by=group_by,
-            group_size=None if group_size == 1 else group_size,
-            filter=filter_of(where),
-            backend=backend,
-            explain=explain or None,
+            score=_said(score), id=id, text=text, filter=filter_of(where)
         )
         return self._do(
             lambda local: local.query(vector, asked, distance=distance),
@@ -472,11 +488,11 @@ class Collection:
         require_one(vectors=vectors, texts=texts)
         require_word("on_error", on_error, OnError)
         read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
-        asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
-        asked |= {"guarantee": guarantee} | present(
-            score=_said(score), filter=filter_of(where), backend=backend
+        asked = _checked(
+            limit=limit, recall=recall, min_score=min_score, **present(backend=backend)
         )
-        shown: dict[str, bool] = {"with_payload": with_payload, "distance": distance}
+        asked |= {"guarantee": guarantee} | present(score=_said(score), filter=filter_of(where))
+        shown = _checked(with_payload=with_payload, distance=distance)
         return self._do(
             lambda local: local.query_many(read, asked, on_error, **shown),
             lambda remote: remote.query_many(read, asked, on_error, **shown),
@@ -564,15 +580,15 @@ class Collection:
         """
         texts = None if ids is None else texts_of(ids)
         new, only = new_payload(payload), _only(texts, if_version)
-        asked = {"merge": merge} | present(
+        asked = _checked(merge=merge) | present(
             ids=texts if only is None else None, filter=filter_of(where), if_version=if_version
         )
-        text = None if new is None else orjson.Fragment(new)  # integers of any size
+        asked["payload"] = None if new is None else read_json(new)
         return self._do(
-            lambda local: local.set_payload(texts, where, new, merge, if_version),
+            lambda local: local.set_payload(texts, where, new, asked["merge"], if_version),
             lambda remote: remote.post(
                 "items" if only is None else item_path(only[0]),
-                asked | {"payload": text},
+                asked,
                 lambda found: int(found["updated"]),
                 method="PATCH",
             ),
@@ -587,8 +603,8 @@ class Collection:
         score: ScoreKind = "gmm",
     ) -> list[Pair]:
         """Return the pairs of items at least so similar, the most similar first; see `query`."""
-        asked = {"min_score": min_score, "recall": recall}
-        asked |= present(limit=limit, score=_said(score))
+        asked = _checked(min_score=min_score, recall=recall, **present(limit=limit))
+        asked |= present(score=_said(score))
         return self._do(lambda local: local.pairs(asked), lambda remote: remote.pairs(asked))
 
     def groups(
@@ -624,7 +640,7 @@ class Collection:
         ------
         InvalidParameter, InvalidFilter
         """
-        asked = {"min_score": min_score, "recall": recall, "mode": mode, "keep": keep}
+        asked = _checked(min_score=min_score, recall=recall, keep=keep) | {"mode": mode}
         asked |= present(filter=filter_of(where), score=_said(score))
         return self._do(lambda local: local.groups(asked), lambda remote: remote.groups(asked))
 
@@ -674,18 +690,16 @@ class Collection:
             The other collection has no item ``after``.
         """
         kind = check_score(score)
+        asked = _checked(recall=recall, **present(min_score=min_score, limit=limit))
+        least = asked.get("min_score")
         params = JoinParams(
-            min_score=None if min_score is None else least_ranked(kind, min_score),
-            limit=limit,
-            recall=recall,
+            min_score=None if least is None else least_ranked(kind, least),
+            limit=asked.get("limit"),
+            recall=asked["recall"],
             ranking=ranking_of(kind),
         )
-        asked = {"recall": recall} | present(
-            min_score=min_score,
-            limit=limit,
-            after=after if after is None or isinstance(after, str) else index(after),
-            score=_said(kind),
-        )
+        distance = _checked(distance=distance)["distance"]
+        asked |= present(after=_row_or_id(after), score=_said(kind))
         require_one(data=data, texts=texts)
         other = getattr(data, "place", None)
         if isinstance(other, EmbeddedCollection | RemoteCollection):
@@ -729,9 +743,10 @@ class Collection:
         ------
         ItemNotFound, InvalidVector, InvalidParameter
         """
+        asked = _checked(limit=limit)
         return self._do(
-            lambda local: local.index.explain(local.point(a), local.point(b), limit=limit),
-            lambda remote: remote.explain(a, b, limit),
+            lambda local: local.index.explain(local.point(a), local.point(b), **asked),
+            lambda remote: remote.explain(a, b, **asked),
         )
 
     def map(
@@ -770,10 +785,8 @@ class Collection:
         ------
         ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
-        asked = {
-            "sample": sample, "landmarks": landmarks, "seed": seed, "key": key,
-            "neighbours": neighbours, "places": places,
-        }  # fmt: skip
+        given = {"sample": sample, "landmarks": landmarks, "seed": seed, "neighbours": neighbours}
+        asked = _checked(**given, **present(key=key)) | {"places": places}
         asked |= present(filter=filter_of(where))
         return self._do(
             lambda local: local.map(asked, also), lambda remote: remote.map(asked, also)
@@ -798,9 +811,10 @@ class Collection:
         ------
         InvalidParameter
         """
+        asked = _checked(sample=sample, seed=seed)
         return self._do(
-            lambda local: local.index.profile(sample, seed),
-            lambda remote: remote.post("profile", {"sample": sample, "seed": seed}, dict),
+            lambda local: local.index.profile(**asked),
+            lambda remote: remote.post("profile", asked, dict),
         )
 
     def compare(
@@ -824,8 +838,9 @@ class Collection:
         seed : int
             Of the choice of the sample.
         """
-        asked = {"limit": limit, "recall": recall, "seed": seed}
-        asked |= present(sample=sample if queries is None else None, backends=backends)
+        given = {"limit": limit, "recall": recall, "seed": seed}
+        asked = _checked(**given, **({"sample": sample} if queries is None else {}))
+        asked |= present(backends=backends)
         return self._do(
             lambda local: local.compare(asked, queries),
             lambda remote: remote.compare(asked, queries),
@@ -835,10 +850,9 @@ class Collection:
         self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
     ) -> tuple[list[Item], str | None]:
         """Return some items in the order in which they were put, and where the next page starts."""
-        return self._do(
-            lambda local: local.page(cursor, limit, with_vector),
-            lambda remote: remote.page(cursor, limit, with_vector),
-        )
+        asked = _checked(limit=limit, **present(cursor=cursor))
+        where = asked.get("cursor"), asked["limit"], with_vector
+        return self._do(lambda local: local.page(*where), lambda remote: remote.page(*where))
 
     def find(self, text: str, *, limit: int = 20) -> FoundItems:
         """Return the items that a text finds, without vectors.
@@ -851,12 +865,13 @@ class Collection:
         InvalidParameter
             The text is empty, or the limit is below 1.
         """
+        asked = _checked(text=text, limit=limit)
         return self._do(
-            lambda local: local.find(text, limit),
+            lambda local: local.find(**asked),
             lambda remote: remote.get(
                 "items",
                 lambda found: FoundItems(items_of_page(found), found["complete"]),
-                {"q": text, "limit": str(limit)},
+                {"q": text, "limit": asked["limit"]},
             ),
         )
 
@@ -874,10 +889,8 @@ class Collection:
         indices : iterable of int, or None
             The names of these coordinates instead; one without a name is left out.
         """
-        return self._do(
-            lambda local: local.names(prefix, limit, indices),
-            lambda remote: remote.names(prefix, limit, indices),
-        )
+        asked = _checked(prefix=prefix, limit=limit) | {"indices": indices}
+        return self._do(lambda local: local.names(**asked), lambda remote: remote.names(**asked))
 
     def set_names(self, names: Iterable[str], *, replace: bool = True) -> int:
         """Give the first coordinates of a fixed ``dim`` their names; return how many have one.
@@ -956,9 +969,10 @@ class Collection:
 
     def curve(self, *, limit: int = 10) -> dict[str, Any]:
         """Return what recall costs for a limit, as calibrated: candidates and time of a query."""
+        asked = _checked(limit=limit)
         return self._do(
-            lambda local: local.index.curve(limit).to_dict(),
-            lambda remote: remote.get("curve", dict, {"limit": str(limit)}),
+            lambda local: local.index.curve(**asked).to_dict(),
+            lambda remote: remote.get("curve", dict, asked),
         )
 
     def audits(self) -> dict[str, Any]:
@@ -997,9 +1011,10 @@ class Collection:
         """
         given = dict(params or {})
         checked = backend_params(kind, given)
+        called = _checked(**present(name=name)).get("name")
         return self._do(
-            lambda local: asdict(local.index.attach(checked, name)),
-            lambda remote: remote.attach(kind, name, given),
+            lambda local: asdict(local.index.attach(checked, called)),
+            lambda remote: remote.attach(kind, called, given),
         )
 
     def detach(self, name: str) -> None:
@@ -1066,6 +1081,37 @@ class Collection:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _checked(**given: Any) -> dict[str, Any]:
+    """Return options that are not None as plain values, the same for a file and for a server.
+
+    Raises InvalidParameter for one that is not of its kind.
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        kind, expected, plain = _KINDS[name]
+        least, most = _BOUNDS.get(name, (1, MAX_JOIN_LIMIT))
+        is_kind = type(value) is plain or (isinstance(value, kind) and not isinstance(value, bool))
+        if plain is float and is_kind:
+            is_kind = isfinite(value)
+        if plain is int:
+            expected = f"at most {most}" if is_kind and value > most else f"{expected} {least}"
+            is_kind = is_kind and least <= value <= most
+        if not is_kind:
+            raise InvalidParameter(expected=expected, got=f"{value!r:.60}", loc=(name,))
+        found[name] = plain(value)
+    return found
+
+
+def _row_or_id(after: object) -> int | str | None:
+    """Return where a join goes on, as a plain value."""
+    if after is None or isinstance(after, str):
+        return after
+    if not isinstance(after, Integral) or isinstance(after, bool):
+        expected = "the number of a row, or an id"
+        raise InvalidParameter(expected=expected, got=f"{after!r:.60}", loc=("after",))
+    return int(after)
 
 
 def _said(score: ScoreKind) -> ScoreKind | None:

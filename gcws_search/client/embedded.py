@@ -214,12 +214,12 @@ class EmbeddedCollection:
                 loc=("keep_payloads",),
             )
 
-        def put(batch: Items) -> Added:
+        def put(batch: Items, numbers: Sequence[int]) -> Added:
             index = self.index
             put = index.prepare(self._item_batch(batch), mode, keeps_payloads=keep_payloads)
             result = index.commit(put)
             given = None if result.ids is None else GivenIds(*result.ids)
-            similar = [each._replace(row=first + each.row) for each in result.similar]
+            similar = [each._replace(row=numbers[each.row]) for each in result.similar]
             counts = result.inserted, result.updated
             return Added(
                 *counts,
@@ -243,7 +243,7 @@ class EmbeddedCollection:
             for batch in items.batches(_BATCH_BYTES):
                 try:
                     if on_error == "stop":
-                        done += put(batch)
+                        done += put(batch, range(first, first + len(batch)))
                     else:
                         done += self._put_good(put, batch, first, items.rows)
                 except ix.GcwsError as error:
@@ -272,7 +272,11 @@ class EmbeddedCollection:
         return in_order(rows, {} if dim is None else dict(self.index.names.of(range(dim))), dim)
 
     def _put_good(
-        self, put: Callable[[Items], Added], batch: Items, first: int, rows: ix.InputVectors
+        self,
+        put: Callable[[Items, Sequence[int]], Added],
+        batch: Items,
+        first: int,
+        rows: ix.InputVectors,
     ) -> Added:
         """Store those items of a batch that can be stored; the first is ``first`` of ``rows``."""
         index, done = self.index, Added(0, 0)
@@ -280,7 +284,7 @@ class EmbeddedCollection:
         while good := [row for row in range(len(batch)) if row not in bad]:
             some = batch.part(good) if bad else batch
             try:
-                done = put(some)
+                done = put(some, [first + row for row in good])
                 break
             except ix.InvalidInput:
 
@@ -320,8 +324,13 @@ class EmbeddedCollection:
 
     def put(self, items: Items, mode: ix.Mode) -> Added:
         """Store items, all or none."""
-        result = self.index.put(self._item_batch(items), mode) if len(items) else None
-        return Added(0, 0) if result is None else Added(result.inserted, result.updated)
+        if not len(items):
+            return Added(0, 0)
+        try:
+            result = self.index.put(self._item_batch(items), mode)
+        except (ix.InvalidInput, ix.ItemExists) as error:
+            raise _error_of_load(error, 0, self.index.space.word, items.rows) from None
+        return Added(result.inserted, result.updated)
 
     def delete(
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
@@ -345,16 +354,10 @@ class EmbeddedCollection:
     def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
         """Return the hits of one query, of a vector or as the options say."""
         id, text = asked.get("id"), asked.get("text")
-        group_by, group_size = asked.get("group_by"), asked.get("group_size", 1)
-        backend, offset = asked.get("backend"), asked.get("offset", 0)
+        group_by, offset, backend = asked.get("group_by"), asked["offset"], asked.get("backend")
         given = ix.require_one(vector=vector, id=id, text=text)
         if group_by is not None and offset:
             raise ix.InvalidParameter(expected="no pages of groups", got="one", loc=("offset",))
-        if group_size < 1:
-            expected = "a whole number, at least 1"
-            raise ix.InvalidParameter(expected=expected, got=repr(group_size), loc=("group_size",))
-        if offset < 0:
-            raise ix.InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
         params, kind = _search_params(asked)
         condition, began = _filter(asked.get("filter")), perf_counter()
 
@@ -371,7 +374,7 @@ class EmbeddedCollection:
             if group_by is None:
                 found = self._page(search, params, offset) if offset else search(params)
             else:
-                found = _groups(search, params, condition, group_by, group_size)
+                found = _groups(search, params, condition, group_by, asked["group_size"])
                 condition = ix.with_key(condition, group_by)
         seconds = perf_counter() - began
         columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
@@ -387,7 +390,7 @@ class EmbeddedCollection:
             if condition is not None and not hits:
                 hints = [*hints, *self.index.hints(condition)]
         cost = None
-        if "explain" in asked and found.explanation is not None:
+        if asked["explain"] and found.explanation is not None:
             cost = found.explanation._replace(seconds=seconds)._asdict()
             del cost["measured_recall"]  # of audits, which a server makes
         return Hits(hits, cost, hints).rescore(kind, distance=distance)
@@ -610,8 +613,6 @@ class EmbeddedCollection:
     def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         if indices is not None:
             return dict(self.index.names.of([*map(int, indices)]))
-        if limit < 1:
-            raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         return dict(self.index.find_names(prefix, limit))
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> int:
@@ -693,11 +694,11 @@ def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.
 
 def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     """Return the hits of all queries as arrays, ties by id."""
-    if len(parts) != 1:
+    if len(parts) != 1 or not parts[0].found.sizes.any():
         return hits_of([(each.ids, each.scores) for part in parts for each in part], limit)
     [found] = parts
     raw = found.found
-    width = min(limit, raw.rows.shape[1])
+    width = min(limit, int(raw.sizes.max()))
     rows, scores = raw.rows[:, :width], np.array(raw.scores[:, :width], np.float64)
     ids = found.view.ids
     absent = np.arange(width) >= raw.sizes[:, None]
@@ -711,7 +712,7 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
         scores[absent] = np.nan
     table = names.reshape(rows.shape)
     tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
-    for query in {*np.flatnonzero(tied).tolist(), *raw.wider}:
+    for query in {*np.flatnonzero(tied | (raw.sizes > limit)).tolist(), *raw.wider}:
         one = found[query]
         table[query, : len(one.ids)] = one.ids
         scores[query, : len(one.ids)] = one.scores

@@ -368,7 +368,7 @@ class RemoteCollection:
                 kind, body = queries(part)
                 headers = {"Content-Type": kind}
                 reply = await self.ask("POST", "query/batch", body, headers, params)
-                answer = orjson.loads(reply.content)
+                answer = read_json(reply.content)
             else:
                 same = {**asked, "with_payload": with_payload}
                 each = (

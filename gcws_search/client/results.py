@@ -160,17 +160,19 @@ class Hits(Sequence[AnyHit]):
 class ManyHits:
     """The hits of m queries as arrays, a pair of ``ids`` and ``scores``.
 
+    They have as many columns, k, as a query has hits at most, and at least one.
+
     Attributes
     ----------
-    ids : (m, limit) object
+    ids : (m, k) object
         Strings; None where a query has fewer hits.
-    scores : (m, limit) float64
+    scores : (m, k) float64
         NaN where a query has fewer hits.
     rejected : list of Rejected
         Queries that were left out, with ``on_error="skip"``.
-    payloads : (m, limit) object, or None
+    payloads : (m, k) object, or None
         With ``with_payload=True``: dicts; None where an item has none, or a query fewer hits.
-    texts : (m, limit) object, or None
+    texts : (m, k) object, or None
         With ``with_payload=True``, of a collection of texts: strings; None as of ``payloads``.
     hints : list of str
         Where no item passes the filter: which of its keys and values no item has.
@@ -295,8 +297,8 @@ def hits_of(
     payloads: Sequence[Sequence[dict[str, Any] | None]] | None = None,
     texts: Sequence[Sequence[str | None]] | None = None,
 ) -> ManyHits:
-    """Return what is known of each query's hits as arrays of at most ``limit`` columns."""
-    width = min(limit, max((len(ids) for ids, _ in found), default=limit))
+    """Return what is known of each query's hits as arrays; of no queries, ``limit`` columns."""
+    width = max(1, max((len(ids) for ids, _ in found), default=limit))
     names = np.full((len(found), width), None, object)
     scores = np.full(names.shape, np.nan)
     for row, (ids, numbers) in enumerate(found):

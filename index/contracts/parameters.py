@@ -65,7 +65,7 @@ MAX_NGRAM: Final = 16
 MAX_STOP_WORDS: Final = 10_000
 MAX_TTL_SECONDS: Final = 1_000_000_000
 """Thirty years."""
-_MAX_SEED: Final = 2**63 - 1
+MAX_SEED: Final = 2**63 - 1
 
 
 def require(holds: bool, *, name: str, expected: str, got: object) -> None:
@@ -94,7 +94,7 @@ class Within(NamedTuple):
         """Return the range in words."""
         high = f"{self.high:g}"
         if float(high) != self.high:  # six digits do not say it
-            high = "2^63 - 1" if self.high == _MAX_SEED else str(self.high)
+            high = "2^63 - 1" if self.high == MAX_SEED else str(self.high)
         if self.is_open:
             return f"a number above {self.low:g}, at most {high}"
         return f"{self.low:g} to {high}"
@@ -153,7 +153,7 @@ SHAPES: Final[dict[Distribution, tuple[float, float] | None]] = {
 that is permitted; 0 is not. s of gamma, ν of chi-square and chi, m of Nakagami, κ of Weibull, μ of
 1 + Poisson ([POLYA])."""
 
-Seed = Annotated[int, Within(0, _MAX_SEED)]
+Seed = Annotated[int, Within(0, MAX_SEED)]
 Gamma = Annotated[float, Within(0, MAX_GAMMA, is_open=True)]
 
 

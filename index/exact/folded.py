@@ -71,6 +71,11 @@ def score_pairs(
     return places[good], rows[good], scores[good]
 
 
+def _in_steps(norms: Float32s, step: float) -> Float32s:
+    """Return norms in steps, which may be too small for float32."""
+    return (norms.astype(np.float64) / step).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Rows of about the same norm."""
@@ -158,7 +163,7 @@ class FoldedJoin:
                 round_sums(sums, step, codes[part], errors[part])
 
         self._workers.split(len(rows), fold, min_size=BLOCK)
-        ordered = self._vectors.norms[rows] / np.float32(step)
+        ordered = _in_steps(self._vectors.norms[rows], step)
         starts = np.arange(0, len(rows), BLOCK)
         ends = np.minimum(starts + BLOCK, len(rows)) - 1
         folded = FoldedRows(
@@ -188,7 +193,7 @@ class FoldedJoin:
             codes = np.empty((count, self.groups), np.uint8)
             errors = np.empty(count, np.float32)
             round_sums(sums[chosen], run.step, codes, errors)
-            asked = FoldedQueries(codes, ordered[chosen] / np.float32(run.step), errors)
+            asked = FoldedQueries(codes, _in_steps(ordered[chosen], run.step), errors)
 
             def join(start: int, end: int) -> None:
                 for a, b in self._near(run, asked, TOGETHER * start, TOGETHER * end):  # noqa: B023

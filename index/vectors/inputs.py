@@ -195,7 +195,8 @@ class InputVectors:
             for row in self.matrix():
                 yield row.tolist()
             return
-        values = self.values.astype(np.float32).tolist()
+        with np.errstate(over="ignore"):  # who takes them refuses infinities
+            values = self.values.astype(np.float32).tolist()
         keys = self.indices.tolist()
         word = "indices"
         if self.names is not None:

@@ -48,6 +48,7 @@ from gcws_search.service.models import (
     VectorBody,
     bounds,
     examples,
+    json_text,
 )
 from gcws_search.service.responses import (
     ARROW,
@@ -857,7 +858,7 @@ async def answer_groups(
     steps = ix.search_groups(body.group_by, asked.params.limit, size, asked.where)
     (where, limit), found = next(steps), ix.QueryResult([], [])
     while True:
-        text = b"" if where is None else orjson.dumps(where.to_dict())
+        text = b"" if where is None else json_text(where.to_dict())
         params = replace(asked.params, limit=limit)
         more: dict[str, Any] = {"where": where, "filter_text": text, "with_payload": True}
         [result] = await _rank(service, collection, asked, params, **more)

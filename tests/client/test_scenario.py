@@ -100,6 +100,87 @@ def test_payloads_change_without_vectors(opened: Open) -> None:
     assert items.get("kenya").payload == {"x": 1}
 
 
+def test_integers_beyond_64_bits_are_as_they_were_given(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 2], [2, 1]], ids=["a", "b"], payloads={"n": [10**30, 2**64], "k": [1, 2]})
+    assert items.query_many([[1, 2]], limit=1, with_payload=True).payloads == [
+        [{"n": 10**30, "k": 1}]
+    ]
+    assert items.query([1, 1], where={"n": 10**30}, group_by="k").ids == ["a"]
+    assert items.set_payload(where={"n": 2**64}, payload={"n": 2**65}) == 1
+    assert items.get("b").payload == {"n": 2**65, "k": 2}
+
+
+def test_ties_with_the_last_hit_of_many_queries_are_cut_by_id(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 1], [1, 1], [2, 3], [1, 1]], ids=["d", "b", "a", "c"])
+    for score in ("gmm", "containment"):
+        for limit in (1, 2, 4):
+            many = items.query_many([[1, 1], [2, 3]], limit=limit, recall=1, score=score)
+            alone = [
+                items.query(each, limit=limit, recall=1, score=score) for each in ([1, 1], [2, 3])
+            ]
+            assert many.ids.tolist() == [each.ids for each in alone]
+    none = items.query_many([[-1, -1], [0, -1]], min_score=0.5)
+    assert none.ids.tolist() == [[None], [None]]
+
+
+def test_similar_rows_are_counted_among_all_that_were_given(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 2]], ids=["a"])
+    rows = [[0, 0], [1, 2], [0, 0], [5, 1], [5, 1]]
+    added = items.add(rows, mode="unless_similar", min_score=0.9, recall=1, on_error="skip")
+    assert [each.row for each in added.rejected] == [0, 2]
+    assert [each.row for each in added.similar] == [1, 4]
+
+
+WRONG_OPTIONS: list[tuple[str, Json, str]] = [
+    ("query", {"limit": 10**30}, "limit: expected at most"),
+    ("query", {"offset": 1.5}, "offset: expected a whole number, at least 0, got 1.5"),
+    ("query", {"offset": -1}, "offset"),
+    ("query", {"group_by": 3}, "group_by: expected a string, got 3"),
+    ("query", {"group_by": "k", "group_size": "2"}, "group_size: expected a whole number"),
+    ("query", {"explain": "yes"}, "explain: expected True or False"),
+    ("query", {"min_score": np.nan}, "min_score: expected a number, got nan"),
+    ("query_many", {"limit": 2.0}, "limit"),
+    ("query_many", {"backend": ["gcws"]}, "backend: expected a string"),
+    ("pairs", {"min_score": "0.5"}, "min_score: expected a number, got '0.5'"),
+    ("groups", {"min_score": 0.5, "keep": 3}, "keep"),
+    ("join", {"limit": True}, "limit"),
+    ("join", {"min_score": 0.5, "after": 1.5}, "after: expected the number of a row, or an id"),
+    ("map", {"key": 3}, "key"),
+    ("map", {"sample": 2.5}, "sample"),
+    ("profile", {"seed": -1}, "seed: expected a whole number, at least 0, got -1"),
+    ("compare", {"sample": 0}, "sample: expected a whole number, at least 1, got 0"),
+    ("explain", {"limit": "all"}, "limit"),
+    ("curve", {"limit": None}, "limit"),
+    ("page", {"cursor": 3}, "cursor: expected a string, got 3"),
+    ("find", {"text": 3}, "text: expected a string, got 3"),
+    ("names", {"prefix": 3}, "prefix"),
+    ("set_payload", {"merge": "no"}, "merge: expected True or False, got 'no'"),
+]
+
+
+def test_options_of_another_kind_are_refused_by_name(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 2], [2, 1]], ids=["a", "b"])
+    given: dict[str, tuple[tuple[Any, ...], Json]] = {
+        "query": (([1, 2],), {}),
+        "query_many": (([[1, 2]],), {}),
+        "join": (([[1, 2]],), {}),
+        "explain": (("a", "b"), {}),
+        "set_payload": (("a",), {"payload": {}}),
+    }
+    for operation, wrong, words in WRONG_OPTIONS:
+        values, more = given.get(operation, ((), {}))
+        with pytest.raises(InvalidParameter, match=words):
+            getattr(items, operation)(*values, **more, **wrong)
+    with pytest.raises(InvalidVector, match=r"\[1\].vector.values\[0\]"):
+        items.add(
+            [{"indices": [0]}, {"indices": [0], "values": [1e39]}], if_version=1, ids=["a", "b"]
+        )
+
+
 def test_texts_are_shown_compared_and_mapped(opened: Open) -> None:
     items = opened(None, text={"tokens": "words", "weights": "counts"})
     items.add(texts=["nuts and tea", "earth"], ids=["brazil", "java"])

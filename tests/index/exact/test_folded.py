@@ -105,3 +105,13 @@ def test_how_many_threads_there_are_changes_nothing(rng: np.random.Generator) ->
     rows, queries = made(rng, 500, base), made(rng, 90, base)
     one, three = (joined(rows, queries, 0.5, dim=None, threads=threads) for threads in (1, 3))
     assert one == three
+
+
+@pytest.mark.parametrize("unit", [1e-45, 1e-43, 1e-41])
+def test_rows_whose_steps_are_too_small_for_float32_are_found(
+    rng: np.random.Generator, unit: float
+) -> None:
+    rows = (rng.poisson(1.0, (300, DIM)) * unit).astype(np.float32)
+    rows = rows[rows.any(axis=1)]
+    hits = joined(rows, rows, 1.0, dim=None)
+    assert {(row, row) for row in range(len(rows))} <= hits.keys()

@@ -47,6 +47,26 @@ def match(key: str, value: object) -> dict[str, Any]:
     return {"key": key, "match": {"value": value}}
 
 
+def test_a_key_with_dots_is_found_before_it_is_taken_apart() -> None:
+    payloads: list[dict[str, Any] | None] = [
+        {"petal.width": 1, "petal": {"width": 2}},
+        {"petal": {"width": 1}},
+        {"iris": {"petal.width": [1, None]}},
+        {"petal.width": None},
+    ]
+    columns = columns_of(payloads)
+
+    def rows(condition: dict[str, Any]) -> list[int]:
+        where = ix.parse_filter({"must": condition})
+        return np.flatnonzero(columns.mask(where, len(payloads))).tolist()
+
+    assert rows(match("petal.width", 1)) == [0, 1]
+    assert rows(match("iris.petal.width", 1)) == [2]
+    assert rows({"key": "petal.width", "exists": True}) == [0, 1, 3]
+    assert rows({"key": "iris.petal.width", "is_null": True}) == [2]
+    assert rows(match("petal.width.x", 1)) == []
+
+
 @pytest.mark.parametrize(
     ("condition", "rows"),
     [
