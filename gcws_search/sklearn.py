@@ -84,7 +84,6 @@ def _raw(space: VectorSpace, rows: Any) -> ix.RawBatch:
         rows = sparse.csr_matrix(rows)
     if not sparse.issparse(rows):
         return space.from_dense(np.ascontiguousarray(rows))
-    rows.sum_duplicates()
     return space.from_sparse(rows.indptr, rows.indices, rows.data)
 
 
@@ -144,7 +143,11 @@ class _Estimator(BaseEstimator):
         return self
 
     def _validate(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=reset)
+        checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=reset)
+        if sparse.issparse(checked) and not checked.has_canonical_format:
+            checked = checked.copy()
+            checked.sum_duplicates()
+        return checked
 
     def _learn(self, X: Any) -> None:
         """Check the parameters, and keep what of ``X`` is needed."""

@@ -11,6 +11,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial, wraps
 from math import isfinite
@@ -96,6 +97,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 OnError = Literal["stop", "skip"]
 Guarantee = Literal["measured", "proven"]
+Durability = Literal["full", "normal"]
 Progress = Callable[[int], None]
 """Called with the number of rows handed over since the last call."""
 
@@ -105,7 +107,9 @@ _WORD: Final = (str, "a string", str)
 _TRUTH: Final = (bool | np.bool_, "True or False", bool)
 _WORDS: Final = ("group_by", "backend", "keep", "key", "cursor", "prefix", "text", "name")
 _KINDS: Final[dict[str, tuple[Any, str, Callable[[Any], Any]]]] = {
-    **dict.fromkeys(("limit", "offset", "group_size", "sample", "landmarks", "seed"), _WHOLE),
+    **dict.fromkeys(
+        ("limit", "offset", "group_size", "sample", "landmarks", "seed", "threads"), _WHOLE
+    ),
     **dict.fromkeys(("recall", "min_score"), _NUMBER),
     **dict.fromkeys(_WORDS, _WORD),
     **dict.fromkeys(("explain", "neighbours", "distance", "with_payload", "merge"), _TRUTH),
@@ -141,8 +145,8 @@ def config_of(
         parts = dict(transform)
         for name in ("center", "weights"):
             values = parts.get(name)
-            if values is not None and not isinstance(values, str):
-                parts[name] = tuple(map(float, values))
+            if values is not None and (name == "center" or not isinstance(values, str)):
+                parts[name] = _numbers(values, "transform", name)
         _require_known(parts, Transform.__dataclass_fields__, "transform")
         transform = Transform(**parts)
     elif transform is not None and not isinstance(transform, Transform):
@@ -174,11 +178,19 @@ def config_of(
 
 
 def _whole(dim: SupportsIndex) -> int:
+    if not isinstance(dim, bool):
+        with suppress(TypeError):
+            return index(dim)
+    expected = "a whole number, or None for an open space"
+    raise InvalidParameter(expected=expected, got=repr(dim), loc=("dim",))
+
+
+def _numbers(values: Iterable[float], *loc: str) -> tuple[float, ...]:
     try:
-        return index(dim)
-    except TypeError:
-        expected = "a whole number, or None for an open space"
-        raise InvalidParameter(expected=expected, got=repr(dim), loc=("dim",)) from None
+        return tuple(map(float, values))
+    except (TypeError, ValueError):
+        got = f"{values!r:.60}"
+        raise InvalidParameter(expected="a list of numbers", got=got, loc=loc) from None
 
 
 def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> None:
@@ -232,7 +244,7 @@ class Collection:
         storage: Storage = "auto",
         text: TextParams | dict[str, Any] | None = None,
         ttl: float | None = None,
-        durability: Literal["full", "normal"] = "full",
+        durability: Durability = "full",
         threads: int | None = None,
     ) -> Collection:
         """Open a collection's file without a server; created where ``dim`` or ``text`` is given.
@@ -266,7 +278,9 @@ class Collection:
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
         config = config_of(dim, transform, backend, storage, text, ttl=ttl)
-        return Collection(open_file(path, config, durability=durability, threads=threads))
+        require_word("durability", durability, Durability)
+        most = _checked(**present(threads=threads)).get("threads")
+        return Collection(open_file(path, config, durability=durability, threads=most))
 
     @property
     def index(self) -> ix.StoredCollection:
@@ -930,10 +944,11 @@ class Collection:
         Raises
         ------
         InvalidParameter
-            There are no items; weights cannot be these; they leave nothing of an item. Over a
-            cluster.
+            There are no items; weights cannot be these; they leave nothing of an item.
         """
-        asked = weights if weights is None or isinstance(weights, str) else (*map(float, weights),)
+        asked: tuple[float, ...] | WeightKind | None = None
+        if weights is not None:
+            asked = weights if isinstance(weights, str) else _numbers(weights, "weights")
         return self._do(lambda local: local.fit(asked), lambda remote: remote.fit(asked))
 
     def count(self, *, where: Mapping[str, Any] | None = None) -> Count:

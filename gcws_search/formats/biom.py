@@ -53,34 +53,34 @@ def _read_json(file: InputFile) -> _Table:
         with file.open() as stream:
             found = orjson.loads(stream.read())
         observations = [str(row["id"]) for row in found["rows"]]
-        columns = found["columns"]
+        columns = [
+            (str(column["id"]), dict(column.get("metadata") or {})) for column in found["columns"]
+        ]
         if found["matrix_type"] == "dense":
             matrix = _matrix(found["data"], len(columns)).reshape(len(observations), len(columns))
             rows, samples = matrix.nonzero()
             values = matrix[rows, samples]
         else:
             data = _matrix(found["data"], 3)
-            rows, samples, values = data[:, 0].astype(int), data[:, 1].astype(int), data[:, 2]
-        order = np.argsort(samples, kind="stable")
-        indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
+            rows, samples, values = data.T
         told, shape = found.get("shape"), [len(observations), len(columns)]
         if told is not None and told != shape:
             raise ValueError(f"expected rows and columns as in 'shape' {told}, got {shape}")
         _require_places(rows, len(observations))
         _require_places(samples, len(columns))
+        order = np.argsort(samples, kind="stable")
+        indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
     except (ValueError, KeyError, TypeError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 
     def read_samples() -> Iterator[tuple[str, Entry]]:
-        for number, column in enumerate(columns):
+        for number, (id_, metadata) in enumerate(columns):
             part = order[indptr[number] : indptr[number + 1]]
-            metadata = column.get("metadata") or {}
             kept = {name: value for name, value in metadata.items() if value is not None}
-            names = [observations[place] for place in rows[part]]
-            id_ = str(column["id"])
+            names = [observations[int(place)] for place in rows[part]]
             yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
 
-    fields = dict.fromkeys(name for column in columns for name in column.get("metadata") or {})
+    fields = dict.fromkeys(name for _, metadata in columns for name in metadata)
     return observations, len(columns), fields, read_samples
 
 
@@ -93,9 +93,9 @@ def _matrix(rows: Any, width: int) -> Any:
 
 
 def _require_places(places: Any, count: int) -> None:
-    bad = places[(places < 0) | (places >= count)]
+    bad = places[(places < 0) | (places >= count) | (places % 1 != 0)]
     if len(bad):
-        raise ValueError(f"expected places from 0 to {count - 1}, got {bad[0]}")
+        raise ValueError(f"expected places from 0 to {count - 1}, got {bad[0]:g}")
 
 
 def _read_hdf5(file: InputFile) -> _Table:

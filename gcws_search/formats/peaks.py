@@ -18,6 +18,8 @@ _BIN: Final = 0.01
 _COMMENTS: Final = (b"#", b";", b"!", b"/")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _CHARGE: Final = re.compile(r"([+-]?)(\d+)([+-]?)")
+_QUOTED: Final = re.compile(r'"[^"]*"')
+"""An annotation of a peak."""
 _PRECURSOR: Final = "precursor_mz"
 _NAMES: Final = {"pepmass": _PRECURSOR, "precursormz": _PRECURSOR}
 """Of fields that MGF and MSP call differently."""
@@ -131,9 +133,10 @@ def _entry(
 
 
 def _peak(text: str) -> tuple[float, float]:
-    words = text.replace(",", " ").split()
+    first, *others = text.split(maxsplit=2)
+    words = [first.removesuffix(","), *others] if others else first.split(",")  # 1,5 is no 1.5
     try:
-        return float(words[0]), float(words[1])
+        return float(words[0]), float(words[1].removesuffix(","))
     except (ValueError, IndexError):
         raise BadFile(f"expected a peak as 'm/z intensity', got {text!r:.60}") from None
 
@@ -225,7 +228,7 @@ def _msp_spectrum(record: _Record) -> _Spectrum:
     for line in record.lines:
         text = line.decode()
         if _COUNT in fields:
-            peaks += [part.strip() for part in text.split(";") if part.strip()]
+            peaks += [part.strip() for part in _QUOTED.sub("", text).split(";") if part.strip()]
             continue
         name, colon, value = text.partition(":")
         if not colon:

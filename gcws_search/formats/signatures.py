@@ -73,6 +73,9 @@ def read_signatures(source: Source) -> None:
         weights = content.get("abundances") or [1] * len(hashes)
         if len(weights) != len(hashes):
             raise BadFile(f"expected {len(hashes)} abundances, got {len(weights)}")
+        bad = next((each for each in weights if type(each) is not int or each < 1), None)
+        if bad is not None:
+            raise BadFile(f"expected abundances that are whole numbers above 0, got {bad!r:.40}")
         fields = {name: value for name, value in told.items() if value}
         return Entry([*map(str, hashes)], weights, fields.pop(id_, None), fields)
 

@@ -49,7 +49,7 @@ def test_weights_are_learned_and_given(opened: Open) -> None:
     hits = items.query(id="kenya", limit=3)
     scores = {hit.id: hit.score for hit in hits}
     assert scores["sidamo"] == pytest.approx(gmm(first, second), rel=1e-6)
-    for wrong in ([1, 2], [1, 2, 3, 0], "tfidf"):
+    for wrong in ([1, 2], [1, 2, 3, 0], "tfidf", 3):
         with pytest.raises(InvalidParameter, match="weights"):
             items.fit(wrong)
     assert items.describe()["weights"]["version"] == 2
@@ -1010,6 +1010,11 @@ WRONG: list[tuple[Json, str]] = [
     ({"transform": {"power": "2"}}, "power: expected .*, got '2'"),
     ({"ttl": "5"}, "ttl: expected .*, got '5'"),
     ({"transform": ("l2",)}, "got \\('l2',\\)"),
+    ({"transform": {"center": "x"}}, "transform.center: expected a list of numbers, got 'x'"),
+    ({"transform": {"weights": 3}}, "transform.weights: expected a list of numbers, got 3"),
+    ({"dim": True}, "dim: expected a whole number"),
+    ({"threads": -1}, "threads: expected a whole number, at least 1, got -1"),
+    ({"durability": "none"}, "durability: expected 'full' or 'normal', got 'none'"),
     ({"backend": "exact"}, '"kind": "exact".*got \'exact\''),
 ]
 
@@ -1017,7 +1022,7 @@ WRONG: list[tuple[Json, str]] = [
 @pytest.mark.parametrize(("config", "words"), WRONG)
 def test_a_transform_or_a_backend_that_is_none_is_refused(config: Json, words: str) -> None:
     with pytest.raises(InvalidParameter, match=words):
-        gcws_search.Collection.open(":memory:", dim=2, **config)
+        gcws_search.Collection.open(":memory:", **{"dim": 2, **config})
 
 
 def test_queries_of_few_items_and_of_none(opened: Open) -> None:

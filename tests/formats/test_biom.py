@@ -182,6 +182,9 @@ def test_a_sample_of_zeros_is_left_out(tmp_path: Path) -> None:
 BAD_JSON: dict[str, tuple[Json, str]] = {
     "place": ({"data": [[3, 0, 1]]}, "places from 0 to 2, got 3"),
     "negative": ({"data": [[-1, 0, 1]]}, "places from 0 to 2, got -1"),
+    "fraction": ({"data": [[0.5, 0, 1]]}, "places from 0 to 2, got 0.5"),
+    "no-id": ({"columns": [{}, {"id": "b"}, {"id": "c"}]}, "what cannot be read: 'id'"),
+    "metadata": ({"columns": [{"id": each, "metadata": "x"} for each in "abc"]}, "cannot be read"),
     "ragged-entry": ({"data": [[0, 1, 2], [0, 1]]}, "list of 3 numbers in row 1, got 2 of them"),
     "ragged-row": (
         {"matrix_type": "dense", "data": [[1, 2, 3], [3, 1], [1, 1, 1]]},

@@ -151,6 +151,7 @@ def test_sketches_of_several_kinds_are_refused_before_anything_is_stored(
         ({"mins": []}, "at least one number other than 0"),
         ({"mins": [1, 1]}, "each coordinate once, got '1' twice"),
         ({"mins": [1, 2], "abundances": [1]}, "expected 2 abundances, got 1"),
+        ({"mins": [1, 2], "abundances": [1, -1]}, "whole numbers above 0, got -1"),
     ],
 )
 def test_a_bad_sketch_is_named_or_left_out(tmp_path: Path, sketch: Json, words: str) -> None:

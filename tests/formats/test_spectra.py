@@ -42,7 +42,7 @@ Name: Caffeine
 PrecursorMZ: 195.0877
 Precursor_type: [M+H]+
 Num Peaks: 3
-138.066\t100\t"?"
+138.066\t100\t"?; p-H2O/0.1"
 110.0713 20; 195.0877 55.5
 Name: Theobromine
 Charge: 1
@@ -165,6 +165,7 @@ def test_names_of_several_spectra_are_no_ids(tmp_path: Path) -> None:
 PEAKS = "BEGIN IONS\nTITLE=x\n{}\nEND IONS\n"
 BAD_MGF: dict[str, tuple[str, str]] = {
     "word": (PEAKS.format("100 x"), "a peak as 'm/z intensity', got '100 x'"),
+    "decimal-comma": (PEAKS.format("100,5 1"), "a peak as 'm/z intensity', got '100,5 1'"),
     "alone": (PEAKS.format("100"), "a peak as 'm/z intensity', got '100'"),
     "negative": (PEAKS.format("100 -1"), "intensities of at least 0, got -1"),
     "nan": (PEAKS.format("nan 1"), "m/z of at least 0, got nan"),

@@ -85,6 +85,15 @@ def cosines(rows: Doubles) -> Doubles:
 
 
 @every_maker
+def test_entries_given_twice_are_summed_before_rows_of_zeros_are_known(maker: Maker) -> None:
+    numbers = np.array([1.0, -1, 2, 3, 1, 1])
+    rows = sparse.csr_matrix((numbers, [0, 0, 1, 2, 2, 0], [0, 2, 4, 6]), shape=(3, 3))
+    expected = plain(clone(maker).fit_transform(rows.toarray()))
+    np.testing.assert_allclose(plain(clone(maker).fit_transform(rows)), expected, atol=1e-6)
+    assert np.array_equal(rows.data, numbers)  # those of the caller
+
+
+@every_maker
 @pytest.mark.parametrize("dim", [12, 5000])
 def test_dense_and_sparse_rows_have_the_same_features(
     rng: np.random.Generator, maker: Maker, dim: int
