@@ -1,23 +1,17 @@
 """Payloads that change while vectors, rows and places stay: in memory, in files, in old views."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect
-from tests.support.index.items import DIM, Make, batch, held, opened_catalog, put, reopened, vector
-from tests.support.index.policies import FEW_ROWS
+from tests.support.index.items import Make, batch, held, put, reopened, vector
 from tests.support.waiting_writes import together
 
 Payload = dict[str, Any] | None
-
-KEYS = "abc"
-IN_BACKGROUND = replace(FEW_ROWS, max_foreground_rows=0)
 
 
 def change(payload: Payload, *, merge: bool = True) -> ix.PayloadChange:
@@ -34,85 +28,6 @@ def payloads(stored: ix.StoredCollection) -> dict[str, Payload]:
         item_id: None if text is None else json.loads(text)
         for item_id, (_, text) in held(stored).items()
     }
-
-
-def new_payload(old: Payload, given: Payload, *, merge: bool) -> Payload:
-    return {**(old or {}), **(given or {})} if merge else given
-
-
-def has(payload: Payload, key: str, value: object) -> bool:
-    return key in (payload or {}) and (payload or {})[key] == value
-
-
-def check_reads(stored: ix.StoredCollection, expected: dict[str, Payload]) -> None:
-    """Check what filters count, and what a search shows of all items."""
-    for key in KEYS:
-        count = sum(has(payload, key, 1) for payload in expected.values())
-        assert stored.count(where(key, 1)) == count
-    query = stored.space.from_items([vector(1)])
-    found = stored.search(query, ix.SearchParams(limit=99, recall=1.0))[0]
-    assert found.payloads is not None
-    texts = [None if text is None else json.loads(text) for text in found.payloads]
-    assert dict(zip(found.ids, texts, strict=True)) == expected
-
-
-@pytest.mark.parametrize("policies", [FEW_ROWS, IN_BACKGROUND], ids=["writes", "background"])
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_payloads_are_those_of_a_dictionary_through_compactions_and_restarts(
-    tmp_path: Path, rng: np.random.Generator, policies: ix.Policies, power: float
-) -> None:
-    config = ix.CollectionConfig(
-        dim=DIM, backend=ix.GcwsParams(bands=2), transform=ix.Transform(power=power)
-    )
-    catalog = opened_catalog(tmp_path, policies)
-    stored = catalog.create("things", config)[0]
-    model: dict[str, tuple[float, Payload]] = {}
-    rows, compacted = stored.memory.view.ids, 0
-    for turn in range(240):
-        number = int(rng.integers(6))
-        ids = [f"i{n}" for n in rng.choice(80, int(rng.integers(1, 6)), replace=False).tolist()]
-        given: Payload = {
-            key: [None, int(rng.integers(3)), "word"][int(rng.integers(3))]
-            for key in rng.choice(list(KEYS), int(rng.integers(0, 3)), replace=False).tolist()
-        }
-        merge = bool(rng.integers(2))
-        if not merge and rng.integers(4) == 0:
-            given = None
-        if number == 0:
-            values = {each: float(rng.integers(1, 99)) for each in ids}
-            put(stored, values)
-            model = {each: old for each, old in model.items() if each not in values}
-            model |= {each: (x, {"x": x}) for each, x in values.items()}
-        elif number == 1:
-            assert stored.delete(ids[:1]) == (model.pop(ids[0], None) is not None)
-        elif number == 2:
-            key, value = KEYS[int(rng.integers(3))], int(rng.integers(3))
-            chosen = [each for each, (_, old) in model.items() if has(old, key, value)]
-            updated = stored.change_payloads(change(given, merge=merge), where(key, value))
-            assert updated == len(chosen)
-        if number > 2:
-            chosen = [each for each in ids if each in model]
-            assert stored.change_payloads(change(given, merge=merge), ids) == len(chosen)
-        if number > 1:
-            for each in chosen:
-                x, old = model[each]
-                model[each] = x, new_payload(old, given, merge=merge)
-        compacted += stored.memory.view.ids is not rows
-        rows = stored.memory.view.ids
-        expected = {each: payload for each, (_, payload) in model.items()}
-        assert [*payloads(stored).items()] == [*expected.items()]  # in the order of puts
-        check_reads(stored, expected)
-        if turn % 80 == 79:
-            if turn == 239:
-                assert reopened(stored, tmp_path) == held(stored)
-            catalog.close()
-            catalog = opened_catalog(tmp_path, policies)
-            stored = catalog.get("things")
-            stored.finish_background_work()
-            rows = stored.memory.view.ids
-            assert [*payloads(stored).items()] == [*expected.items()]
-    assert compacted or policies is IN_BACKGROUND  # perhaps between two looks
-    catalog.close()
 
 
 def test_views_show_the_payloads_of_their_time(stored: ix.StoredCollection) -> None:

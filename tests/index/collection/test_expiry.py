@@ -5,12 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gcws_search import index as ix
 from tests.support.index.items import DIM, batch, opened_catalog, put, vector
-from tests.support.index.policies import FEW_ROWS
 
 DAY = 86_400.0
 MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
@@ -59,56 +57,6 @@ def shown(stored: ix.StoredCollection) -> dict[str, tuple[float | None, int]]:
         item.id: (None if item.expires is None else item.expires / 1000, item.version)
         for item in items
     }
-
-
-@pytest.mark.parametrize("transform", [ix.Transform(), ix.Transform(power=2.0)])
-def test_items_are_those_of_a_dictionary_as_time_passes(
-    tmp_path: Path, rng: np.random.Generator, clock: Clock, transform: ix.Transform
-) -> None:
-    catalog = opened_catalog(tmp_path, FEW_ROWS, clock)
-    stored = catalog.create("things", config(transform=transform))[0]
-    model: dict[str, tuple[float | None, int]] = {}
-    expired = 0
-    for turn in range(300):
-        ids = [f"i{n}" for n in rng.choice(60, int(rng.integers(1, 6)), replace=False).tolist()]
-        number = int(rng.integers(6))
-        if number < 3:
-            lives = [[None, 5.0, 50.0, 0.5][int(rng.integers(4))] for _ in ids]
-            until = [None if life is None else clock.now + life for life in lives]
-            result = put_until(stored, {each: float(turn + 1) for each in ids}, until)
-            there = [each for each in ids if each in model]
-            assert (result.inserted, result.updated) == (len(ids) - len(there), len(there))
-            for each, at in zip(ids, until, strict=True):
-                model[each] = at, model[each][1] + 1 if each in model else 1
-        elif number == 3:
-            there = [each for each in ids if each in model]
-            assert stored.change_payloads(MARK, ids) == len(there)
-            model |= {each: (model[each][0], model[each][1] + 1) for each in there}
-        elif number == 4:
-            there = [each for each in ids if each in model]
-            assert stored.delete(ids) == len(there)
-            for each in there:
-                del model[each]
-        clock.now += float(rng.integers(4))
-        before = len(model)
-        model = {key: each for key, each in model.items() if each[0] is None or each[0] > clock.now}
-        expired += before - len(model)
-        assert shown(stored) == model, turn
-        if turn % 50 == 20:
-            stored.finish_background_work()
-            assert shown(stored) == model
-            assert len(stored.store) == len(model)
-        if turn % 50 == 40:
-            catalog.close()
-            clock.now += 1.0
-            model = {
-                key: each for key, each in model.items() if each[0] is None or each[0] > clock.now
-            }
-            catalog = opened_catalog(tmp_path, FEW_ROWS, clock)
-            stored = catalog.get("things")
-            assert shown(stored) == model
-    assert expired > 50
-    catalog.close()
 
 
 def test_an_expired_item_is_found_by_nothing_while_the_file_still_has_it(

@@ -4,17 +4,14 @@ import json
 import threading
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import DIM, batch, held, opened_catalog, put
-from tests.support.index.policies import FEW_ROWS
 from tests.support.waiting_writes import together
 
 MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
@@ -32,69 +29,6 @@ def put_if(
 ) -> ix.WriteResult:
     items = batch(stored, ids, [float(n + 1) for n in range(len(ids))])
     return stored.put(replace(items, if_versions=wanted), mode)
-
-
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_versions_are_those_of_a_dictionary_through_compactions_and_restarts(
-    tmp_path: Path, rng: np.random.Generator, power: float
-) -> None:
-    config = ix.CollectionConfig(
-        dim=DIM, backend=ix.GcwsParams(bands=2), transform=ix.Transform(power=power)
-    )
-    catalog = opened_catalog(tmp_path, FEW_ROWS)
-    stored = catalog.create("things", config)[0]
-    model: dict[str, int] = {}
-    refused = 0
-    for turn in range(240):
-        ids = [f"i{n}" for n in rng.choice(40, int(rng.integers(1, 6)), replace=False).tolist()]
-        # Right for each item, but now and then for one.
-        wanted: list[int | None] = [
-            None if rng.integers(4) == 0 else model.get(each, 0) + int(rng.integers(12) == 0)
-            for each in ids
-        ]
-        wrong = [
-            place
-            for place, (each, version) in enumerate(zip(ids, wanted, strict=True))
-            if version not in {None, model.get(each, 0)}
-        ]
-        before = dict(model)
-        number, first = int(rng.integers(4)), ids[0]
-        if number == 0 and wrong:
-            [at, *_] = wrong
-            with pytest.raises(ix.VersionConflict) as caught:
-                put_if(stored, ids, wanted)
-            error = caught.value
-            assert (error.item_id, error.row) == (ids[at], at)
-            assert (error.expected, error.got) == (wanted[at], model.get(ids[at], 0))
-            refused += 1
-        elif number == 0:
-            put_if(stored, ids, wanted)
-            model |= {each: model.get(each, 0) + 1 for each in ids}
-        elif number == 1:
-            there = [each for each in ids if each in model]
-            assert stored.change_payloads(MARK, ids) == len(there)
-            model |= {each: model[each] + 1 for each in there}
-        elif wanted[0] is not None and wanted[0] != model.get(first, 0):
-            change = partial(stored.change_payloads, MARK)
-            with pytest.raises(ix.VersionConflict):
-                (stored.delete if number == 2 else change)([first], if_version=wanted[0])
-            refused += 1
-        elif number == 2:
-            is_there = model.pop(first, None) is not None
-            assert stored.delete([first], if_version=wanted[0]) == is_there
-        else:
-            is_there = first in model
-            assert stored.change_payloads(MARK, [first], if_version=wanted[0]) == is_there
-            model |= {first: model[first] + 1} if is_there else {}
-        assert versions(stored) == model, (turn, before)
-        if turn % 60 == 59:
-            catalog.close()
-            catalog = opened_catalog(tmp_path, FEW_ROWS)
-            stored = catalog.get("things")
-            stored.finish_background_work()
-            assert versions(stored) == model
-    assert refused > 9
-    catalog.close()
 
 
 def test_versions_made_beside_a_compaction_are_kept(stored: ix.StoredCollection) -> None:
