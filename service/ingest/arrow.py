@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.formats.tables import BYTES, TEXTS, is_list
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject, expiry_of
@@ -43,12 +42,23 @@ _ITEMS: Final = ("id", *_VECTORS, "payload")
 
 Where it is not, `expires` is one too."""
 
-_WORDS: Final = (*TEXTS, *BYTES)
+_LISTS: Final = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _SCALARS: Final = (
-    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
-)  # fmt: skip
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    *_TEXTS,
+)
 _WRITTEN: Final = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
-_VIEWS: Final = (pa.string_view(), pa.binary_view())
 _VIEW_BYTES: Final = 16
 
 
@@ -309,6 +319,10 @@ def _is_any(kind: Any, tests: Any) -> bool:  # noqa: ANN401
     return any(test(kind) for test in tests)
 
 
+def _is_text(kind: Any) -> bool:  # noqa: ANN401
+    return _is_any(_value_type(kind), (*_TEXTS, *_BYTES))
+
+
 def _is_number(kind: Any) -> bool:  # noqa: ANN401
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
@@ -320,11 +334,11 @@ def _value_type(kind: Any) -> Any:  # noqa: ANN401
 
 def _is_json(kind: Any) -> bool:  # noqa: ANN401
     """Return whether values of a type within lists and structs are written as JSON."""
-    if is_list(kind):
+    if _is_any(kind, _LISTS):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(_is_json(kind.field(number).type) for number in range(kind.num_fields))
-    return kind in TEXTS or _is_any(kind, _SCALARS)
+    return _is_any(kind, _SCALARS)
 
 
 def _check_queries(schema: Any) -> None:  # noqa: ANN401
@@ -350,7 +364,7 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
         others.remove("text")
     if "expires" in others and not takes_others:
         others.remove("expires")
-        if (kind := _value_type(schema.field("expires").type)) not in TEXTS:
+        if not _is_any(kind := _value_type(schema.field("expires").type), _TEXTS):
             _refuse("times as text", str(kind), "expires")
     if others and not takes_others:
         _refuse(
@@ -362,9 +376,9 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
     _check_vectors(schema)
     kinds = {name: _value_type(schema.field(name).type) for name in names}
     id_ = kinds.get("id", pa.string())
-    if not (id_ in _WORDS or pa.types.is_integer(id_)):
+    if not (_is_any(id_, (*_TEXTS, *_BYTES)) or pa.types.is_integer(id_)):
         _refuse("ids as strings or integers", str(id_), "id")
-    if kinds.get("payload", pa.null()) not in (pa.null(), *_WORDS):
+    if "payload" in kinds and not _is_any(kinds["payload"], (pa.types.is_null, *_TEXTS, *_BYTES)):
         _refuse("payloads as JSON text", str(kinds["payload"]), "payload")
     for name in others:
         kind = kinds[name]
@@ -380,7 +394,7 @@ def _check_vectors(schema: Any) -> None:  # noqa: ANN401
     names = schema.names
     if _is_of_texts(names):
         kind = _value_type(schema.field("text").type)
-        if "values" in names or kind not in TEXTS:
+        if "values" in names or not _is_any(kind, _TEXTS):
             _refuse("a column of strings, and no values", str(kind), "text")
         return
     if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
@@ -388,10 +402,11 @@ def _check_vectors(schema: Any) -> None:  # noqa: ANN401
         _refuse(expected, ", ".join(names) or "none")
     kinds = {name: _value_type(schema.field(name).type) for name in _VECTORS if name in names}
     for name, kind in kinds.items():
+        is_list = _is_any(kind, _LISTS)
         if name == "names":
-            if not (is_list(kind) and _value_type(kind.value_type) in TEXTS):
+            if not (is_list and _is_any(_value_type(kind.value_type), _TEXTS)):
                 _refuse("lists of strings", str(kind), name)
-        elif not (is_list(kind) and _is_number(kind.value_type)):
+        elif not (is_list and _is_number(kind.value_type)):
             _refuse("lists of numbers", str(kind), name)
     if "indices" in kinds and not pa.types.is_integer(kinds["indices"].value_type):
         _refuse("lists of integers", str(kinds["indices"]), "indices")
@@ -407,10 +422,10 @@ def _plain(column: Any) -> Any:  # noqa: ANN401
     if pa.types.is_dictionary(kind):
         values = _plain(column.dictionary)
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-    if kind in _WORDS:
+    if _is_any(kind, (*_TEXTS, *_BYTES)):
         return column.cast(pa.large_string())
     is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    if is_view or (is_list(kind) and _value_type(kind.value_type) in _WORDS):
+    if is_view or (_is_any(kind, _LISTS) and _is_text(kind.value_type)):
         borders = pa.array(_ends(column), mask=np.append(_nulls(column), [False]))
         return pa.LargeListArray.from_arrays(borders, _plain(column.flatten()))
     return column
@@ -423,9 +438,9 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
         sizes = _sizes(column.dictionary)
         codes = column.indices.drop_null().to_numpy(zero_copy_only=False)
         return int(sizes[codes].sum()) if len(codes) else 0
-    if kind in _VIEWS:
+    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
         return int(_sizes(column).sum())
-    if is_list(kind):
+    if _is_any(kind, _LISTS):
         items = pc.sum(pc.list_value_length(column)).as_py() or 0
         is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
         # Only numbers have a size of their own that can be known before the view is followed.
@@ -439,7 +454,7 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
 def _sizes(column: Any) -> Int64s:  # noqa: ANN401
     """Return about how many bytes each value of a column has."""
     kind = column.type
-    if kind in _VIEWS:
+    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
         buffer = column.buffers()[1]
         if buffer is None or not len(column):
             return np.zeros(len(column), np.int64)
@@ -447,7 +462,7 @@ def _sizes(column: Any) -> Int64s:  # noqa: ANN401
         views = np.frombuffer(buffer, np.int32).reshape(-1, 4)
         lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
         return np.where(_nulls(column), 0, lengths)
-    if kind in _WORDS:
+    if _is_any(kind, (*_TEXTS, *_BYTES)):
         found = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return np.asarray(found, np.int64)
     mean = -(-_whole_bytes(column) // max(1, len(column)))
