@@ -433,10 +433,15 @@ class PayloadChanges:
 
     def over(self, mask: UInt8s, where: Filter, count: int) -> UInt8s:
         """Return a copy of a filter's mask with what it says of the first ``count`` changes."""
-        self._columns = columns = self._columns or Columns(self.payloads)
         changed = mask.copy()
-        changed[self.rows[:count]] = columns.mask(where, count)  # of one row the last counts
+        changed[self.rows[:count]] = self.columns.mask(where, count)  # of one row the last counts
         return changed
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of their payloads."""
+        self._columns = columns = self._columns or Columns(self.payloads)
+        return columns
 
 
 class ChangedPayloads:
@@ -491,6 +496,28 @@ class Columns:
                     self.growing.popitem(last=False)
             self.growing.move_to_end(name)
         return growing.upto(n)
+
+    def live_values(self, key: str, alive: UInt8s, changed: int) -> dict[Hashable, None]:
+        """Return the scalars, tagged, that rows have under a key.
+
+        alive: (n,) ones of these rows; changed: number of changes that count.
+        """
+        parts = [(self, alive)]
+        if changed:
+            rows = self.changes.rows[:changed]
+            _, from_end = np.unique(rows[::-1], return_index=True)
+            last = changed - 1 - from_end
+            shown = np.zeros(changed, np.uint8)
+            shown[last] = alive[rows[last]]
+            alive = alive.copy()
+            alive[rows] = 0
+            parts = [(self, alive), (self.changes.columns, shown)]
+        found: dict[Hashable, None] = {}
+        for columns, shown in parts:
+            column = columns.column(key, len(shown))
+            codes = np.unique(column.codes[shown[column.rows] == 1])
+            found |= dict.fromkeys(map(column.values.__getitem__, codes.tolist()))
+        return found
 
     def mask(self, where: Filter, n: int, changed: int = 0) -> UInt8s:
         """Return (n,) ones where a filter holds for a row's payload; not to be written to.

@@ -43,15 +43,13 @@ def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
     keys: dict[str, str] | None = None
     for condition in _conditions(where):
         values = condition.values if isinstance(condition, Match) else ()
-        if not _has_key(view, condition):
+        live: dict[Hashable, None] = {}
+        if not isinstance(condition, Presence):  # columns that it used
+            live = view.columns.live_values(condition.key, view.alive, view.changed)
+        if not live and not _has_key(view, condition.key):
             keys = _words(_keys(view)) if keys is None else keys
             yield KnownWords(False, range(len(values))[:_MAX_WORDS], keys)
             continue
-        live: dict[Hashable, None] = {}
-        if values:
-            column = view.columns.column(condition.key, len(view))
-            codes = np.unique(column.codes[view.alive[column.rows] == 1])
-            live = dict.fromkeys(map(column.values.__getitem__, codes.tolist()))
         missing = [place for place, value in enumerate(values) if value not in live]
         words = _words(map(untag, live)) if missing else {}
         yield KnownWords(True, missing[:_MAX_WORDS], words)
@@ -97,12 +95,9 @@ def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
     ]
 
 
-def _has_key(view: View, condition: Match | Prefix | Presence | Range) -> bool:
-    """Return whether an item has the key of a condition; columns that it used come first."""
-    key, n = condition.key, len(view)
-    if not isinstance(condition, Presence) and view.alive[view.columns.column(key, n).rows].any():
-        return True
-    return bool((Presence(key, "exists", True).mask(view.columns, n) & view.alive).any())
+def _has_key(view: View, key: str) -> bool:
+    """Return whether an item has a key, of whatever value."""
+    return bool((view.mask(Filter(must=(Presence(key, "exists", True),))) & view.alive).any())
 
 
 def _conditions(where: Filter) -> Iterator[Match | Prefix | Presence | Range]:

@@ -872,6 +872,8 @@ async def answer_groups(
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
+        if asked.with_payload:  # those that the groups were made of
+            whole = replace(whole, payloads=[hit.payload for hit in hits])
         grouped = asked._replace(where=ix.with_key(asked.where, body.group_by or ""))
         answer = query_json(grouped, whole, collection.hints)
         for shown, hit in zip(answer["hits"], hits, strict=True):
