@@ -113,8 +113,9 @@ WORDS: Final = (
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
 """How much of a file is looked at before anything is decided, unless its first lines are longer."""
-_MAX_HEAD_BYTES: Final = 1 << 25
+_MAX_HEAD_BYTES: Final = 1 << 23
 _FIRST_LINES: Final = 2
+_LINE_END: Final = re.compile(rb"[\r\n]")
 _MAGIC_BYTES: Final = 10
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -234,7 +235,8 @@ class InputFile:
         while not is_whole and (len(start) < HEAD_BYTES or not (end := _head_end(start))):
             piece = next(pieces, b"")
             start, is_whole = start + piece, not piece
-        self.head = start[: end or None]
+        is_line = not end and not _LINE_END.search(start)  # one alone is no table, however long
+        self.head = start[: HEAD_BYTES if is_line else end or None]
         self.is_whole_head = is_whole and len(self.head) == len(start)
         self._first = _prepend(start, pieces) if self.path is None else None
         if self.path is not None:

@@ -310,7 +310,8 @@ def guess(
         _require_numbers(schema, coordinates)
     expires = None
     if payload is None:
-        fields = [name for name in free if name not in coordinates]
+        chosen = {*coordinates}
+        fields = [name for name in free if name not in chosen]
         if {*fields} == {"payload", "expires"}:
             has_zone = getattr(schema.field("expires").type, "tz", None) is not None
             fields, expires = (["payload"], "expires") if has_zone else (fields, None)
