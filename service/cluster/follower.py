@@ -518,7 +518,17 @@ class Follower:
         """Apply changes, the last of them with the position of all."""
         head, deleted, chunks, epoch = changes
         chunk = next(chunks, None)
-        if deleted and chunk:
+        if chunk is None:
+            if self._position != head or self.epoch != epoch:
+                self._require_run()
+                known = position_record(self._place, FilePosition(head, head.key, epoch))
+                if deleted:
+                    collection.delete(deleted, known)
+                else:
+                    collection.save_load(known, 0)
+                self._position = head
+            return
+        if deleted:
             collection.delete(deleted)
         while chunk is not None:
             self._require_run()
@@ -529,14 +539,6 @@ class Follower:
                 position = Position(chunk[-1].key, head.commit, head.stamp)
                 self._put(collection, chunk, FilePosition(position, self.reached, epoch))
             chunk = following
-        if self._position != head or self.epoch != epoch:
-            self._require_run()
-            known = position_record(self._place, FilePosition(head, head.key, epoch))
-            if deleted:
-                collection.delete(deleted, known)
-            else:
-                collection.save_load(known, 0)
-            self._position = head
 
     def _put(
         self, collection: ix.StoredCollection, rows: Sequence[Row], reached: FilePosition

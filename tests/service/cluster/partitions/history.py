@@ -8,17 +8,24 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 NONE: Final = 0
 """The version of an id that is not there."""
 _NEVER: Final = float("inf")
+_TOLD: Final = 20
+"""Changes of an id that are told of a stale answer."""
+_AROUND: Final = 5.0
+"""Seconds around it of which requests are told."""
 
 
 class Broken(AssertionError):  # a test fails by it
     """Something happened that must not."""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.args))
 
 
 @dataclass(slots=True)
@@ -137,6 +144,7 @@ class _Order:
 
     def __init__(self, item_id: str, order: Sequence[Noted], writes: Sequence[Write]) -> None:
         self._id = item_id
+        self._order, self._all_writes = order, writes
         self._versions = [NONE, *(each.version for each in order)]
         self._deletes = [each for each in writes if each.version == NONE and each.is_acknowledged]
         places = {version: place for place, version in enumerate(self._versions) if version}
@@ -150,19 +158,35 @@ class _Order:
     def check(self, reads: Iterable[Read]) -> None:
         """Look for writes out of order, and for reads of what was no more or not yet."""
         self._check_writes()
-        before = _Seen()
-        for read in sorted(reads, key=lambda each: each.ended):
+        before, reads = _Seen(), sorted(reads, key=lambda each: each.ended)
+        for read in reads:
             least = self._acknowledged_before(read)
             if read.is_strict:
                 least = max(least, before.until(read.begun))
             place = self._place(read.versions.get(self._id, NONE), least)
             if place is None:
-                raise Broken("a stale answer", self._id, read, self._versions[least:])
+                raise Broken("a stale answer", self._id, read, *self._tell(reads, read))
             writer = self._writes.get(place)
             if writer is not None and writer.begun > read.ended:
                 raise Broken("an answer from the future", self._id, read, writer)
             if read.is_strict:
                 before.add(read.ended, place)
+
+    def _tell(self, reads: Sequence[Read], about: Read) -> Iterator[str]:
+        """Yield the last changes of the id, then who wrote or read it around a read."""
+        yield f"\nby key: {[(each.key, each.version) for each in self._order[-_TOLD:]]}"
+        told: list[tuple[Read | Write, str, int | None]] = [
+            (each, "refused" if each.is_refused else "wrote", each.version)
+            for each in self._all_writes
+        ]
+        told += [
+            (read, "strict" if read.is_strict else "session", read.versions.get(self._id))
+            for read in reads
+        ]
+        for each, what, version in sorted(told, key=lambda line: line[0].ended):
+            if each.begun < about.ended + _AROUND and each.ended > about.begun - _AROUND:
+                times = f"{each.begun:.3f} to {each.ended:.3f}"
+                yield f"\n{times}, router {each.router}: {what} {version}"
 
     def _check_writes(self) -> None:
         """A write that began after another one's acknowledgement comes after it."""

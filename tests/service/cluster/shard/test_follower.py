@@ -127,6 +127,21 @@ def test_a_fill_that_was_killed_goes_on_where_it_was(written: Written, start: St
         assert fills(hosts) == [0]
 
 
+def test_an_item_that_is_deleted_and_put_again_before_a_promotion_is_noticed_is_there(
+    written: Written, start: Start
+) -> None:
+    written.put_some(ids(20))
+    with start(1) as hosts:
+        follow(hosts, written)
+    written.delete(["i3", "i4"])
+    written.put_some(["i3", "i7"])
+    begin_epoch(written.database)
+    for _ in range(2):
+        with start(1) as hosts:
+            check_followed(hosts, written)
+            assert fills(hosts) == [0]
+
+
 # Files of no use
 
 
@@ -281,6 +296,7 @@ _WRITE: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
     st.lists(_ID, min_size=1, max_size=8, unique=True).map(lambda chosen: ("put", chosen)),
     st.lists(_ID, min_size=1, max_size=4, unique=True).map(lambda chosen: ("delete", chosen)),
     st.just(("restart", [])),
+    st.just(("promote", [])),
     st.just(("follow", [])),
     st.lists(_PLACE, max_size=4).map(lambda missed: ("send", missed)),
 )
@@ -308,12 +324,25 @@ def test_shards_together_are_the_database_whatever_is_written(
             elif step == "restart":
                 running.close()
                 hosts = running.enter_context(start())
+            elif step == "promote":
+                begin_epoch(database)
             else:
                 sent = [each for at, each in enumerate(written.changes) if str(at) not in chosen]
                 written.changes.clear()
                 send(hosts, written, sent if step == "send" else [])
                 assert together(hosts, written) == written.rows()
                 assert not any(fills(hosts))
+
+
+def begin_epoch(database: Database) -> None:
+    """Have the database say that it was promoted."""
+    statement = """
+        INSERT INTO epochs (number, stamp, system, timeline)
+        SELECT number + 1, stamp || '+', system, timeline FROM epochs ORDER BY number DESC LIMIT 1
+    """
+    with database.connections.use() as connection:
+        connection.run(statement)
+    database.connections.forget()
 
 
 def unavailable(*_: object, **__: object) -> NoReturn:
