@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
@@ -223,12 +223,11 @@ class RemoteCollection:
         return {each["index"]: each["name"] for each in found["names"]}
 
     async def vector(self, vector: Any) -> Any:
-        """Return one vector as JSON has it; a dense one as the base64 of its float32 numbers."""
+        """Return one vector as JSON has it; see `_json_vectors`."""
         if type(vector) is np.ndarray and vector.ndim == 1 and vector.dtype.kind == "f":
             with np.errstate(over="ignore"):
-                return {"base64": b64encode(vector.astype("<f4").tobytes()).decode()}
-        rows = await self.in_order(row_of(vector))
-        return rows.matrix()[0] if rows.dense is not None else next(rows.json())
+                return _base64(vector)
+        return next(_json_vectors(await self.in_order(row_of(vector))))
 
     async def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
         """Return the hits of one query, of a vector or as the options say."""
@@ -269,7 +268,7 @@ class RemoteCollection:
     async def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
         if queries is not None:
             rows, texts = await self.in_order(found := points_of(queries)), found.texts
-            points = rows.json() if texts is None else ({"text": text} for text in texts)
+            points = _json_vectors(rows) if texts is None else ({"text": text} for text in texts)
             asked = {**asked, "queries": [*points]}
         answer = await self.post("compare", asked, dict)
         backends = [ix.BackendComparison(**each) for each in answer["backends"]]
@@ -282,7 +281,7 @@ class RemoteCollection:
             return Added(0, 0)
         texts = items.rows.texts
         word = "vector" if texts is None else "text"
-        points = items.rows.json() if texts is None else texts
+        points = _json_vectors(items.rows) if texts is None else texts
         none = [None] * len(items)
         columns = items.texts() or none, points, items.if_versions or none, items.expires or none
         payloads = items.payloads or none
@@ -372,7 +371,7 @@ class RemoteCollection:
             else:
                 same = {**asked, "with_payload": with_payload}
                 each = (
-                    [{"vector": vector, **same} for vector in part.json()]
+                    [{"vector": vector, **same} for vector in _json_vectors(part)]
                     if texts is None
                     else [{"text": text, **same} for text in texts]
                 )
@@ -512,6 +511,15 @@ def joined_lines(content: bytes, collection: str) -> tuple[Joined, int]:
 def items_of_page(found: dict[str, Any]) -> list[Item]:
     """Return the items of an answer of the route ``items``."""
     return [Item(**{"vector": None} | each) for each in found["items"]]
+
+
+def _json_vectors(rows: ix.InputVectors) -> Iterator[Any]:
+    """Yield vectors as JSON has them; dense ones as base64, which has NaN and infinities too."""
+    return rows.json() if rows.dense is None else map(_base64, rows.matrix())
+
+
+def _base64(row: np.ndarray[Any, Any]) -> dict[str, str]:
+    return {"base64": b64encode(row.astype("<f4").tobytes()).decode()}
 
 
 def present(**given: Any) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def check_score(word: object) -> ScoreKind:
             return kind
     expected = " or ".join(map(repr, SCORE_KINDS))
     plain = str(word).lower().replace(" ", "_").replace("-", "_")
-    if plain in OTHER_NAMES:
-        expected += f"; {word} is {OTHER_NAMES[plain]}"
+    meant = OTHER_NAMES.get(plain, plain if plain in SCORE_KINDS else None)
+    if meant is not None:
+        expected += f"; {word} is {meant}"
     raise InvalidParameter(expected=expected, got=repr(word), loc=("score",))
 
 
