@@ -48,6 +48,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.library.scan", needs_data=True),
     Benchmark("benchmarks.library.pairs", needs_data=True),
     Benchmark("benchmarks.library.groups"),
+    Benchmark("benchmarks.library.corpus"),
     Benchmark("benchmarks.library.growth"),
     Benchmark("benchmarks.library.mapped"),
     Benchmark("benchmarks.library.sketch"),
