@@ -121,10 +121,8 @@ def main() -> None:
         (f"datatrove, {_BUCKETS} buckets of {_HASHES} hashes", datatrove),
         (f"datasketch MinHashLSH, {_PERMUTATIONS} permutations", datasketch),
     )
-    found_columns = COLUMNS[-3:]
-    table = Table(
-        "corpus", ("method", "processor s", "us a text", "times of `dedupe`", *found_columns)
-    )
+    columns = ("method", "processor s", "us a text", "times of `dedupe`", *COLUMNS[-3:])
+    table = Table("corpus", columns)
     seconds: list[float] = []
     for name, work in methods:
         with tempfile.TemporaryDirectory() as folder:
