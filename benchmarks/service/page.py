@@ -1,8 +1,9 @@
 """The page in a browser: ``GCWS_CHROMIUM=/usr/bin/chromium python -m benchmarks.service.page``.
 
-Shows a million items: how soon something is painted, how soon a click is answered, how many
-frames a second a map has, and what an open page costs the server. Then the first pictures of
-``gcws-search demo``.
+Shows a million items: how soon something is painted, how soon a click is answered, how soon an
+item is found by the beginning of its id, how many frames a second a map has, and what an open page
+costs the server. Then groups of near-copies among texts at another threshold, and the first
+pictures of ``gcws-search demo``.
 """
 
 import gzip
@@ -33,14 +34,18 @@ ROWS: Final = 1_000_000
 DIM: Final = 16
 CENTRES: Final = 200
 GROUPS: Final = 20
+TEXTS: Final = "texts"
+ORIGINALS: Final = 40_000
+COPIES: Final = 20_000
+WORDS: Final = 20
 REPEATS: Final = 7
 OPEN_SECONDS: Final = 30
 PATIENCE_MILLISECONDS: Final = 300_000
 LEFT_OUT: Final = ("swagger", "smiles", "docs")
 ANSWERED: Final = """
-selector => { window.answered = new Promise(done => addEventListener("click", () => {
+([event, selector, words]) => { window.answered = new Promise(done => addEventListener(event, _ => {
   const began = performance.now();
-  const look = () => document.querySelector(selector)
+  const look = () => document.querySelector(selector)?.textContent.includes(words)
     ? requestAnimationFrame(() => done(performance.now() - began)) : setTimeout(look, 2);
   setTimeout(look);
 }, { once: true, capture: true })); }
@@ -77,10 +82,31 @@ def share(pid: int) -> str:
     return f"{(processor_seconds(pid) - before) / (perf_counter() - began):.2%}"
 
 
-def answered_ms(page: Page, place: Locator, selector: str) -> float:
+def fill_texts(port: int) -> None:
+    """Store texts of random words, a third of which are others with one to six words changed."""
+    rng = np.random.default_rng(0)
+    vocabulary = np.array([f"word{number}" for number in range(20_000)])
+    words = rng.integers(len(vocabulary), size=(ORIGINALS, WORDS))
+    copies = words[rng.choice(ORIGINALS, size=COPIES, replace=False)].copy()
+    for row in copies:
+        places = rng.choice(WORDS, size=rng.integers(1, 7), replace=False)
+        row[places] = rng.integers(len(vocabulary), size=len(places))
+    texts = [" ".join(row) for row in vocabulary[np.concatenate([words, copies])]]
+    with gcws_search.connect(f"http://{HOST}:{port}") as server:
+        server.collection(TEXTS, text={"tokens": "words"}).add(texts=texts)
+
+
+def clicked_ms(page: Page, place: Locator, selector: str) -> float:
     """Return the milliseconds from a click to the frame that shows what it asks for."""
-    page.evaluate(ANSWERED, selector)
+    page.evaluate(ANSWERED, ["click", selector, ""])
     place.click()
+    return float(page.evaluate("window.answered"))
+
+
+def entered_ms(page: Page, field: Locator, value: str, selector: str, words: str) -> float:
+    """Return the milliseconds from what is entered to the frame that shows some words."""
+    page.evaluate(ANSWERED, ["input", selector, words])
+    field.fill(value)
     return float(page.evaluate("window.answered"))
 
 
@@ -113,24 +139,54 @@ def clicks(table: Table, browser: Browser, url: str) -> None:
         with opened(browser, f"{url}#/{NAME}/{view}") as page:
             page.locator(place).first.wait_for()
             page.wait_for_load_state("networkidle")
-            return answered_ms(page, page.locator(place).first, selector)
+            return clicked_ms(page, page.locator(place).first, selector)
+
+    def find() -> float:
+        with opened(browser, f"{url}#/{NAME}/browse") as page:
+            page.locator(".hit").first.wait_for()
+            page.wait_for_load_state("networkidle")
+            page.keyboard.press("/")
+            return entered_ms(page, page.locator("[data-find]"), "77777", ".found-item", "77777")
 
     hits = ".tiles[aria-label=Hits] .hit"
-    table.add("first paint", several(painted), "under 1 s")
-    for what, where in {
-        "an item, to its hits": ("browse", ".hit .main", hits),
-        "why, to the two bars": ("query?id=5", ".hit .links a", ".fraction"),
-        "a payload key, to its values": ("browse", ".facet summary", ".value"),
-        "Map, to its points": ("browse", "nav a[href$='/map']", ".plane"),
-    }.items():
+    map_ = "nav a[href$='/map']"
+    table.add("first paint", several(painted), "300 ms")
+    for what, where, goal in (
+        ("an item, to its hits", ("browse", ".hit .main", hits), 150),
+        ("why, to the two bars", ("query?id=5", ".hit .links a", ".fraction"), 100),
+        ("Map of 5,000, to its points", ("browse", map_, ".plane"), 800),
+    ):
         taken = several(lambda where=where: click(*where))  # type: ignore[misc]
-        table.add(what, taken, "under 300 ms")
+        table.add(what, taken, f"{goal} ms")
+    table.add("the beginning of an id, to the item", several(find), "100 ms")
+
+
+def groups(table: Table, browser: Browser, url: str) -> None:
+    """Measure from another threshold to groups at it."""
+    with opened(browser, f"{url}#/{TEXTS}/duplicates") as page:
+        page.locator(".group .payload, .group .text").first.wait_for()
+        pairs = page.locator(".pair-scores").get_attribute("aria-label")
+        page.wait_for_load_state("networkidle")
+        slider = page.locator("aside input[type=range]")
+        scores = iter(("0.7", "0.6", "0.55", "0.65", "0.75", "0.85", "0.5"))
+
+        def slide() -> float:
+            score = next(scores)
+            return entered_ms(page, slider, score, "output", f"{float(score):.2f}")
+
+        table.add(f"groups of {ORIGINALS + COPIES:,} texts at another threshold", several(slide),
+                  "1 s")  # fmt: skip
+        table.notes.append(f"Of the texts: {str(pairs).partition(';')[0].lower()}.")
 
 
 def maps(table: Table, browser: Browser, url: str) -> None:
-    """Measure frames a second of a map while the server arranges it."""
+    """Measure a map of 20,000: its first points, and frames a second while it is arranged."""
+    began = perf_counter()
     with opened(browser, f"{url}#/{NAME}/map?sample=20000") as page:
-        page.locator(".arranging").wait_for()
+        page.locator(".plane").wait_for()
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+        taken = f"{1000 * (perf_counter() - began):.0f} ms"
+        table.add("Map of 20,000, from its address to its points", taken, "3,000 ms")
         table.add("a map of 20,000 while it is arranged", f"{page.evaluate(FRAMES):.0f} frames/s",
                   "50 frames/s")  # fmt: skip
 
@@ -183,6 +239,8 @@ def main() -> None:
             url = f"http://{HOST}:{server.port}/"
             clicks(table, browser, url)
             maps(table, browser, url)
+            fill_texts(server.port)
+            groups(table, browser, url)
             open_pages(table, browser, url, server.pid)
         demo(table, browser)
         browser.close()

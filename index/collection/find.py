@@ -13,7 +13,7 @@ from gcws_search.index.contracts.arrays import Int64s
 
 _CHUNK: Final = 256
 """Rows between two looks at the clock."""
-_SHARE: Final = 0.05
+_SHARE: Final = 0.02
 """Of the time is for what ids and payloads contain, where some ids begin with the text: who types
 the beginning of an id among 1,000,000 sees it soon."""
 
@@ -37,7 +37,7 @@ def find_rows(view: View, text: str, limit: int, seconds: float) -> FoundRows:
     A payload is its JSON text, and contains the text as it is or as a part of a JSON string.
 
     seconds: after which the search ends; it looks at some rows in any case. Where ids begin with
-    the text, what they and payloads contain is looked at for a twentieth of it.
+    the text, what they and payloads contain is looked at for a fiftieth of it.
     """
     deadline = time.monotonic() + seconds
     prefixed: list[int] = []

@@ -53,7 +53,9 @@ def test_what_is_wrong_is_said_and_the_page_stays(url: str, tab: OpenTab) -> Non
 
 
 def test_a_filter_that_is_none_is_told_beside_its_field(url: str, tab: OpenTab) -> None:
-    page = tab(url).open("#/points/browse")
+    here = tab(url)
+    here.expected.append("status of 422")
+    page = here.open("#/points/browse")
     page.get_by_text("Filter as JSON").click()
     field = page.get_by_label("Only items whose payload passes")
     field.fill("{nonsense")

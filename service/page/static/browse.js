@@ -5,9 +5,9 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
-import { useAct, useAnswer, useAsk } from "./hooks.js";
-import { html, useEffect, useMemo, useRef, useState } from "./html.js";
-import { Cut, fieldsOf, Layouts, Skeleton, Table, Tabs, Trouble } from "./parts.js";
+import { useAct, useAnswer, useAsk, useSeen } from "./hooks.js";
+import { html, useMemo, useRef, useState } from "./html.js";
+import { fieldsOf, Layouts, links, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { keepView } from "./view.js";
 
@@ -116,22 +116,11 @@ export default function Browse({ collection, params, writes, refresh }) {
 	const change = (part) => go(href(name, "browse", { ...params, ...part }));
 	const onFilter = (filter) => change({ filter });
 	useTileKeys(collection);
-	useEffect(() => {
-		const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), {
-			rootMargin: "600px",
-		});
-		if (end.current) seen.observe(end.current);
-		return () => seen.disconnect();
-	});
+	useSeen(end, more);
 	const asTable = params.as === "table";
 	const all = total.data && figures.plural(total.data.count, "item");
 	const columns = [
-		{
-			key: "id",
-			name: "id",
-			show: (id) => html`<a href=${href(name, "item", { id })}>
-      <${Cut} value=${id} limit=${60} /></a>`,
-		},
+		links("id", "id", (id) => href(name, "item", { id })),
 		{
 			key: "drawn",
 			name: "vector",

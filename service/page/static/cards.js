@@ -4,7 +4,7 @@ import * as figures from "./figures.js";
 import { useKeys } from "./hooks.js";
 import { html } from "./html.js";
 import { colors } from "./palette.js";
-import { Cut } from "./parts.js";
+import { Cut, Payload } from "./parts.js";
 import { payloadAt, title } from "./view.js";
 
 function step(sideways) {
@@ -65,15 +65,13 @@ function Values({ item, view, palette }) {
 	const color = payloadAt(item.payload, view.color);
 	const hasColor = (color ?? null) !== null;
 	if (hasColor) rows.unshift([view.color, String(color)]);
-	if (!rows.length) return null;
-	return html`<dl class="payload">${rows.map(
-		([key, value], place) => html`<div>
-    <dt><bdi>${key}</bdi></dt><dd class="class">${
-			hasColor && !place && html`<i style=${{ background: palette.of(color) }}></i>`
-		}
-      <${Cut} value=${value} limit=${40} /></dd>
-    </div>`,
-	)}</dl>`;
+	const shown = rows.map(([key, value], place) => [
+		key,
+		html`${hasColor && !place && html`<i style=${{ background: palette.of(color) }}></i>`}
+      <${Cut} value=${value} limit=${40} />`,
+		"class",
+	]);
+	return html`<${Payload} rows=${shown} />`;
 }
 
 export function Tiles({ collection, items, view, names, label, why }) {

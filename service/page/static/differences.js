@@ -1,21 +1,14 @@
 import { Drawn, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { html } from "./html.js";
-import { WORD, Words } from "./parts.js";
+import { Payload, WORD, Words } from "./parts.js";
 import { dense, entries } from "./vectors.js";
 import { textOf } from "./view.js";
 
 const COORDINATES = 6;
 const LONGEST = 4000;
 
-const wordsOf = (text) =>
-	new Set(
-		text
-			.slice(0, LONGEST)
-			.split(WORD)
-			.filter((_, place) => place % 2)
-			.map((word) => word.toLowerCase()),
-	);
+const wordsOf = (text) => new Set(text.slice(0, LONGEST).toLowerCase().split(WORD));
 
 function differing(one, other, limit) {
 	const rows = new Map(entries(one).map(([index, value]) => [index, [index, value, 0]]));
@@ -31,12 +24,12 @@ function differing(one, other, limit) {
 function Coordinates({ item, kept, names }) {
 	const { count, rows } = differing(item.vector, kept.vector, COORDINATES);
 	if (!count) return html`<p class="small">The same vector.</p>`;
-	return html`<dl class="payload">${rows.map(
-		([index, mine, other]) => html`<div>
-      <dt><bdi>${names?.get(index) ?? index}</bdi></dt>
-      <dd class="figure"><mark class="differs">${figures.value(mine)}</mark>
-        ${" "}not ${figures.value(other)}</dd></div>`,
-	)}</dl>
+	const shown = rows.map(([index, mine, other]) => [
+		names?.get(index) ?? index,
+		html`<mark class="differs">${figures.value(mine)}</mark> not ${figures.value(other)}`,
+		"figure",
+	]);
+	return html`<${Payload} rows=${shown} />
     ${
 			count > rows.length &&
 			html`<p class="small">and at
@@ -73,17 +66,15 @@ export function Member({ item, kept, view, names, reference }) {
 		}`;
 }
 
-export function Payload({ item, kept, skip }) {
-	const rows = Object.entries(item.payload || {})
-		.filter(([key]) => key !== skip)
-		.slice(0, 12);
-	if (!rows.length) return null;
+export function Values({ item, kept, skip }) {
 	const isOther = (key, value) =>
 		item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
-	return html`<dl class="payload">${rows.map(([key, value]) => {
-		const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
-		return html`<div><dt><bdi>${key}</bdi></dt><dd>${
-			isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown
-		}</dd></div>`;
-	})}</dl>`;
+	const rows = Object.entries(item.payload || {})
+		.filter(([key]) => key !== skip)
+		.slice(0, 12)
+		.map(([key, value]) => {
+			const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
+			return [key, isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown];
+		});
+	return html`<${Payload} rows=${rows} />`;
 }

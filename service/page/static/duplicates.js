@@ -1,12 +1,12 @@
 import { go, href, numberIn } from "./address.js";
 import { at, itemsOf, raw, root } from "./api.js";
-import { Member, Payload } from "./differences.js";
+import { Member, Values } from "./differences.js";
 import { useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
 import { useAct, useAsk, useKnown, useLater } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Command, Skeleton, Trouble } from "./parts.js";
+import { Command, Heights, Skeleton, Trouble } from "./parts.js";
 import { remove, restore } from "./removal.js";
 import { csv, Save } from "./save.js";
 
@@ -29,13 +29,13 @@ function Histogram({ scores, low, threshold }) {
 	const counts = useMemo(() => histogram(scores, low, BINS), [scores, low]);
 	const most = Math.log1p(Math.max(...counts));
 	const step = (1 - low) / BINS;
-	return html`<div class="pair-scores" role="img"
-      aria-label=${`Scores of ${figures.plural(scores.length, "pair")}; heights by logarithm`}>
-    ${counts.map(
-			(count, bin) => html`<i class=${low + (bin + 0.5) * step >= threshold ? "on" : ""}
-      title=${`${(low + bin * step).toFixed(2)}: ${figures.plural(count, "pair")}`}
-      style=${{ height: `${most ? (100 * Math.log1p(count)) / most : 0}%` }}></i>`,
-		)}</div>`;
+	const bars = counts.map((count, bin) => ({
+		size: most ? Math.log1p(count) / most : 0,
+		class: low + (bin + 0.5) * step >= threshold ? "on" : "",
+		title: `${(low + bin * step).toFixed(2)}: ${figures.plural(count, "pair")}`,
+	}));
+	const label = `Scores of ${figures.plural(scores.length, "pair")}; heights by logarithm`;
+	return html`<${Heights} ...${{ label, bars }} />`;
 }
 
 function Card({ item, id, kept, group, ...more }) {
@@ -50,7 +50,7 @@ function Card({ item, id, kept, group, ...more }) {
 			item &&
 			kept.vector &&
 			html`<${Member} ...${{ item, kept, view, names, reference }} />
-      <${Payload} ...${{ item, kept }} skip=${view.text} />`
+      <${Values} ...${{ item, kept }} skip=${view.text} />`
 		}
     ${
 			!isKept &&
@@ -188,11 +188,11 @@ export default function Duplicates({ collection, params, writes, refresh }) {
 	const names = useNames(collection, drawn);
 	const keepOf = ({ key, members }) => (members.includes(chosen[key]) ? chosen[key] : key);
 	const othersOf = (group) => group.members.filter((id) => id !== keepOf(group));
-	const later = useLater(300);
+	const later = useLater();
 	const change = (part) => go(href(name, "duplicates", { ...params, ...part }), { replace: true });
 	const onSlide = (score) => {
 		slide(score);
-		later(() => change({ min_score: score }));
+		later(() => change({ min_score: score }), 300);
 	};
 	const all = groups.flatMap(othersOf);
 	const isCut = asked.data?.scores.length >= PAIRS;

@@ -1,7 +1,7 @@
 import { at, Problem, post } from "./api.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
-import { html, useEffect, useMemo, useState } from "./html.js";
+import { html, useMemo, useState } from "./html.js";
 import { Cut, fieldsOf, Trouble } from "./parts.js";
 import { payloadAt } from "./view.js";
 
@@ -23,13 +23,16 @@ export function parseFilter(text) {
 
 const listed = (part) => [part ?? []].flat();
 
-function conditions(text) {
+// That of a text that is none is empty.
+function filterIn(text) {
 	try {
-		return listed(parseFilter(text)?.must);
+		return parseFilter(text) || {};
 	} catch {
-		return [];
+		return {};
 	}
 }
+
+const conditions = (text) => listed(filterIn(text).must);
 
 function write(filter) {
 	const isEmpty = ["must", "should", "must_not"].every((part) => !listed(filter[part]).length);
@@ -37,12 +40,7 @@ function write(filter) {
 }
 
 export function added(text, condition) {
-	let filter = {};
-	try {
-		filter = parseFilter(text) || {};
-	} catch {
-		filter = {};
-	}
+	const filter = filterIn(text);
 	const must = listed(filter.must);
 	const same = JSON.stringify(condition);
 	const rest = must.filter((one) => JSON.stringify(one) !== same);
@@ -72,35 +70,19 @@ export function Chips({ text, onChange }) {
 	)}</ul>`;
 }
 
-export function Filter({ text, problem, onChange }) {
-	const [typed, set] = useState(text || "");
-	useEffect(() => set(text || ""), [text]);
-	const [wrong, fail] = useState(null);
-	const apply = () => {
-		try {
-			parseFilter(typed.trim());
-			fail(null);
-			onChange(typed.trim());
-		} catch (error) {
-			fail(error);
-		}
-	};
-	const clear = () => {
-		fail(null);
-		onChange("");
-	};
-	const shown = wrong || problem;
-	return html`<div class="filter">
-    <details open=${Boolean(shown)}><summary>Filter as JSON</summary>
+// Another text is another form: what is typed is read when it is applied.
+export function Filter({ text = "", problem, onChange }) {
+	const apply = (event) => onChange(fieldsOf(event).filter.trim());
+	return html`<form class="filter" key=${text} onSubmit=${apply}>
+    <details open=${Boolean(problem)}><summary>Filter as JSON</summary>
       <label>Only items whose payload passes
-        <textarea rows="3" spellcheck="false" value=${typed}
-          aria-invalid=${shown ? "true" : undefined}
-          placeholder='{"must": [{"key": "label", "match": {"value": 3}}]}'
-          onInput=${(event) => set(event.target.value)}></textarea></label>
-      <${Trouble} problem=${shown} />
-      <p class="actions"><button type="button" onClick=${apply}>Apply filter</button>
-        ${text && html`<button type="button" onClick=${clear}>Clear</button>`}</p>
-    </details></div>`;
+        <textarea name="filter" rows="3" spellcheck="false" defaultValue=${text}
+          aria-invalid=${problem ? "true" : undefined}
+          placeholder='{"must": [{"key": "label", "match": {"value": 3}}]}'></textarea></label>
+      <${Trouble} problem=${problem} />
+      <p class="actions"><button>Apply filter</button>
+        ${text && html`<button type="button" onClick=${() => onChange("")}>Clear</button>`}</p>
+    </details></form>`;
 }
 
 function scalars(value) {
@@ -196,9 +178,9 @@ function dateLength(days) {
 // The commonest values of a key: dates from the last, numbers from the least.
 function choices(items, name) {
 	const all = items.flatMap(({ payload }) => scalars(payloadAt(payload, name)));
-	const counts = new Map();
-	for (const value of all) counts.set(value, (counts.get(value) || 0) + 1);
-	const kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one));
+	const kinds = [...Map.groupBy(all, (value) => value).values()]
+		.sort((one, other) => other.length - one.length)
+		.map(([value]) => value);
 	const numbers = kinds.every((value) => typeof value === "number") ? kinds : [];
 	const days = kinds.map((value) => day(String(value)));
 	const length = dateLength(days);

@@ -69,7 +69,7 @@ export default function Find({ collection: name, onClose }) {
 	const [typed, type] = useState("");
 	const [chosen, choose] = useState(0);
 	const [settled, settle] = useState("");
-	const later = useLater(WAIT);
+	const later = useLater();
 	const field = useRef();
 	const about = useAsk((signal) => collectionOf(name, signal), [name]);
 	const { data, problem, waiting } = useAnswer(
@@ -86,7 +86,8 @@ export default function Find({ collection: name, onClose }) {
 	useEffect(() => choose(0), [settled]);
 	const typing = ({ target }) => {
 		type(target.value);
-		later(() => settle(target.value.trim()));
+		// At once, or a while after the last key while the answer to another is awaited.
+		later(() => settle(target.value.trim()), settled && waiting ? WAIT : 0);
 	};
 	const open = (event) => {
 		event.preventDefault();

@@ -46,20 +46,12 @@ export function groupsAt({ ids, a, b, scores }, threshold) {
 			weakest[left] = scores[edge];
 		}
 	}
-	const groups = new Map();
-	for (let edge = 0; edge < count; edge += 1) {
-		const root = rootOf(parents, a[edge]);
-		if (!groups.has(root)) {
-			groups.set(root, { places: new Set(), edges: [], weakest: weakest[root] });
-		}
-		const group = groups.get(root);
-		group.places.add(a[edge]).add(b[edge]);
-		group.edges.push(edge);
-	}
-	return [...groups.values()]
-		.map(({ places, edges, weakest: least }) => {
+	const all = Array.from({ length: count }, (_, edge) => edge);
+	return [...Map.groupBy(all, (edge) => rootOf(parents, a[edge]))]
+		.map(([root, edges]) => {
+			const places = new Set(edges.flatMap((edge) => [a[edge], b[edge]]));
 			const members = [...places].map((place) => ids[place]).sort(compare);
-			return { members, edges, weakest: least, key: members[0] };
+			return { members, edges, weakest: weakest[root], key: members[0] };
 		})
 		.sort((x, y) => y.members.length - x.members.length || compare(x.key, y.key));
 }

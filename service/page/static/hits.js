@@ -1,7 +1,7 @@
 import { href } from "./address.js";
 import * as figures from "./figures.js";
 import { html } from "./html.js";
-import { Bar, Cut, number, Table, Text, texts } from "./parts.js";
+import { Bar, links, number, Table, Text, texts } from "./parts.js";
 import { csv, Save } from "./save.js";
 import { sorted, turned } from "./sorting.js";
 
@@ -28,15 +28,13 @@ export const payloadColumns = (items) =>
 
 export function HitTable({ collection, hits, why, sort, onSort }) {
 	const { name } = collection;
-	const link = (id) => html`<a href=${href(name, "query", { id })}>
-    <${Cut} value=${id} limit=${40} /></a>`;
 	const digits = figures.decimals(hits.map((hit) => hit.score));
 	const score = (value) => html`<strong>${figures.score(value, digits)}</strong>
     <${Bar} value=${Math.max(0, value)} label=${`score ${figures.score(value, digits)}`} />`;
 	const columns = [
 		number("rank", "rank", (rank) => rank ?? "missed"),
 		number("score", "score", score),
-		{ key: "id", name: "id", show: link },
+		links("id", "id", (id) => href(name, "query", { id }), 40),
 		...(haveTexts(hits) ? [texts("text", "text")] : []),
 		...payloadColumns(hits),
 		{

@@ -77,24 +77,23 @@ export function useAct() {
 	return { ...state, act };
 }
 
-export function useSeen(element) {
-	const [isSeen, seen] = useState(false);
+// Does something when an element is, or soon will be, in sight.
+export function useSeen(element, work, inputs) {
 	useEffect(() => {
-		const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), {
-			rootMargin: "300px",
+		const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && work(), {
+			rootMargin: "600px",
 		});
 		watcher.observe(element.current);
 		return () => watcher.disconnect();
-	}, []);
-	return isSeen;
+	}, inputs);
 }
 
 // Does the last of what is asked for, once nothing more is for so many milliseconds.
-export function useLater(milliseconds) {
+export function useLater() {
 	const timer = useRef();
 	const stop = () => clearTimeout(timer.current);
 	useEffect(() => stop, []);
-	return (work) => {
+	return (work, milliseconds) => {
 		stop();
 		timer.current = setTimeout(work, milliseconds);
 	};

@@ -9,6 +9,7 @@ import {
 	Drop,
 	GraphBar,
 	LoadBar,
+	moment,
 	number,
 	Select,
 	Table,
@@ -16,6 +17,7 @@ import {
 	Trouble,
 	texts,
 } from "./parts.js";
+import { save } from "./save.js";
 
 const MOST_COLUMNS = 200;
 const choicesOf = ({ text }) => [["id"], [text ? "text" : "vector"], ["payload"], [LEFT_OUT]];
@@ -199,7 +201,7 @@ function Loader({ collection, refresh, onLoaded }) {
 }
 
 const ENDED = [
-	{ key: "started", name: "started", show: (time) => new Date(time).toLocaleString() },
+	moment("started", "started"),
 	{ key: "state", name: "state" },
 	number("rows", "rows"),
 	number("rejected", "rejected"),
@@ -259,12 +261,8 @@ function Restore({ name, snapshot, onClose, onDone }) {
 
 async function download(name, snapshot) {
 	const path = snapshotOf(name, snapshot);
-	const link = document.createElement("a");
-	link.download = `${snapshot}.sqlite`;
-	link.href = hasKey()
-		? URL.createObjectURL(await (await raw("GET", path)).blob())
-		: new URL(path, root).href;
-	link.click();
+	const what = hasKey() ? await (await raw("GET", path)).blob() : new URL(path, root).href;
+	save(`${snapshot}.sqlite`, what);
 }
 
 function Snapshots({ collection, writes, refresh }) {
@@ -285,7 +283,7 @@ function Snapshots({ collection, writes, refresh }) {
 		}</span>`;
 	const columns = [
 		texts("name", "name"),
-		{ key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
+		moment("created", "made"),
 		number("bytes", "size", figures.bytes),
 		{ key: "act", name: "", show: acts },
 	];

@@ -12,7 +12,9 @@ import {
 	Drop,
 	Empty,
 	fieldsOf,
+	Heights,
 	LoadBar,
+	links,
 	number,
 	Select,
 	Skeleton,
@@ -23,31 +25,15 @@ import {
 import { sorted, turned } from "./sorting.js";
 import { collectionOf, title } from "./view.js";
 
-const WIDTH = 120;
-const HEIGHT = 28;
-
-function Spark({ values, length, label }) {
-	const max = Math.max(...values, 1e-12);
-	const place = (value, index) => {
-		const across = ((index + length - values.length) / (length - 1)) * WIDTH;
-		return [across, HEIGHT - 2 - (value / max) * (HEIGHT - 4)];
-	};
-	const lines = [[]];
-	values.forEach((value, index) => {
-		if (value === null) lines.push([]);
-		else lines.at(-1).push(place(value, index));
-	});
-	return html`<svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img"
-      aria-label=${label}>
-    ${lines.map(([first, ...more]) =>
-			more.length || !first
-				? html`<polyline points=${[first, ...more].join(" ")} />`
-				: html`<circle cx=${first[0]} cy=${first[1]} r="1.5" />`,
-		)}</svg>`;
-}
-
 const EVERY = 2000;
 const POINTS = 60;
+
+function heightsOf(series, key) {
+	const most = Math.max(...series.map((point) => point[key]), 1e-12);
+	const before = Array.from({ length: POINTS - series.length }, () => ({}));
+	return [...before, ...series].map((point) => ({ size: (point[key] ?? 0) / most, class: "on" }));
+}
+
 const known = (show) => (x) => (x === null ? "–" : show(x));
 const LIVE = [
 	{ name: "queries/s", key: "queries", show: known(figures.value) },
@@ -97,7 +83,8 @@ async function detailed(name, signal) {
 function Card({ summary, epoch }) {
 	const { name } = summary;
 	const box = useRef();
-	const isSeen = useSeen(box);
+	const [isSeen, seen] = useState(false);
+	useSeen(box, () => seen(true), []);
 	const { data } = useAsk(
 		(signal) => isSeen && detailed(name, signal),
 		[name, summary.items, epoch, isSeen],
@@ -156,8 +143,7 @@ function Live() {
 	const shown = LIVE.filter(({ key }) => key === "memory" || series.some((point) => point[key]));
 	const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
     <strong class="figure">${last ? show(last[key]) : "…"}</strong>
-    <${Spark} values=${series.map((point) => point[key])} length=${POINTS}
-      label=${`${name}, last two minutes`} /></div>`;
+    <${Heights} label=${`${name}, last two minutes`} bars=${heightsOf(series, key)} /></div>`;
 	const time = { key: "time", name: "time", show: (one) => one.toLocaleTimeString() };
 	return html`<div class="live" aria-label="Measured every two seconds" role="group">
       ${shown.map(tile)}</div>
@@ -233,10 +219,9 @@ function Create() {
 const MANY = 12;
 
 function List({ collections, sort, onSort }) {
-	const link = (name) => html`<a href=${href(name, "browse")}><bdi>${name}</bdi></a>`;
 	return html`<${Table} caption="Collections" sort=${sort} onSort=${onSort}
     rows=${sorted(collections, sort, (row, key) => row[key])} columns=${[
-			{ key: "name", name: "name", show: link },
+			links("name", "name", (name) => href(name, "browse")),
 			number("items", "items"),
 			number("dim", "dimension", dimension),
 			number("bytes", "disk", figures.bytes),

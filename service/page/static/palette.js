@@ -27,24 +27,17 @@ function scaleOf(numbers) {
 }
 
 export function colors(values) {
-	const counts = new Map();
-	for (const value of values) {
-		if (value !== undefined && value !== null) counts.set(value, (counts.get(value) || 0) + 1);
-	}
-	const areNumbers = [...counts.keys()].every((value) => typeof value === "number");
-	if (areNumbers && counts.size > CLASSES) {
-		return scaleOf(values.filter((value) => typeof value === "number"));
-	}
-	const named = new Map();
-	for (const [value, count] of counts) {
-		named.set(String(value), (named.get(String(value)) || 0) + count);
-	}
-	const order = [...named].sort(([a, x], [b, y]) => y - x || compare(a, b)).map(([name]) => name);
+	const said = values.filter((value) => (value ?? null) !== null);
+	const named = Map.groupBy(said, String);
+	if (named.size > CLASSES && said.every((value) => typeof value === "number"))
+		return scaleOf(said);
+	const counts = new Map([...named].map(([name, all]) => [name, all.length]));
+	const order = [...counts].sort(([a, x], [b, y]) => y - x || compare(a, b)).map(([name]) => name);
 	const classes = order.slice(0, CLASSES).sort(compare);
 	const areSmall = classes.every((value) => /^\d+$/.test(value) && Number(value) < CLASSES);
 	const places = new Map(classes.map((name, place) => [name, areSmall ? Number(name) : place]));
 	return {
-		counts: named,
+		counts,
 		classes,
 		of: (value) => {
 			const place = places.get(String(value));

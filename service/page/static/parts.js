@@ -114,6 +114,19 @@ export const texts = (key, name, limit) => ({
 	show: (value) => html`<${Text} value=${value ?? ""} limit=${limit} />`,
 });
 
+// A column of links, by `hrefOf` each row's value.
+export const links = (key, name, hrefOf, limit = 60) => ({
+	key,
+	name,
+	show: (value) => html`<a href=${hrefOf(value)}><${Cut} ...${{ value, limit }} /></a>`,
+});
+
+export const moment = (key, name) => ({
+	key,
+	name,
+	show: (time) => new Date(time).toLocaleString(),
+});
+
 export const number = (key, name, show = figures.count) => ({ key, name, show, figure: true });
 
 export function Table({ caption, columns, rows, sort, onSort }) {
@@ -140,6 +153,13 @@ export function Table({ caption, columns, rows, sort, onSort }) {
     </table></div>`;
 }
 
+export const Payload = ({ rows }) =>
+	rows.length > 0 &&
+	html`<dl class="payload">${rows.map(
+		([key, value, kind]) =>
+			html`<div><dt><bdi>${key}</bdi></dt><dd class=${kind}>${value}</dd></div>`,
+	)}</dl>`;
+
 export function Dialog({ title, onClose, children }) {
 	const box = useRef();
 	const show = () => box.current?.showModal();
@@ -153,6 +173,14 @@ export function Bar({ value, max = 1, label }) {
 	return html`<div class="bar" role="img" aria-label=${label}>
     <div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
+
+export const Heights = ({
+	label,
+	bars,
+}) => html`<div class="heights" role="img" aria-label=${label}>
+  ${bars.map(
+		({ size, ...more }) => html`<i style=${{ height: `${100 * size}%` }} ...${more}></i>`,
+	)}</div>`;
 
 export function LoadBar({ load: { bytes, total_bytes: total } }) {
 	const read = `${figures.bytes(bytes)} read`;

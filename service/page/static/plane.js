@@ -31,6 +31,17 @@ function fitted(places, width, height) {
 	};
 }
 
+function disc(context, center, radius) {
+	context.beginPath();
+	context.arc(...center, radius, 0, 2 * Math.PI);
+}
+
+function line(context, ...places) {
+	context.beginPath();
+	for (const [x, y] of places) context.lineTo(x, y);
+	context.stroke();
+}
+
 // Round points are copies of one picture a colour: to draw each as a path takes five times as long.
 function dotsOf(colors, radius, ratio, inkOf) {
 	const size = Math.ceil(2 * radius * ratio) + 2;
@@ -44,8 +55,7 @@ function dotsOf(colors, radius, ratio, inkOf) {
 			dot.height = size;
 			const context = dot.getContext("2d");
 			context.fillStyle = inkOf(color);
-			context.beginPath();
-			context.arc(size / 2, size / 2, radius * ratio, 0, 2 * Math.PI);
+			disc(context, [size / 2, size / 2], radius * ratio);
 			context.fill();
 			made.set(color, dot);
 		}
@@ -75,8 +85,7 @@ function paintPoints(context, { places, colors, marked }, frame, radius, ratio, 
 function paintLit(context, lit, frame, inkOf) {
 	const placeOf = ({ x, y }) => [frame.x + frame.scale * x, frame.y + frame.scale * y];
 	const ring = (center, radius, width, stroke) => {
-		context.beginPath();
-		context.arc(...center, radius, 0, 2 * Math.PI);
+		disc(context, center, radius);
 		context.lineWidth = width;
 		context.strokeStyle = stroke;
 		context.stroke();
@@ -86,16 +95,10 @@ function paintLit(context, lit, frame, inkOf) {
 	const [text, surface] = [inkOf("var(--text)"), inkOf("var(--surface)")];
 	context.strokeStyle = text;
 	context.lineWidth = 1;
-	for (const hit of query ? shown : []) {
-		context.beginPath();
-		context.moveTo(...placeOf(query));
-		context.lineTo(...placeOf(hit));
-		context.stroke();
-	}
+	for (const hit of query ? shown : []) line(context, placeOf(query), placeOf(hit));
 	for (const point of query ? [...shown, query] : shown) {
 		const [center, radius] = [placeOf(point), point === query ? 7 : 5];
-		context.beginPath();
-		context.arc(...center, radius, 0, 2 * Math.PI);
+		disc(context, center, radius);
 		context.fillStyle = inkOf(point.color);
 		context.fill();
 		ring(center, radius + 1, 2, text);
@@ -132,15 +135,6 @@ function paintLabels(context, labels, frame, inkOf) {
 	}
 }
 
-function paintCross(context, x, y) {
-	context.beginPath();
-	context.moveTo(x - CROSS, y);
-	context.lineTo(x + CROSS, y);
-	context.moveTo(x, y - CROSS);
-	context.lineTo(x, y + CROSS);
-	context.stroke();
-}
-
 function paint(canvas, scene, frame, { lasso, isKeyed }) {
 	const ratio = devicePixelRatio;
 	const context = canvas.getContext("2d");
@@ -158,11 +152,12 @@ function paint(canvas, scene, frame, { lasso, isKeyed }) {
 	paintLabels(context, scene.labels, frame, inkOf);
 	context.strokeStyle = inkOf("var(--accent)");
 	context.lineWidth = 2;
-	context.beginPath();
-	for (const [x, y] of lasso) context.lineTo(x, y);
-	context.stroke();
+	line(context, ...lasso);
+	if (!isKeyed) return;
+	const [x, y] = [canvas.clientWidth / 2, canvas.clientHeight / 2];
 	context.strokeStyle = inkOf("var(--text)");
-	if (isKeyed) paintCross(context, canvas.clientWidth / 2, canvas.clientHeight / 2);
+	line(context, [x - CROSS, y], [x + CROSS, y]);
+	line(context, [x, y - CROSS], [x, y + CROSS]);
 }
 
 export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLasso }) {

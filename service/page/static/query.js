@@ -6,7 +6,7 @@ import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { HitExport, HitTable } from "./hits.js";
 import { useAnswer, useAsk, useItem, useLater } from "./hooks.js";
-import { html, useEffect, useMemo, useRef, useState } from "./html.js";
+import { html, useMemo, useState } from "./html.js";
 import { Cut, Layouts, Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Recall, typical } from "./recall.js";
 import { Requests } from "./requests.js";
@@ -90,14 +90,6 @@ function Form({ collection, params, problem }) {
 	const [form, choose] = useState(given || forms[0]);
 	const [, label, placeholder] = FORMS[form];
 	const [text, set] = useState(given ? params[given] : "");
-	const asked = JSON.stringify(ALL_FORMS.map((one) => params[one]));
-	const shown = useRef(asked);
-	useEffect(() => {
-		if (shown.current === asked) return; // it runs after the first paint: what was typed stays
-		shown.current = asked;
-		if (given) choose(given);
-		set(given ? params[given] : "");
-	}, [asked]);
 	const change = (value) => {
 		set(value);
 		const isPasted = value.length > text.length + 3;
@@ -181,6 +173,7 @@ function Found({ isExact, data, compared: { found, good, wanted } }) {
 export default function Query({ collection, params }) {
 	const { name } = collection;
 	const isAsked = ALL_FORMS.some((form) => params[form] !== undefined);
+	const asked = JSON.stringify(ALL_FORMS.map((form) => params[form]));
 	const { body, wrong } = useMemo(() => {
 		if (!isAsked) return {};
 		try {
@@ -213,27 +206,27 @@ export default function Query({ collection, params }) {
 	const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
 	const { view } = collection;
 	const names = useNames(collection, drawn);
-	const later = useLater(120);
+	const later = useLater();
 	useTileKeys(collection);
 	const change = (part, more) => go(href(name, "query", { ...params, ...part }), more);
-	const slide = (value) => later(() => change({ recall: value }, { replace: true }));
+	const slide = (value) => later(() => change({ recall: value }, { replace: true }), 120);
 	const ofFilter = (one) =>
 		Boolean(one) &&
 		(one.code.includes("filter") || (one.errors || []).some(({ loc }) => loc[0] === "filter"));
 	const trouble = wrong || problem;
 	const asTable = params.as === "table";
-	const { id, row, text, names: asked } = params;
-	const why = (hit) => href(name, "why", { a: id, row, text, names: asked, b: hit.id });
+	const { id, row, text } = params;
+	const why = (hit) => href(name, "why", { a: id, row, text, names: params.names, b: hit.id });
 	const narrow = (filter) => change({ filter });
 	return html`<div class="two wide">
     <aside class="panel">
-      <${Form} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
+      <${Form} key=${asked} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
       <${Chips} text=${params.filter} onChange=${narrow} />
       ${
 				data &&
 				!trouble &&
 				html`<details class="narrow"><summary>Values of these hits</summary>
-        <${Facets} key=${ALL_FORMS.map((one) => params[one]).join(" ")} collection=${collection}
+        <${Facets} key=${asked} collection=${collection}
           items=${data.hits} filter=${params.filter} onChange=${narrow} /></details>`
 			}
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}

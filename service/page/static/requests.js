@@ -7,23 +7,16 @@ const FORMS = [
 	["python", "Python"],
 	["cli", "CLI"],
 ];
-const WORDS = new Map([
-	[null, "None"],
-	[true, "True"],
-	[false, "False"],
-]);
+const WORDS = { null: "None", true: "True", false: "False", ",": ", ", ":": ": " };
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-function python(value) {
-	if (WORDS.has(value)) return WORDS.get(value);
-	if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-	if (typeof value === "object") {
-		const entries = Object.entries(value).map(([key, one]) => `${python(key)}: ${python(one)}`);
-		return `{${entries.join(", ")}}`;
-	}
-	return JSON.stringify(value);
-}
+// Strings of JSON are those of Python.
+const python = (value) =>
+	JSON.stringify(value).replace(
+		/"(\\.|[^"\\])*"|null|true|false|[,:]/g,
+		(word) => WORDS[word] ?? word,
+	);
 
 function curl(name, body) {
 	const key = hasKey() ? ' -H "X-API-Key: $GCWS_API_KEY"' : "";

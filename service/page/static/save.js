@@ -1,15 +1,17 @@
 import * as figures from "./figures.js";
 import { html } from "./html.js";
 
+export function save(name, what) {
+	const link = document.createElement("a");
+	link.download = name;
+	link.href = typeof what === "string" ? what : URL.createObjectURL(what);
+	link.click();
+	setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 export function Save({ name, text, type }) {
-	const save = () => {
-		const link = document.createElement("a");
-		link.download = name;
-		link.href = URL.createObjectURL(new Blob([text()].flat(), { type }));
-		link.click();
-		setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-	};
-	return html`<button type="button" class="quiet" onClick=${save}>
+	const press = () => save(name, new Blob([text()].flat(), { type }));
+	return html`<button type="button" class="quiet" onClick=${press}>
     ${name.split(".").pop().toUpperCase()}</button>`;
 }
 

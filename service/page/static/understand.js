@@ -4,7 +4,7 @@ import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Awaited, Cut, number, Table, Tabs } from "./parts.js";
+import { Awaited, links, number, Table, Tabs } from "./parts.js";
 
 const SAMPLE = 120;
 const SHOWN = 1500;
@@ -170,12 +170,7 @@ function Buckets({ name, profile, depth, depths }) {
 	const largest = [
 		number("size", "items"),
 		number("share", "of all", (_, row) => figures.share(row.size / profile.items)),
-		{
-			key: "id",
-			name: "one of them",
-			show: (id) => html`<a href=${href(name, "query", { id })}>
-      <${Cut} value=${id} limit=${80} /></a>`,
-		},
+		links("id", "one of them", (id) => href(name, "query", { id })),
 	];
 	const choose = (samples) => go(href(name, "understand", { depth: samples }), { replace: true });
 	const samples = figures.plural(depth.samples, "sample");

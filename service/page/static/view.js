@@ -23,17 +23,6 @@ export function safeUrl(text) {
 	}
 }
 
-function commonKeys(items) {
-	const found = new Map();
-	for (const { payload } of items) {
-		for (const [key, value] of Object.entries(payload || {})) {
-			if (!found.has(key)) found.set(key, []);
-			found.get(key).push(value);
-		}
-	}
-	return found;
-}
-
 function isSmooth(vectors, side) {
 	const sums = [0, 0, 0];
 	for (const vector of vectors) {
@@ -63,7 +52,9 @@ function guess(collection, items) {
 		items.map(({ vector }) => vector),
 	);
 	if (image) view.image = image;
-	for (const [key, values] of commonKeys(items)) {
+	const entries = items.flatMap(({ payload }) => Object.entries(payload || {}));
+	for (const [key, all] of Map.groupBy(entries, ([key]) => key)) {
+		const values = all.map(([, value]) => value);
 		const name = key.toLowerCase();
 		const texts = values.filter((value) => typeof value === "string");
 		const length = texts.reduce((sum, text) => sum + text.length, 0) / (texts.length || 1);

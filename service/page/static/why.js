@@ -4,7 +4,7 @@ import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Awaited, number, Skeleton, Table, Text, Words } from "./parts.js";
+import { Awaited, Cut, number, Skeleton, Table, Text, Words } from "./parts.js";
 import { sorted } from "./sorting.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
@@ -26,7 +26,7 @@ const sumOf = (rows, of) => rows.reduce((sum, row) => sum + of(row), 0);
 const longestOf = (rows) =>
 	rows.reduce((most, { a, b }) => Math.max(most, Math.abs(a), Math.abs(b)), 1e-30);
 
-function Cut({ parts, total, label }) {
+function Slices({ parts, total, label }) {
 	return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(
 		({ size, kind, name }) => html`<span class=${kind} title=${`${name}: ${figures.value(size)}`}
       style=${{ width: `${(100 * size) / total}%` }}>
@@ -81,10 +81,10 @@ function Fraction({ answer, nameOf }) {
     <div class="sides">
       <p class="small">What both have, Σ min = <strong class="figure">${figures.value(shared)}
         </strong></p>
-      <${Cut} parts=${top} total=${total || 1}
+      <${Slices} parts=${top} total=${total || 1}
         label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
       <hr />
-      <${Cut} parts=${bottom} total=${total || 1} label=${`Total: ${all}`} />
+      <${Slices} parts=${bottom} total=${total || 1} label=${`Total: ${all}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
         </strong>${
 					rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
@@ -101,7 +101,7 @@ function Fraction({ answer, nameOf }) {
     </div></div>`;
 }
 
-function Pictures({ answer, view, sides }) {
+function Pictures({ answer, view, collection, a, b }) {
 	const { vectors, range } = useMemo(() => {
 		const indices = answer.coordinates.map(({ coordinate }) => coordinate);
 		const of = (value) => ({ indices, values: answer.coordinates.map(value) });
@@ -110,22 +110,21 @@ function Pictures({ answer, view, sides }) {
 		return {
 			range: [hasNegative ? -max : 0, max],
 			vectors: [
-				[sides[0], of((row) => row.a)],
-				[sides[1], of((row) => row.b)],
+				[a ? "Left" : "Left, as asked", of((row) => row.a), "", a],
+				["Right", of((row) => row.b), "", b],
 				["Shared", of((row) => row.min * Math.sign(row.a || row.b)), "shared"],
 				["Only left", of((row) => leftOver(row) * Math.sign(row.a)), "left"],
 				["Only right", of((row) => rightOver(row) * Math.sign(row.b)), "right"],
 			],
 		};
-	}, [answer]);
+	}, [answer, a, b]);
 	return html`<section class="panel five">${vectors.map(
-		([name, vector, kind]) => html`<figure>
-    <${Picture} image=${view.image} label=${typeof name === "string" ? name : name.label}
-      ...${{ vector, range }} />
-    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${
-			typeof name === "string"
-				? name
-				: html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`
+		([name, vector, kind, item]) => html`<figure>
+    <${Picture} image=${view.image} label=${name} ...${{ vector, range }} />
+    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${name}${
+			item &&
+			html`: <a href=${href(collection.name, "item", { id: item.id })}>
+      <${Cut} value=${title(view, item)} limit=${60} /></a>`
 		}
     </figcaption></figure>`,
 	)}</section>`;
@@ -253,12 +252,6 @@ export default function Why({ collection, params }) {
 	);
 	const problem = explained.problem || read.problem;
 	if (problem || !answer) return html`<h1>Why</h1><${Awaited} problem=${problem} />`;
-	const linked = (label, item) => ({
-		label,
-		text: title(view, item).slice(0, 60),
-		href: href(name, "item", { id: item.id }),
-	});
-	const sides = () => [a ? linked("Left", a) : "Left, as asked", linked("Right", b)];
 	const shown = { view, words, collection };
 	return html`<div class="head">
       <h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1>
@@ -273,7 +266,7 @@ export default function Why({ collection, params }) {
 			!b
 				? html`<${Skeleton} rows=${2} kind="block" />`
 				: view.image
-					? html`<${Pictures} ...${{ answer, view }} sides=${sides()} />`
+					? html`<${Pictures} ...${{ answer, a, b, view, collection }} />`
 					: html`<div class="halves sides-by">
       <${Side} label="Left" item=${a} asked=${row ?? names ?? text} ...${shown} />
       <${Side} label="Right" item=${b} ...${shown} /></div>`
