@@ -185,8 +185,7 @@ def load(
 
     What a file holds is guessed and shown first.
 
-    The same command run again goes on where it was interrupted, and stores nothing twice: --again
-    does.
+    The same command run again goes on where it was interrupted; --again loads all once more.
     """
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 

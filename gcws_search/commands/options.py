@@ -301,7 +301,8 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
         title = name.removesuffix("_seconds").replace("_", " ")
         width = max(map(cell_len, [title, *cells[name]]))
         is_cut = name in _CUT and width > _LEAST
-        is_number = bool(rows) and all(isinstance(row.get(name), int | float) for row in rows)
+        values = [row.get(name) for row in rows if row.get(name) is not None]
+        is_number = bool(values) and all(isinstance(each, int | float) for each in values)
         least += 3 + (_LEAST if is_cut else width)  # with what stands between two
         table.add_column(
             title,

@@ -330,6 +330,7 @@ def compare(
     for each in rows:
         each["p50_seconds"] = each["latency_p50_seconds"]
         each["p95_seconds"] = each["latency_p95_seconds"]
+        each["candidates"] = round(each["candidates"])
         each["bytes_an_item"] = round(each["bytes_per_item"])
     columns = ["name", "recall", "p50_seconds", "p95_seconds", "candidates", "bytes_an_item"]
     tell_rows(False, rows, columns)

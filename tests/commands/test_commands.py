@@ -246,6 +246,8 @@ def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) ->
     assert "normalize" in call("create", "plants", "--dim", "3", code=1).stderr
     assert "open space" in call("create", "words", "--dim", "open").stdout
     assert server.collection("words").config.dim is None
+    shown = [line.rpartition("  gcws")[0] for line in call("collections").stdout.splitlines()[1:]]
+    assert len({len(line.rstrip()) for line in shown}) == 1  # "open" ends where a number does
     call("create", "mapped", "--dim", "2", "--storage", "mapped")
     assert server.collection("mapped").config.storage == "mapped"
     for wrong in ([], ["--dim", "0"], ["--dim", "many"], ["--dim", "2", "--storage", "disk"]):
