@@ -4,7 +4,10 @@ function name() {
   document.querySelectorAll(".md-code__nav").forEach((nav, place) => {
     nav.setAttribute("aria-label", `Code ${place + 1}`);
   });
-  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap")) wide.tabIndex = 0;
+  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap, pre > code")) {
+    wide.tabIndex = 0;
+  }
+  for (const hidden of document.querySelectorAll(".md-option[aria-hidden]")) hidden.tabIndex = -1;
 }
 
 new MutationObserver(name).observe(document.body, { childList: true, subtree: true });

@@ -165,7 +165,7 @@ def groups(table: Table, browser: Browser, url: str) -> None:
     """Measure from another threshold to groups at it."""
     with opened(browser, f"{url}#/{TEXTS}/duplicates") as page:
         page.locator(".group .payload, .group .text").first.wait_for()
-        pairs = page.locator(".pair-scores").get_attribute("aria-label")
+        pairs = page.locator(".heights").get_attribute("aria-label")
         page.wait_for_load_state("networkidle")
         slider = page.locator("aside input[type=range]")
         scores = iter(("0.7", "0.6", "0.55", "0.65", "0.75", "0.85", "0.5"))

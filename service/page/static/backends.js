@@ -68,11 +68,13 @@ function Plot({ rows }) {
 			isLoose: true,
 			dots: 10 + 26 * Math.sqrt(size / most),
 		});
+		const timed = rows.map((row, place) => ({ ...row, [place]: row.latency_p50_seconds * 1e6 }));
+		timed.sort((one, other) => one.recall - other.recall); // a chart reads from left to right
 		return {
-			x: { key: "recall", label: "recall", show: share, range: (_, min) => [min - 0.05, 1.03] },
-			y: { label: "p50, µs", isLog: true },
+			x: { key: "recall", label: "recall", show: share, range: [timed[0].recall - 0.05, 1.03] },
+			y: { label: "p50, µs", isLog: true, show: figures.count },
 			lines: rows.map(line),
-			rows: rows.map((row, place) => ({ ...row, [place]: row.latency_p50_seconds * 1e6 })),
+			rows: timed,
 		};
 	}, [rows]);
 	return html`<${Chart} ...${axes} height=${300}

@@ -11,7 +11,7 @@ const COLUMNS = [
 
 const AXES = {
 	x: { key: "recall", label: "recall", show: (x) => x.toFixed(2) },
-	y: { label: "items looked at", isLog: true },
+	y: { label: "items looked at", isLog: true, show: figures.count },
 	lines: [
 		{ key: "candidates", color: "left", dots: 5 },
 		{ key: "chosen", color: "accent", dots: 12 },
