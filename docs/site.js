@@ -4,6 +4,13 @@ function name() {
   document.querySelectorAll(".md-code__nav").forEach((nav, place) => {
     nav.setAttribute("aria-label", `Code ${place + 1}`);
   });
+  const known = new Map();
+  for (const nav of document.querySelectorAll(".md-nav[aria-label]")) {
+    const label = nav.ariaLabel.replace(/, \d+$/, "");
+    const place = (known.get(label) ?? 0) + 1;
+    known.set(label, place);
+    if (place > 1) nav.ariaLabel = `${label}, ${place}`;
+  }
   for (const wide of document.querySelectorAll(".md-typeset__scrollwrap, pre > code")) {
     wide.tabIndex = 0;
   }

@@ -22,14 +22,17 @@ export function queryOf({ columns }, roles, isText) {
 
 const HEAD = 1 << 20; // As much as the server looks at of a table.
 const KINDS = {
-	"text/csv": /\.(csv|txt)(\.gz)?$/i,
-	"text/tab-separated-values": /\.(tsv|tab)(\.gz)?$/i,
-	"application/x-ndjson": /\.(ndjson|jsonl)(\.gz)?$/i,
-	"application/x-npy": /\.npy(\.gz)?$/i,
-	"application/vnd.apache.arrow.stream": /\.arrows?(\.gz)?$/i,
+	"text/csv": ["csv", "txt"],
+	"text/tab-separated-values": ["tsv", "tab"],
+	"application/x-ndjson": ["ndjson", "jsonl"],
+	"application/x-npy": ["npy"],
+	"application/vnd.apache.arrow.stream": ["arrow", "arrows"],
 };
 
-export const kindOf = (file) => Object.keys(KINDS).find((kind) => KINDS[kind].test(file.name));
+export function kindOf({ name }) {
+	const [, end] = name.toLowerCase().match(/\.(\w+)(?:\.gz)?$/) || [];
+	return Object.keys(KINDS).find((kind) => KINDS[kind].includes(end));
+}
 
 export const isTable = (file) => (kindOf(file) || "").startsWith("text/");
 

@@ -81,10 +81,9 @@ function KeyDialog() {
 }
 
 function Theme() {
-	const next = { light: "dark", dark: "auto", auto: "light" };
 	const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
 	const change = () => {
-		const chosen = next[theme];
+		const chosen = { light: "dark", dark: "auto", auto: "light" }[theme];
 		const { dataset } = document.documentElement;
 		localStorage.setItem("gcws-theme", chosen);
 		if (chosen === "auto") delete dataset.theme;

@@ -2,7 +2,7 @@ import * as figures from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 
 const SHOWN = 240;
-const SORTED = [undefined, "descending", "ascending"];
+const SORTED = [[], ["descending", " ↓"], ["ascending", " ↑"]];
 const PASSING = {
 	loading: "The service is still starting.",
 	unreachable: "The server does not answer.",
@@ -130,16 +130,17 @@ export const moment = (key, name) => ({
 export const number = (key, name, show = figures.count) => ({ key, name, show, figure: true });
 
 export function Table({ caption, columns, rows, sort, onSort }) {
+	const order = (key) => SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0];
 	return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
     <table><caption>${caption}</caption>
       <thead><tr>${columns.map(
 				({ key, name, figure }) => html`<${name ? "th" : "td"}
         scope=${name ? "col" : undefined} class=${figure ? "figure" : ""}
-        aria-sort=${SORTED[sort === key ? 1 : sort === `-${key}` ? 2 : 0]}>
+        aria-sort=${order(key)[0]}>
         ${
 					onSort && name
 						? html`<button type="button" class="link" onClick=${() => onSort(key)}>
-          ${name}${sort === key ? " ↓" : sort === `-${key}` ? " ↑" : ""}</button>`
+          ${name}${order(key)[1]}</button>`
 						: name
 				}</${name ? "th" : "td"}>`,
 			)}</tr></thead>

@@ -162,7 +162,7 @@ function paint(canvas, scene, frame, { lasso, isKeyed }) {
 
 export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLasso }) {
 	const canvas = useRef();
-	const state = useRef({
+	const { current: state } = useRef({
 		pan: [0, 0],
 		zoom: 1,
 		lasso: [],
@@ -178,7 +178,7 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 	const frame = () => {
 		const { clientWidth: width, clientHeight: height } = canvas.current;
 		const base = fitted(current.current.places, width, height);
-		const { pan, zoom } = state.current;
+		const { pan, zoom } = state;
 		return {
 			scale: base.scale * zoom,
 			zoom,
@@ -187,21 +187,21 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		};
 	};
 	const draw = () => {
-		if (state.current.wanted) return;
-		state.current.wanted = true;
+		if (state.wanted) return;
+		state.wanted = true;
 		requestAnimationFrame(() => {
-			state.current.wanted = false;
-			if (canvas.current) paint(canvas.current, current.current, frame(), state.current);
+			state.wanted = false;
+			if (canvas.current) paint(canvas.current, current.current, frame(), state);
 		});
 	};
 	const zoomBy = (factor, x, y) => {
 		const { clientWidth: width, clientHeight: height } = canvas.current;
-		const { pan, zoom } = state.current;
+		const { pan, zoom } = state;
 		const next = Math.min(60, Math.max(0.5, zoom * factor));
 		const done = next / zoom;
 		pan[0] = x - width / 2 - (x - width / 2 - pan[0]) * done;
 		pan[1] = y - height / 2 - (y - height / 2 - pan[1]) * done;
-		state.current.zoom = next;
+		state.zoom = next;
 		draw();
 	};
 	const at = (event) => {
@@ -210,7 +210,7 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 	};
 	const middle = () => [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
 	const showAll = () => {
-		Object.assign(state.current, { pan: [0, 0], zoom: 1 });
+		Object.assign(state, { pan: [0, 0], zoom: 1 });
 		draw();
 	};
 	commands.current = {
@@ -262,16 +262,16 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 	useEffect(draw, [scene, turn]);
 
 	const keyed = (isKeyed) => {
-		state.current.isKeyed = isKeyed;
+		state.isKeyed = isKeyed;
 		if (isKeyed) onHover(nearest(middle(), REACH_OF_CROSS), middle());
 		draw();
 	};
 	const panBy = (here, last) => {
-		state.current.pan[0] += here[0] - last[0];
-		state.current.pan[1] += here[1] - last[1];
+		state.pan[0] += here[0] - last[0];
+		state.pan[1] += here[1] - last[1];
 	};
 	const pinch = (event) => {
-		const { touches } = state.current;
+		const { touches } = state;
 		const span = () => {
 			const [[ax, ay], [bx, by]] = [...touches.values()];
 			return { size: Math.hypot(ax - bx, ay - by) || 1, middle: [(ax + bx) / 2, (ay + by) / 2] };
@@ -284,17 +284,17 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 	};
 	const down = (event) => {
 		const here = at(event);
-		const { touches } = state.current;
-		state.current.isKeyed = false;
+		const { touches } = state;
+		state.isKeyed = false;
 		canvas.current.setPointerCapture(event.pointerId);
 		touches.set(event.pointerId, here);
-		state.current.drag = { from: here, last: here, moved: touches.size > 1 };
+		state.drag = { from: here, last: here, moved: touches.size > 1 };
 		const isDrawn = (isLasso || event.shiftKey) && touches.size === 1;
-		state.current.lasso = isDrawn ? [here] : [];
+		state.lasso = isDrawn ? [here] : [];
 	};
 	const move = (event) => {
 		const here = at(event);
-		const { drag, lasso, touches } = state.current;
+		const { drag, lasso, touches } = state;
 		if (!drag) {
 			onHover(nearest(here), here);
 			return;
@@ -311,14 +311,14 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		draw();
 	};
 	const up = (event) => {
-		const { drag, lasso, touches } = state.current;
+		const { drag, lasso, touches } = state;
 		touches.delete(event.pointerId);
 		if (touches.size) {
 			drag.last = [...touches.values()][0]; // the finger that stays pans on
 			return;
 		}
-		state.current.drag = null;
-		state.current.lasso = [];
+		state.drag = null;
+		state.lasso = [];
 		if (lasso.length > 3) onLasso(inside(lasso));
 		else if (drag && !drag.moved && event.type === "pointerup") onPick(nearest(at(event)));
 		draw();

@@ -2,11 +2,6 @@ import { hasKey, root } from "./api.js";
 import { html, useState } from "./html.js";
 import { Command, Tabs } from "./parts.js";
 
-const FORMS = [
-	["curl", "curl"],
-	["python", "Python"],
-	["cli", "CLI"],
-];
 const WORDS = { null: "None", true: "True", false: "False", ",": ", ", ":": ": " };
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -60,9 +55,10 @@ function command(name, body) {
 	return `${asked}${where} --url ${root.href}`;
 }
 
+const FORMS = { curl, Python: program, CLI: command };
+
 export function Requests({ name, body }) {
 	const [form, set] = useState("curl");
-	const texts = { curl, python: program, cli: command };
-	return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${FORMS} />
-    <${Command} text=${texts[form](name, body)} /></div>`;
+	return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${Object.keys(FORMS).map((one) => [one, one])} />
+    <${Command} text=${FORMS[form](name, body)} /></div>`;
 }

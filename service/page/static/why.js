@@ -68,13 +68,7 @@ function Fraction({ answer, nameOf }) {
 	const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...lefts, ...rights];
 	const hasOther = other > 1e-9 * total;
 	if (hasOther) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
-	const all = [
-		["shared", shared],
-		["only left", left],
-		["only right", right],
-	]
-		.map(([name, size]) => `${name} ${figures.value(size)}`)
-		.join(", ");
+	const only = `only left ${figures.value(left)}, only right ${figures.value(right)}`;
 	return html`<div class="fraction panel">
     <div class="number"><span class="small">Similarity</span>
       <strong class="figure">${figures.score(answer.score)}</strong></div>
@@ -84,7 +78,7 @@ function Fraction({ answer, nameOf }) {
       <${Slices} parts=${top} total=${total || 1}
         label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
       <hr />
-      <${Slices} parts=${bottom} total=${total || 1} label=${`Total: ${all}`} />
+      <${Slices} parts=${bottom} total=${total || 1} label=${`Total: shared ${figures.value(shared)}, ${only}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
         </strong>${
 					rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
