@@ -218,15 +218,14 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
     return got
 
 
-def require_utf8_path(request: Request) -> None:
-    """Raise InvalidParameter when the path, or the id in it, is not UTF-8."""
-    raw: bytes = request.scope["raw_path"]
+def require_utf8(raw: bytes, where: str) -> None:
+    """Raise InvalidParameter when a part of a URL, which has ids and texts, is not UTF-8."""
     try:
         unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         got = repr(raw.decode("latin-1"))[:_PATH_SHOWN]
         raise ix.InvalidParameter(
-            expected="UTF-8, percent-encoded", got=got, loc=("path",)
+            expected="UTF-8, percent-encoded", got=got, loc=(where,)
         ) from None
 
 
@@ -274,6 +273,8 @@ def read_params(request: Request, model: type[Params]) -> Params:
                     expected="a number without underscores", got=repr(found[0])[:80], loc=(name,)
                 )
         values[name] = found if is_list else found[0]
+        if any("\ufffd" in each for each in (name, *found)):  # stands for bytes that are no text
+            require_utf8(request.scope["query_string"], name[:80])
     return _params_of(model, values)
 
 
@@ -407,8 +408,8 @@ class JsonRoute(APIRoute):
                 await check(request)
             service: Service = request.scope["app"].state.service
             arguments = {**request.path_params}
-            if "\ufffd" in request.scope["path"]:  # stands for bytes that are no text
-                require_utf8_path(request)
+            if "\ufffd" in request.scope["path"]:  # as in `read_params`
+                require_utf8(request.scope["raw_path"], "path")
             if "request" in named:
                 arguments["request"] = request
             if "service" in named:

@@ -139,12 +139,16 @@ def test_an_over_long_id_in_a_path_is_refused(client: Client) -> None:
     assert client.get(f"{URL}/").json() == client.get(URL).json()
 
 
-def test_an_id_in_a_path_that_is_not_utf_8_is_refused(client: Client) -> None:
+def test_what_is_not_utf_8_in_a_url_is_refused(client: Client) -> None:
     put(client, {"id": "\ufffd", "vector": [1, 1, 1, 1]})
     assert client.get(f"{URL}/%EF%BF%BD").json()["id"] == "\ufffd"
     for method in ("GET", "DELETE"):
         answer = client.request(method, f"{URL}/%FF")
         assert_problem(answer, 422, "invalid_parameter", "expected UTF-8", "%FF")
+    assert len(client.get(f"{URL}?q=%EF%BF%BD").json()["items"]) == 1
+    for query in ("q=%FF", "limit=3&q=a%C3"):
+        answer = client.get(f"{URL}?{query}")
+        assert_problem(answer, 422, "invalid_parameter", "expected UTF-8", query)
 
 
 @pytest.mark.parametrize("limit", ["1_0", "1_0.0"])
