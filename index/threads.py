@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ContextDecorator, closing, contextmanager, suppress
 from typing import Any, ClassVar, Final, TypeVar
@@ -346,17 +346,29 @@ class Workers:
 
         pool = self._pool_of_caller(behind=behind) if threads > 1 else None
         futures: list[Future[None]] = []
-        with suppress(RuntimeError):  # the interpreter ends, and begins no more threads
-            while pool is not None and len(futures) < threads - 1:
-                futures.append(pool.submit(run))
         try:
+            with suppress(RuntimeError):  # the interpreter ends, and begins no more threads
+                while pool is not None and len(futures) < threads - 1:
+                    futures.append(pool.submit(run))
             run()
         finally:
-            # Threads that others keep busy have not begun: the caller has done their part.
-            started = [future for future in futures if not future.cancel()]
-            wait(started)
+            started = _end_all(futures)
         for future in started:
             future.result()
+
+
+def _end_all(futures: Sequence[Future[None]]) -> list[Future[None]]:
+    """Wait for threads that have begun, and return these; the caller has done the others' part.
+
+    Ctrl-C may break in, and is raised after that: they write to arrays that a caller frees then.
+    """
+    try:
+        started = [future for future in futures if not future.cancel()]
+        wait(started)
+    except BaseException:
+        _end_all(futures)
+        raise
+    return started
 
 
 def read_ahead(pieces: Generator[T]) -> Generator[T]:

@@ -1,6 +1,7 @@
 """Work split over threads, and threads that give way to searches."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -141,6 +142,32 @@ def priorities(workers: Workers) -> list[int]:
 
     workers.split(2, note)
     return [found.pop(threading.get_native_id()), *found.values()]
+
+
+def test_an_interrupt_reaches_the_caller_once_no_thread_works_any_more() -> None:
+    caller, began, ended = threading.main_thread(), threading.Event(), threading.Event()
+
+    def meet(first: int, last: int) -> None:
+        del first, last
+        both.wait()
+
+    def work(first: int, last: int) -> None:
+        del first, last
+        if threading.current_thread() is caller:
+            began.wait()
+            return
+        began.set()
+        for _ in range(3):  # the first breaks off what the caller does, the next what it waits for
+            signal.pthread_kill(caller.ident or 0, signal.SIGINT)
+            for _ in range(20):
+                np.sort(np.arange(100_000.0)[::-1])
+        ended.set()
+
+    workers, both = Workers(2), threading.Barrier(2)
+    workers.split(2, meet)  # the thread is there
+    with pytest.raises(KeyboardInterrupt):
+        workers.split(2, work)
+    assert ended.is_set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
