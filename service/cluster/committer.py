@@ -472,14 +472,17 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     # Storing
 
     def _store_rows(self, connection: Connection, plan: GroupPlan) -> None:
-        """COPY the rows of a large group, before the round trip that commits."""
+        """COPY the rows of a large group, before the round trip that commits.
+
+        Those of a bucket lie side by side: a shard reads few pages of others.
+        """
         if len(plan.rows) >= _COPY_ROWS:
             self._delete_replaced(connection, plan)
             copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
             with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
                 writer.set_types(_TYPES)
-                for row in plan.rows.values():
-                    writer.write_row(self._columns(row))
+                for columns in sorted(map(self._columns, plan.rows.values())):  # by bucket and key
+                    writer.write_row(columns)
 
     def _store_and_commit(
         self, connection: Connection, plan: GroupPlan, stamp: bytes

@@ -305,10 +305,7 @@ class Database:
                 *(name, orjson.dumps(config).decode(), algorithm_version),
             )
             connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
-            tables = [schema.ITEMS.format(number=number)]
-            for bucket in range(self.buckets):
-                tables.append(schema.PARTITION.format(number=number, bucket=bucket))
-            connection.execute("".join(tables).encode())
+            connection.execute(schema.ITEMS.format(number=number).encode())
         return CollectionRow(number, name, config, algorithm_version, 0), True
 
     def drop(self, number: int) -> bool:
@@ -532,7 +529,8 @@ class Database:
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
-            yield from _read_in_order(connection, number, chunk_rows, _LIVE, self.now_ms)
+            items = f"items_{number} WHERE {_LIVE}"
+            yield from _read_in_order(connection, number, chunk_rows, items, self.now_ms)
 
     # Names of coordinates
 
@@ -648,8 +646,8 @@ class Database:
                 raise HistoryLost(after.commit, is_forgotten=is_forgotten)
             rows: Iterator[list[Row]] = iter(())
             if head > after.key:
-                where = "bucket = ANY(%b) AND key > %b"
-                rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
+                items = f"({_merge_buckets(number, own)}) AS own WHERE key > %b"
+                rows = _read_in_order(connection, number, chunk_rows, items, after.key)
             ids = [each.decode() for each in deleted]
             yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
@@ -769,15 +767,21 @@ def write_load(connection: Connection, number: int, record: ix.LoadRecord) -> No
     connection.run(_WRITE_LOAD, number, *columns)
 
 
+def _merge_buckets(number: int, buckets: Sequence[int]) -> str:
+    """Return the items of some buckets as PostgreSQL can merge them by key, without a sort."""
+    one = "(SELECT * FROM items_{} WHERE bucket = {} ORDER BY key)".format
+    return " UNION ALL ".join(one(number, bucket) for bucket in buckets)
+
+
 def _read_in_order(
     connection: Connection,
     number: int,
     chunk_rows: int,
-    where: str,
+    items: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
-    """Yield the items that pass, by key, in chunks, inside of a transaction."""
-    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+    """Yield the items of a FROM and WHERE, by key, in chunks, inside of a transaction."""
+    rows = f"SELECT {_COLUMNS} FROM {items} ORDER BY key"
     for found in read_chunks(connection, chunk_rows, rows, *parameters):
         yield _check_rows(number, found)
 

@@ -180,12 +180,14 @@ CREATE TABLE items_{number} (
     version bigint NOT NULL DEFAULT 1,
     expires bigint,
     PRIMARY KEY (bucket, id)
-) PARTITION BY LIST (bucket);
+);
 ALTER TABLE items_{number} ALTER COLUMN vector SET STORAGE EXTERNAL;
 CREATE INDEX ON items_{number} (key);
+CREATE INDEX ON items_{number} (bucket, key);
 """
 """Ids are UTF-8; numbers do not get smaller by compression. The checksum is of the content: older
-programs, which read rows during a rollout, know neither versions nor times."""
+programs, which read rows during a rollout, know neither versions nor times. The tables that they
+made are partitioned by bucket, and stay so."""
 WITHOUT_LIFE: Final = """
 SELECT number FROM collections WHERE number = ANY(%b) AND NOT EXISTS (
     SELECT 1 FROM pg_attribute
@@ -197,10 +199,6 @@ ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFA
     ADD COLUMN IF NOT EXISTS expires bigint
 """
 """Older programs make collections without these; what they write has version 1, and stays."""
-
-PARTITION: Final = """
-CREATE TABLE items_{number}_{bucket} PARTITION OF items_{number} FOR VALUES IN ({bucket});
-"""
 
 
 def prepare(connections: Connections, buckets: int, key: str | None = None) -> str:

@@ -3,18 +3,19 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import Committer, PreparedChoice
+from gcws_search.service.cluster.committer import Committer, PreparedChoice, PreparedWrite
 from gcws_search.service.cluster.connections import Connection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Row
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused, StoreUnavailable
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
-from tests.support.service.shards import put_of
+from tests.support.service.shards import Copy, contents, put_of
 
 
 def test_a_connection_that_comes_back_while_others_are_closed_is_closed(
@@ -136,6 +137,23 @@ def test_a_collection_is_dropped_while_somebody_reads_it(
         database.fetch(number, ["1"])
 
 
+def test_a_collection_takes_six_relations_which_go_with_it(database: Database) -> None:
+    """Its table, three indexes, and long values with theirs: 1,000 collections have 6,000."""
+    names = [f"c{place:02}" for place in range(20)]
+
+    def count_relations() -> int:
+        with database.connections.use() as connection:
+            return int(connection.column("SELECT count(*) FROM pg_class")[0])
+
+    before = count_relations()
+    rows = [database.create(name, {"dim": 4}, 1)[0] for name in names]
+    assert database.collections() == rows
+    assert count_relations() - before == 6 * len(names)
+    assert all(database.drop(row.number) for row in rows)
+    assert database.collections() == []
+    assert count_relations() == before
+
+
 def test_loads_are_saved_replaced_and_forgotten(database: Database, number: int) -> None:
     first, second = ix.LoadRecord("a", 10, "{}"), ix.LoadRecord("b", 20, "[1]")
     for record in (first, second):
@@ -199,6 +217,82 @@ def test_items_are_read_by_id_by_key_and_in_order(
     assert [*database.read_all(number, 1)] == [[b], [a]]
     assert database.count(number) == 2
     assert database.last_moment(number).key == committer.last.key == 5
+
+
+def test_a_table_that_an_older_program_made_has_the_same_items(
+    database: Database, number: int, committer: Committer
+) -> None:
+    """It was partitioned by bucket."""
+    older, _ = database.create("older", {"dim": 4}, 1)
+    replace_by_partitions(database, older.number)
+    committers = committer, Committer(database, older.number, "older")
+    copies = [Copy(database, each) for each in (number, older.number)]
+    expires = [None, database.now_ms + 60_000]
+    writes: list[PreparedWrite] = [
+        put_of(*map(str, range(300)), expires=expires * 150),
+        put_of("7", "x", None, payload=b"{}"),
+        PreparedChoice(ids=["3", "none"]),
+        PreparedChoice(change=ix.PayloadChange(b'{"a":1}'), ids=["7", "299"]),
+        PreparedChoice(choose=lambda head: [str(head % 300)]),
+    ]
+    for write in writes:
+        results = [each.commit(write) for each in committers]
+        assert results[0] == results[1]
+        for copy in copies:
+            copy.follow()
+        assert copies[0].items == copies[1].items
+    ids = [*map(str, range(400)), "x"]
+    for read in (
+        partial(database.fetch, ids=ids),
+        partial(database.rows_by_key, keys=range(0, 400, 3)),
+        partial(database.page, after=17, limit=40, with_vector=True),
+        partial(database.bucket_rows, bucket=1, after="2", limit=9, now_ms=database.now_ms),
+        partial(contents, database),
+        database.count,
+    ):
+        assert read(number=number) == read(number=older.number)
+    assert len(contents(database, number)) == 300
+    assert database.drop(older.number)
+    with database.connections.use() as connection:
+        assert connection.column("SELECT to_regclass(%b) IS NULL", f"items_{older.number}") == [
+            True
+        ]
+
+
+def replace_by_partitions(database: Database, number: int) -> None:
+    """Have the items of a collection lie as older programs laid them."""
+    table = f"items_{number}"
+    statements = [
+        f"CREATE TABLE older (LIKE {table} INCLUDING DEFAULTS, PRIMARY KEY (bucket, id))"
+        " PARTITION BY LIST (bucket)",
+        "CREATE INDEX ON older (key)",
+        *(
+            f"CREATE TABLE {table}_{bucket} PARTITION OF older FOR VALUES IN ({bucket})"
+            for bucket in range(database.buckets)
+        ),
+        f"DROP TABLE {table}",
+        f"ALTER TABLE older RENAME TO {table}",
+    ]
+    with database.connections.transaction() as connection:
+        for statement in statements:
+            connection.run(statement)
+
+
+def test_many_items_that_are_put_at_once_lie_by_bucket(
+    database: Database, number: int, committer: Committer
+) -> None:
+    """A shard that reads its own reads few pages of others."""
+    committer.commit(put_of(*map(str, range(4000))))
+    page = "(ctid::text::point)[0]"
+    statement = f"SELECT bucket, count(DISTINCT {page}), min({page}), max({page})"
+    with database.connections.use() as connection:
+        found = connection.run(f"{statement} FROM items_{number} GROUP BY bucket ORDER BY 3")
+        spans = found.fetchall()
+    assert len(spans) == database.buckets
+    for _, pages, first, last in spans:
+        assert pages == last - first + 1
+    for (*_, last), (_, _, first, _) in pairwise(spans):
+        assert first >= last
 
 
 def test_a_row_that_is_not_what_was_written_is_refused(
