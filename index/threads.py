@@ -198,12 +198,14 @@ class _BlasLimit(ContextDecorator):
     def __enter__(self) -> None:
         with self._lock:
             self._inside += 1
-            if self._inside == 1:
-                if self._controller is None:
-                    from threadpoolctl import ThreadpoolController  # noqa: PLC0415  # after NumPy
+            if self._controller is None:
+                from threadpoolctl import ThreadpoolController  # noqa: PLC0415  # after NumPy
 
-                    self._controller = ThreadpoolController()
-                self._limit = self._controller.limit(limits=1, user_api="blas")
+                self._controller = ThreadpoolController()
+            # Set anew by each: a program may have set its own number since the first.
+            limit = self._controller.limit(limits=1, user_api="blas")
+            if self._inside == 1:
+                self._limit = limit
 
     def __exit__(self, *_: object) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from gcws_search import index as ix
 from gcws_search.index.collection.item_map import kernel_axes
 from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Workers, limit_blas
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
 from tests.support.index.blas import blas_threads
@@ -219,7 +219,7 @@ def test_products_of_a_map_stay_on_the_threads_of_the_collection(rng: np.random.
             super().split(count, work, **more)
 
     collection.memory.backend.workers = Watched(2)
-    with threadpool_limits(2, user_api="blas"):
+    with limit_blas, threadpool_limits(2, user_api="blas"):  # another map is being made
         shown(collection)
     assert {*seen} == {1}
 
