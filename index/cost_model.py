@@ -39,7 +39,7 @@ byte of it; of reading a byte from memory, which the queries of one call share; 
 filter leaves out, which they share too."""
 _SCAN_ENTRY: Final = 0.5
 _SCAN_SUM: Final = 0.5
-_POSTING: Final = 1.5
+_POSTING: Final = 1.25
 """Adding a posting, where scans have been counted: most of them leave out most of the entries."""
 _PROBE_ROW: Final = 45.0
 _PROBE_CACHED_ROW: Final = 15.0

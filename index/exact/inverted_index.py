@@ -95,7 +95,7 @@ def _post(rows: VectorBatch, first: int, last: int) -> PostingSegment:
     column_of = np.full(distinct, -1, np.int32)
     column_of[frequent] = np.arange(len(frequent))
     posted = count - int(counts[frequent].sum())
-    greatest, starts = np.empty(distinct, np.float32), np.empty(distinct + 1, np.int64)
+    greatest, starts = np.empty(distinct, np.float32), np.empty(distinct + 1, np.int32)
     posted_rows, posted_values = np.empty(posted, np.uint16), np.empty(posted, np.float32)
     columns = np.zeros((len(frequent), n), np.float32)
     segment = PostingSegment(

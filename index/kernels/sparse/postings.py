@@ -30,9 +30,11 @@ from gcws_search.index.kernels.lanes.vector import (
 )
 from gcws_search.index.kernels.ordering.keys import sort_by_gaps
 
-COLUMN_SHARE = 8
-"""Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
-a column."""
+COLUMN_SHARE = 4
+"""A slot that more than one row in this many has gets a column: up to 2.7 times the bytes of
+postings, and quicker to look up."""
+COLUMN_WORK = 8
+"""Adding a column takes as long as adding postings of one row in this many."""
 ALL = -1
 """Stands for the number of rows touched where any row may be."""
 _PASSES = 3
@@ -54,7 +56,7 @@ class PostingSegment(NamedTuple):
 
     first: int
     slots: UInt32s  # (d,): rising
-    starts: Int64s  # (d + 1,): where each slot's postings start
+    starts: Int32s  # (d + 1,): where each slot's postings start
     greatest: Float32s  # (d,): the greatest magnitude of each slot
     column_of: Int32s  # (d,): number of its column, -1 where it has postings
     rows: UInt16s  # (p,): row numbers less ``first``, by slot, rising
@@ -176,7 +178,7 @@ def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> i
         bounds[count] = min(query.values[i], segment.greatest[low])
         works[count] = segment.starts[low + 1] - segment.starts[low]
         if segment.column_of[low] >= 0:
-            works[count] = segment.columns.shape[1] / COLUMN_SHARE
+            works[count] = segment.columns.shape[1] / COLUMN_WORK
         count += 1
     ratios = np.empty(count, np.float64)  # bits of floats not below 0 rise as the floats do
     order = np.empty(count, np.int32)
@@ -235,7 +237,7 @@ def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch, 
     rows, values = pointer(segment.rows), pointer(segment.values)
     for j in range(first, last):
         if out.columns[j] < 0:
-            start = segment.starts[out.places[j]]
+            start = np.int64(segment.starts[out.places[j]])
             count = segment.starts[out.places[j] + 1] - start
             of_rows = offset(rows, start)
             if known != ALL:

@@ -12,7 +12,7 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner, scan, scan_work
-from gcws_search.index.kernels.sparse.postings import COLUMN_SHARE, PostingSegment
+from gcws_search.index.kernels.sparse.postings import COLUMN_WORK, PostingSegment
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.strategies import sparse_vectors
@@ -144,7 +144,7 @@ def test_terms_are_left_out_where_few_rows_come_near(rng: np.random.Generator) -
     index = _index(rows, InvertedIndex(min_rows=8, max_rows=4096))
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     work = scan_work(view, rows[:20], 1, skip=np.full(20, -1), inverted=index)
-    assert np.median(work) < 0.5 * len(rows) * 60 / COLUMN_SHARE  # of adding what all rows share
+    assert np.median(work) < 0.5 * len(rows) * 60 / COLUMN_WORK  # of adding what all rows share
 
 
 MIN_ROWS = InvertedIndex().min_rows
