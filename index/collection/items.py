@@ -102,6 +102,7 @@ class View:
     expires: (n,) int64, in ms since 1970, `NEVER` for an item that does not; (0,) where none does.
     changed: number of the changes of payloads that it shows.
     state: the primary backend's index of the n rows.
+    content: the version that has had these rows and payloads first, by whatever indexes.
     attached: comparison backends and their indexes of the n rows, by name.
     """
 
@@ -118,6 +119,7 @@ class View:
     columns: Columns
     state: Any
     version: int
+    content: int
     attached: Attached = field(default_factory=dict)
 
     def __len__(self) -> int:

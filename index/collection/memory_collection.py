@@ -164,7 +164,8 @@ class MemoryCollection:
             self.config, self.space = fresh.config, fresh.space
             self.row_store, self._row_of = fresh.row_store, fresh._row_of
             self._build_seconds = fresh._build_seconds
-            self.published = replace(view, version=max(version, view.version) + 1)
+            version = max(version, view.version) + 1
+            self.published = replace(view, version=version, content=version)
 
     @property
     def view(self) -> View:
@@ -597,13 +598,13 @@ class MemoryCollection:
 
     def cached_arrangement(self, view: View, name: Hashable) -> Arrangement | None:
         """Return the arrangement of a map that was cached for a view; any thread."""
-        return self.arrangements.get((self.content or view.version, name))
+        return self.arrangements.get((self.content or view.content, name))
 
     def cache_arrangement(self, view: View, name: Hashable, arrangement: Arrangement) -> None:
         """Cache the arrangement of a map; the last few are."""
         for key in [*self.arrangements][: 1 - _ARRANGEMENTS]:
             self.arrangements.pop(key, None)
-        self.arrangements[self.content or view.version, name] = arrangement
+        self.arrangements[self.content or view.content, name] = arrangement
 
     def curve(self, limit: int = 10) -> CostCurve:
         """Return what recall costs for a limit, by the primary backend.

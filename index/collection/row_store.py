@@ -198,6 +198,7 @@ class RowStore:
             columns=self.columns,
             state=state,
             version=version,
+            content=version,
             attached=attached,
         )
 

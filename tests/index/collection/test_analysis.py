@@ -194,6 +194,9 @@ def test_an_arrangement_is_cached_until_items_change(rng: np.random.Generator) -
         shown(collection, places="islands", sample=sample)
     assert shown(collection, places="cached").islands is None
     assert shown(collection, places="cached", sample=50).islands is not None
+    memory = collection.memory
+    memory.adopt(memory.index_of(memory.view))  # as an optimization does
+    assert shown(collection, places="cached", sample=53).islands is not None
     collection.delete(["0"])
     assert shown(collection, places="cached", sample=53).islands is None
     again = shown(filled(rows, ix.CollectionConfig(dim=DIM)), places="islands")
