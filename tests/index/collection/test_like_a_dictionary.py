@@ -118,7 +118,7 @@ class Model:
         for each in there:
             old = self.entries[each]
             new = {"merge": (old.payload or {}) | given, "replace": given}.get(kind)
-            self.entries[each] = old._replace(payload=new, version=old.version + 1)
+            self.entries[each] = Entry(old.vector, new, old.expires, old.version + 1)
             if kind == "delete":
                 del self.entries[each]
 
