@@ -9,5 +9,6 @@
 - `server`: ``collections``, ``names``, ``export``, ``health``, ``version``, ``snapshot``; of files
   alone ``check`` and ``vacuum``
 - `dedupe`: near-duplicates of files, without a server
+- `bulk`: ``bulk load`` and ``bulk drop``: files into a new collection of a cluster
 - `demo`: a server with three collections
 """

@@ -58,6 +58,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
     "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),
     "cluster": ("service.cluster.command", _SERVER, "Place, move and end replicas of a cluster."),
+    "bulk": ("commands.bulk", _SERVER, "Load files into a new collection of a cluster."),
     "demo": ("commands.demo", _SERVER, "Serve three collections to try things on."),
     "health": ("commands.server", _SERVER, "Ask a server how it is."),
     "snapshot": ("commands.server", _SERVER, "Make, list, move and restore snapshots."),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -27,6 +26,7 @@ from gcws_search.commands.options import (
     family,
     ngrams_of,
     show_guess,
+    steps,
     tell,
     transform_of,
     usage,
@@ -35,8 +35,6 @@ from gcws_search.commands.options import (
 from gcws_search.formats.files import WORDS, is_encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from gcws_search.duplicates import Deduplicated
     from gcws_search.formats.sources import Source
 
@@ -128,7 +126,7 @@ def dedupe(
         missing=missing,
         fingerprint=fingerprint,
     )
-    with failures(), _progress() as progress:
+    with failures(), steps() as progress:
         found = run(
             sources,
             output,
@@ -184,24 +182,3 @@ def _lines(found: Deduplicated, output: Path) -> list[str]:
             f"{found.widest_id!r}: compared with 256 of them at most"
         )
     return [*lines, f"{output}: groups.parquet, kept.parquet, removed.parquet, report.json"]
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float | None], None]]:
-    """Yield what shows a step and its share on a terminal."""
-    import sys  # noqa: PLC0415
-
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    ) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(word: str, share: float | None) -> None:
-            if word not in tasks:
-                tasks[word] = bars.add_task(word, total=None if share is None else 1.0)
-            bars.update(tasks[word], completed=share)
-
-        yield show

@@ -431,7 +431,7 @@ class _Load:
                     modified = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
                     changed = modified.isoformat("T", "seconds")
                     again += f", which has {file.size_bytes} bytes of {changed}"
-            fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
+            fail(f"{file.name}: {_row_words(error, source)}{notes}{again}")
 
     def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
         from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
@@ -470,7 +470,7 @@ class _Load:
                         file.write(write_json(rejected._asdict() | {"item": item}, str) + b"\n")
             for rejected, _ in bad[: max(0, _SHOWN - len(done.rejected))]:
                 where = f"{source.file.name}: {source.place(rejected.row)}"
-                typer.echo(f"{where}: {_with_name(rejected.detail, source)}", err=True)
+                typer.echo(f"{where}: {source.with_column(rejected.detail)}", err=True)
             progress.rejected += len(bad)
             return replace(added, rejected=[each for each, _ in bad], rejected_count=len(bad))
 
@@ -541,23 +541,8 @@ def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None
     return joined | {"started": found[0]["started"], "complete": is_complete}
 
 
-def _with_column(text: str, error: Any, source: Source) -> str:
-    """Return what is wrong with a row: its number, its column, expected, got."""
+def _row_words(error: Any, source: Source) -> str:
+    """Return what is wrong, with a row where it is one."""
     loc: tuple[Any, ...] = getattr(error, "loc", ())
-    if len(loc) > 1 and loc[0] == "rows":
-        words = f"expected {error.expected}, got {error.got}"
-        inner = loc[2:]
-        where = f"{source.place(loc[1])}: "
-        if source.columns and inner and isinstance(inner[-1], int):
-            return f"{where}column {source.columns[inner[-1]]!r}: {words}"
-        place = ".".join(str(part) for part in inner if not isinstance(part, int))
-        return f"{where}{place}: {words}" if place else f"{where}{words}"
-    return text
-
-
-def _with_name(words: str, source: Source) -> str:
-    """Return a message with the name of the column that it is about."""
-    from gcws_search.formats.vectors import split_column  # noqa: PLC0415  # loads numpy
-
-    text, name = split_column(words, source.columns)
-    return words if name is None else f"column {name!r}: {text}"
+    is_row = len(loc) > 1 and loc[0] == "rows"
+    return source.error_words(error, loc[1]) if is_row else str(error)

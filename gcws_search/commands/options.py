@@ -391,3 +391,22 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
         disable=not sys.stderr.isatty(),
     ) as progress:
         yield Bar(progress, progress.add_task(escape(title), total=total, told=""))
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, float | None], None]]:
+    """Yield what shows a step and its share on a terminal."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(word: str, share: float | None) -> None:
+            if word not in tasks:
+                tasks[word] = bars.add_task(word, total=None if share is None else 1.0)
+            bars.update(tasks[word], completed=share)
+
+        yield show

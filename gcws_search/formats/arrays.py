@@ -43,7 +43,7 @@ def read_arrays(source: Source) -> None:
             raise BadFile(f"{file.name}: expected {count} labels in 'y', got {labels.shape}")
         payloads = from_columns({"label": column_values(labels)}, count)
     source.array = Items(ids_of(None, count, source.choices.id_start), rows, payloads)
-    source.rows = count
+    source.rows, source.divides = count, True
     source.dim = width if rows.dense is None else rows.dense.shape[1]
     words = f"{source.dim} values" if rows.dense is not None else f"sparse, {width} coordinates"
     payload = "none" if payloads is None else "label"

@@ -28,8 +28,8 @@ from gcws_search.formats.tables import (
     readable_items,
 )
 
-Batches = Callable[[], Iterator[Any]]
-"""Yields record batches from the start at each call."""
+Batches = Callable[[int], Iterator[Any]]
+"""Yields record batches from a row on at each call."""
 
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _IN_FILE: Final = re.compile(r"input source '([^']*)'")
@@ -69,17 +69,20 @@ def read_arrow(source: Source) -> None:
         dim = source.export["dim"]
     describe_table(source, word, layout, dim, is_matrix=is_matrix)
     if is_matrix and (file.path is not None or file.format != "arrow stream"):  # read once
-        first = next((batch for batch in batches() if batch.num_rows), None)
+        first = next((batch for batch in batches(0) if batch.num_rows), None)
         if first is not None:
             describe_shares(source, {name: floats(first.column(name)) for name in layout.vector})
 
     def read() -> Iterator[Items]:
-        row = 0
-        for batch in batches():
-            yield _items(source, batch, layout, row)
-            row += batch.num_rows
+        row, end = source.part
+        for batch in batches(row):
+            some = batch if end is None else batch.slice(0, end - row)
+            yield _items(source, some, layout, row)
+            row += some.num_rows
+            if row == end:
+                break
 
-    source.read = read
+    source.read, source.divides = read, source.rows is not None
 
 
 def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
@@ -106,7 +109,7 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
 
 def _first_length(layout: Layout, batches: Batches) -> int | None:
     """Return the length of the first list, where vectors are lists of any length."""
-    for batch in batches():
+    for batch in batches(0):
         if batch.num_rows:
             first = batch.column(layout.vector[0])[0].as_py()
             return None if first is None else len(first)
@@ -135,9 +138,14 @@ def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:
     place = file.random_access()
     opened = pq.ParquetFile(place)
 
-    def batches() -> Iterator[Any]:
+    def batches(first: int) -> Iterator[Any]:
         again = pq.ParquetFile(place) if isinstance(place, Path) else opened
-        yield from _guard(file.name, file.format, again.iter_batches(batch_size=BATCH_ROWS))
+        groups, before = again.metadata, 0
+        wanted = [*range(groups.num_row_groups)]
+        while wanted and before + groups.row_group(wanted[0]).num_rows <= first:
+            before += groups.row_group(wanted.pop(0)).num_rows
+        found = again.iter_batches(batch_size=BATCH_ROWS, row_groups=wanted)
+        yield from _after(first - before, _guard(file.name, file.format, found))
 
     return opened.schema_arrow, batches, opened.metadata.num_rows
 
@@ -150,7 +158,11 @@ def _open_file(file: InputFile) -> tuple[Any, Batches, int]:
         return map(reader.get_batch, range(reader.num_record_batches))
 
     rows = sum(batch.num_rows for batch in parts())
-    return reader.schema, lambda: _guard(file.name, file.format, _split(parts())), rows
+
+    def batches(first: int) -> Iterator[Any]:
+        return _guard(file.name, file.format, _split(_after(first, parts())))
+
+    return reader.schema, batches, rows
 
 
 def _open_stream(file: InputFile) -> tuple[Any, Batches, None]:
@@ -159,12 +171,20 @@ def _open_stream(file: InputFile) -> tuple[Any, Batches, None]:
             yield from pa.ipc.open_stream(stream)
 
     schema = pa.ipc.open_stream(io.BytesIO(file.head)).schema
-    return schema, lambda: _guard(file.name, file.format, _split(parts())), None
+    return schema, lambda _: _guard(file.name, file.format, _split(parts())), None
 
 
 _OPEN: Final[dict[str, Callable[[InputFile], tuple[Any, Batches, int | None]]]] = {
     "parquet": _open_parquet, "arrow": _open_file, "arrow stream": _open_stream,
 }  # fmt: skip
+
+
+def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches without their first rows."""
+    for batch in batches:
+        if count < batch.num_rows:
+            yield batch.slice(count)
+        count = max(0, count - batch.num_rows)
 
 
 def _split(batches: Iterator[Any]) -> Iterator[Any]:
@@ -202,17 +222,21 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
 
     objects = {each.path: each for each in folder.files if isinstance(each, StoredPath)}
 
-    def batches() -> Iterator[Any]:
+    def batches(first: int) -> Iterator[Any]:
         row = 0
         for fragment in dataset.get_fragments():
             file = objects.get(fragment.path, Path(fragment.path))
             source.starts.append((row, str(file)))
+            if first and row + (count := fragment.count_rows()) <= first:
+                row += count
+                continue
             parts = fragment.to_batches(
                 schema=schema, batch_size=BATCH_ROWS, batch_readahead=4, fragment_readahead=1
             )
-            for batch in _guard(str(file), folder.format, _name_store(file, parts)):
+            found = _guard(str(file), folder.format, _name_store(file, parts))
+            for batch in _after(max(0, first - row), found):
                 yield batch
-                row += batch.num_rows
+                row = max(row, first) + batch.num_rows
             folder.read_bytes += file.stat().st_size
 
     return schema, [field.name for field in more], batches, dataset.count_rows()

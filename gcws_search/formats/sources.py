@@ -23,7 +23,7 @@ from gcws_search.formats.items import (
     text_lines,
 )
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import column_names, in_order
+from gcws_search.formats.vectors import column_names, in_order, split_column
 from gcws_search.index import GcwsError, InputVectors
 
 BATCH_ROWS: Final = 2048
@@ -95,6 +95,8 @@ class Source:
     ``table`` is what columns of CSV were taken for, by its first rows.
     ``starts`` has the first row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
+    ``has_ids``: rows have ids; of lines the first one has. ``divides``: rows can be read from any
+    on. ``part`` are those that are read; see `only`.
     """
 
     file: InputFile | Folder
@@ -114,7 +116,11 @@ class Source:
     dropped: list[int] = field(default_factory=list)
     starts: list[tuple[int, str]] = field(default_factory=list)
     settled: dict[str, Any] = field(default_factory=dict)
+    has_ids: bool = False
+    divides: bool = False
+    part: tuple[int, int | None] = (0, None)
     _order: Any = None
+    _whole: Items | None = None
     _is_open: bool = False
 
     @property
@@ -148,10 +154,34 @@ class Source:
 
     def describe(self, format_: str, ids: str | None, vector: str, payload: str) -> None:
         """Say for people what the file is taken for; ``ids`` None: it has none."""
-        start = self.choices.id_start
+        start, self.has_ids = self.choices.id_start, ids is not None
         if ids is None:
             ids = "none; each row gets a new number" if start is None else f"numbers from {start}"
         self.guess = [("format", format_), ("ids", ids), ("vector", vector), ("payload", payload)]
+
+    def only(self, first: int, end: int | None) -> None:
+        """Read the rows from one on, up to another, from now on; None: to the end.
+
+        Where the source divides, the others are not looked at; else ``first`` has to be 0.
+        """
+        self.part = first, end
+        if self.array is not None:
+            self._whole = self._whole or self.array
+            self.array = self._whole.part(slice(first, end))
+
+    def error_words(self, error: Any, row: int) -> str:
+        """Return what is wrong with a row: where it is, its column, expected, got."""
+        inner = error.loc[2:]
+        words, where = f"expected {error.expected}, got {error.got}", f"{self.place(row)}: "
+        if self.columns and inner and isinstance(inner[-1], int):
+            return f"{where}column {self.columns[inner[-1]]!r}: {words}"
+        place = ".".join(str(part) for part in inner if not isinstance(part, int))
+        return f"{where}{place}: {words}" if place else f"{where}{words}"
+
+    def with_column(self, words: str) -> str:
+        """Return a message with the name of the column that it is about."""
+        text, name = split_column(words, self.columns)
+        return words if name is None else f"column {name!r}: {text}"
 
     def place(self, row: int) -> str:
         """Describe where a row is."""

@@ -8,5 +8,6 @@
 - `catalog`, `collection`: what routes call on a router
 - `shards`: which replica of a shard a router asks, and what if it is late
 - `server`, `host`, `follower`: a replica behind its port, its collections, one of them
+- `bulk`: files into a new collection, without a router
 - `command`, `rollout`, `placing`: commands, what they do to replicas, replicas as actors of Ray
 """

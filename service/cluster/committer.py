@@ -75,7 +75,7 @@ UPDATE heads
 SET head = %b, items = items + %b, removed = removed + %b, free_id = greatest(free_id, %b)
 WHERE collection = %b
 """
-_HIGHEST: Final = """
+HIGHEST: Final = """
 SELECT max(convert_from(id, 'UTF8')::bigint) FROM items_{number}
 WHERE length(id) <= 15 AND convert_from(id, 'UTF8') ~ '^[0-9]+$'
 """
@@ -440,7 +440,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             if not asked:
                 return []
             # Written by a program that did not count: go beyond all there are.
-            [highest] = connection.column(_HIGHEST.format(number=self._number))
+            [highest] = connection.column(HIGHEST.format(number=self._number))
             return [item_id.decode() for item_id, *_ in asked] + [str(highest or 0)]
 
         first = max(free_id, ix.number_beyond(put.ids))
@@ -472,17 +472,18 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     # Storing
 
     def _store_rows(self, connection: Connection, plan: GroupPlan) -> None:
-        """COPY the rows of a large group, before the round trip that commits.
-
-        Those of a bucket lie side by side: a shard reads few pages of others.
-        """
+        """COPY the rows of a large group, before the round trip that commits."""
         if len(plan.rows) >= _COPY_ROWS:
             self._delete_replaced(connection, plan)
-            copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
-            with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
-                writer.set_types(_TYPES)
-                for columns in sorted(map(self._columns, plan.rows.values())):  # by bucket and key
-                    writer.write_row(columns)
+            self._copy_rows(connection, plan)
+
+    def _copy_rows(self, connection: Connection, plan: GroupPlan) -> None:
+        """COPY rows; those of a bucket lie side by side: a shard reads few pages of others."""
+        copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
+        with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
+            writer.set_types(_TYPES)
+            for columns in sorted(map(self._columns, plan.rows.values())):  # by bucket and key
+                writer.write_row(columns)
 
     def _store_and_commit(
         self, connection: Connection, plan: GroupPlan, stamp: bytes
@@ -511,6 +512,14 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         if plan.deleted:
             buckets, names = self._database.buckets_and_names([*plan.deleted])
             connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
+        self._store_beside(connection, plan)
+        removed = len(plan.ids_to_remove)
+        connection.run(_HEAD, plan.key, len(plan.rows) - removed, removed, plan.free_id, number)
+        connection.run(STAMP_COMMIT, number, plan.key, stamp)
+
+    def _store_beside(self, connection: Connection, plan: GroupPlan) -> None:
+        """Store times, names and loads."""
+        number = self._number
         until = {row.id: row.expires for row in plan.rows.values() if row.expires is not None}
         if until:
             buckets, names = self._database.buckets_and_names([*until])
@@ -522,9 +531,24 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             connection.run(_STORE_NAMES, number, [*plan.names])
         for load in plan.loads.values():
             write_load(connection, number, load)
-        removed = len(plan.ids_to_remove)
-        connection.run(_HEAD, plan.key, len(plan.rows) - removed, removed, plan.free_id, number)
-        connection.run(STAMP_COMMIT, number, plan.key, stamp)
+
+    def append(self, connection: Connection, put: PreparedPut, key: int) -> ix.WriteResult:
+        """Store items of a collection that has no head yet, in a transaction of their own.
+
+        Their keys come after ``key``; those without ids are given numbers from it on. Others may
+        append at the same time. The commit waits for no disk: that of the head does.
+        """
+        plan = GroupPlan(key, {})
+        if None in put.ids:
+            ids, numbers = ix.number_items(put.ids, key, lambda _: [])
+            put = replace(put, ids=ids, numbers=numbers)
+        result = plan.add(put)
+        assert isinstance(result, ix.WriteResult)
+        with connection.transaction():
+            connection.run("SET LOCAL synchronous_commit = off")
+            self._copy_rows(connection, plan)
+            self._store_beside(connection, plan)
+        return result
 
     def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:
         replaced = plan.ids_to_remove

@@ -38,6 +38,10 @@ BASE_DAYS: Final = 7  # how long what came after a base is kept for it
 # As what the database lists routers. Those of older programs are listed without the number, and may
 # use a name after it was freed.
 ROUTER: Final = "router 2"
+# Begins the name of a collection that is made by a bulk load: nobody but that knows it.
+BULK: Final = ".unfinished-bulk."
+# Begins the keys under which it keeps what it has done, which no request can have.
+BULK_KEYS: Final = "\N{HORIZONTAL ELLIPSIS}"
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
@@ -259,7 +263,8 @@ class Database:
 
     def collections(self) -> list[CollectionRow]:
         """Return all collections, by name."""
-        found = [_collection(row) for row in self._rows(_READ + "ORDER BY name")]
+        listed = _READ + "WHERE NOT starts_with(name, %b) ORDER BY name"
+        found = [_collection(row) for row in self._rows(listed, BULK)]
         self._names |= {row.number: row.name for row in found}
         self._add_columns({row.number for row in found})
         return found
@@ -305,7 +310,8 @@ class Database:
                 *(name, orjson.dumps(config).decode(), algorithm_version),
             )
             connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
-            connection.execute(schema.ITEMS.format(number=number).encode())
+            tables = schema.ITEMS + schema.INDEXES
+            connection.execute(tables.format(number=number).encode())
         return CollectionRow(number, name, config, algorithm_version, 0), True
 
     def drop(self, number: int) -> bool:
@@ -327,6 +333,8 @@ class Database:
             if _find(connection, name) is not None:
                 raise ix.CollectionExists(name, "already, and is not to be replaced")
             connection.run("UPDATE collections SET name = %b WHERE number = %b", name, number)
+            forget = "DELETE FROM loads WHERE collection = %b AND starts_with(key, %b)"
+            connection.run(forget, number, BULK_KEYS)
         self.remove_dropped()
 
     def remove_dropped(self) -> None:
@@ -563,7 +571,7 @@ class Database:
                     expected="at most 2^31 coordinates", got="one more", loc=(place,)
                 )
             added += zip(range(free[0], free[0] + len(new)), new, strict=True)
-            _add_names(connection, number, added, stored=False)
+            add_names(connection, number, added, stored=False)
             raise_free(connection, number, free[0] + len(new))
         return found | {name: coordinate for coordinate, name in added}
 
@@ -620,7 +628,7 @@ class Database:
             if not replace and connection.column(known, number):
                 return False
             connection.run("DELETE FROM names WHERE collection = %b", number)
-            _add_names(connection, number, names, stored=True)
+            add_names(connection, number, names, stored=True)
             raise_free(connection, number, max((each for each, _ in names), default=-1) + 1)
         return True
 
@@ -824,9 +832,10 @@ def _find_coordinates(connection: Connection, number: int, names: Sequence[str])
     return {name.decode(): coordinate for name, coordinate in rows}
 
 
-def _add_names(
+def add_names(
     connection: Connection, number: int, names: Sequence[tuple[int, str]], *, stored: bool
 ) -> None:
+    """Add names of coordinates, inside of a transaction; those not stored are reserved."""
     coordinates = [coordinate for coordinate, _ in names]
     texts = [name.encode() for _, name in names]
     checksums = [ix.name_checksum(coordinate, name) for coordinate, name in names]

@@ -178,10 +178,12 @@ CREATE TABLE items_{number} (
     payload bytea,
     checksum bigint NOT NULL,
     version bigint NOT NULL DEFAULT 1,
-    expires bigint,
-    PRIMARY KEY (bucket, id)
+    expires bigint
 );
 ALTER TABLE items_{number} ALTER COLUMN vector SET STORAGE EXTERNAL;
+"""
+INDEXES: Final = """
+ALTER TABLE items_{number} ADD PRIMARY KEY (bucket, id);
 CREATE INDEX ON items_{number} (key);
 CREATE INDEX ON items_{number} (bucket, key);
 """

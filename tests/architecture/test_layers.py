@@ -226,13 +226,14 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
     (
         ("service",), {"psycopg"},
         tuple(f"service/cluster/{name}.py" for name in
-              ("committer", "connections", "database", "schema")),
+              ("bulk", "committer", "connections", "database", "schema")),
     ),
-    # CSV is read by the rules of the command; bases lie in the stores that it reads.
+    # CSV is read by the rules of the command, and all else by a bulk load; bases lie in the stores
+    # that these read.
     (
         ("service",), {"formats"},
         ("service/ingest/delimited.py", "service/api/load.py", "service/cluster/bases.py",
-         "service/cluster/follower.py"),
+         "service/cluster/bulk.py", "service/cluster/follower.py"),
     ),
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
     # SQLite's version is described; its log and free pages are given back.

@@ -656,10 +656,13 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         assert f" {name} " in shown
 
 
+GROUPED = ["snapshot", "create"], ["cluster", "up"], ["bulk", "load"], ["bulk", "drop"]
+
+
 def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none(
     call: Call,
 ) -> None:
-    for words in ([], *([name] for name in COMMANDS), ["snapshot", "create"], ["cluster", "up"]):
+    for words in ([], *([name] for name in COMMANDS), *GROUPED):
         shown = call(*words, "--help").output
         assert "Usage:" in shown
         assert "bool" not in shown.lower()
@@ -667,6 +670,7 @@ def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none
 
 
 USED = {
+    "bulk load": ({"--database-url", "--jobs", "--on-error"}, {"--url", "--shards"}),
     "shard": ({"--shard", "--database-url", "--port"}, {"--workers", "--durability"}),
     "cluster manifest": ({"--shards", "--replicas"}, {"--port", "--data-dir", "--database-url"}),
     "cluster adopt": ({"--database-url"}, {"--shards", "--host"}),
@@ -743,7 +747,7 @@ JSON = {
     "fit coffees --scale max": ONE,
 }
 """Commands in their order, and how many objects each prints; `ONE` for what is no list."""
-RUNNING = {"serve", "shard", "cluster", "demo"}
+RUNNING = {"serve", "shard", "cluster", "bulk", "demo"}
 """They go on until told to stop; and those of a cluster, which has none here."""
 
 

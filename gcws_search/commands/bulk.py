@@ -1,0 +1,247 @@
+"""``bulk``: files into a new collection of a cluster, without a router."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from gcws_search.commands.options import (
+    DIM,
+    OPEN,
+    REJECTED,
+    Encoding,
+    Fingerprint,
+    Header,
+    IdColumn,
+    Json,
+    Missing,
+    Name,
+    Normalize,
+    Power,
+    Storage,
+    TextColumn,
+    Ttl,
+    VectorColumns,
+    dim_of,
+    fail,
+    failures,
+    family,
+    ngrams_of,
+    report,
+    show_guess,
+    space_words,
+    steps,
+    tell,
+    transform_of,
+    usage,
+    words_of,
+)
+from gcws_search.formats.files import WORDS, input_files, is_encoding
+from gcws_search.service.settings import flags, settings_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gcws_search.formats.sources import Source
+    from gcws_search.index import CollectionConfig
+    from gcws_search.service.cluster.bulk import BulkLoaded
+
+cli = family()
+bulk = typer.Typer(help="Load files into a new collection of a cluster.", no_args_is_help=True)
+cli.add_typer(bulk, name="bulk")
+
+_SETTINGS: Final = (
+    "database_url", "database_url_file", "cluster_key", "cluster_key_file", "buckets",
+)  # fmt: skip
+_SHOWN: Final = 20
+"""Rejected rows that are named on the terminal."""
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a function as a command, with flags for the settings of a cluster."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @contextmanager
+        def explain() -> Iterator[None]:
+            from gcws_search.service.errors import ServiceError  # noqa: PLC0415
+
+            try:
+                with failures():
+                    yield
+            except ImportError as error:
+                fail(f"{error}; pip install 'gcws-search[cluster]' adds it")
+            except (ServiceError, ValueError) as error:
+                fail(str(error))
+
+        own = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(function, eval_str=True).parameters.values()
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        command = explain()(function)
+        command.__signature__ = flags(*own, names=_SETTINGS)  # type: ignore[attr-defined]
+        bulk.command(name)(command)
+        return function
+
+    return add
+
+
+@_command("load")
+def load(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE…",
+            help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
+        ),
+    ],
+    *,
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of the one of that name.")
+    ] = False,
+    id_: IdColumn = None,
+    vector: VectorColumns = None,
+    text: TextColumn = None,
+    tokens: Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")] = "words",
+    ngrams: Annotated[
+        str,
+        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
+    ] = "1",
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
+    ] = None,
+    header: Header = None,
+    encoding: Encoding = None,
+    missing: Missing = "error",
+    fingerprint: Fingerprint = None,
+    dim: Annotated[str | None, DIM] = None,
+    normalize: Normalize = None,
+    power: Power = None,
+    storage: Storage = None,
+    ttl: Ttl = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
+        ),
+    ] = None,
+    on_error: Annotated[
+        Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
+    ] = "stop",
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that read and store.")] = 1,
+    as_json: Json = False,
+    **given: Any,
+) -> None:
+    """Load files into a new collection of a cluster, which is seen once it is whole.
+
+    It asks no router: rows go from the files to the database. Of rows of one id the last is stored.
+    The same command goes on where it was interrupted.
+    """
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.service.cluster.bulk import BulkLoad, bulk_load, run_here  # noqa: PLC0415
+
+    if text is not None and (vector is not None or dim is not None):
+        usage("--text: expected neither --vector nor --dim beside it")
+    if encoding is not None and not is_encoding(encoding):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
+    choices = Choices(
+        id=id_,
+        vector=words_of(vector),
+        text=text,
+        payload=words_of(payload),
+        dim=dim_of(dim),
+        header=header,
+        lenient=on_error == "skip",
+        missing=missing,
+        fingerprint=fingerprint,
+    )
+    settings = settings_from(given)
+    with ExitStack() as stack:
+        inputs = [
+            stack.enter_context(closing(each))
+            for path in sources
+            for each in input_files(path, encoding)
+        ]
+        first = source_of(inputs[0], choices)
+        show_guess(first)
+        options = {
+            "transform": transform_of(normalize, power),
+            "storage": storage,
+            "ttl": ttl,
+            "text": {"tokens": tokens, "ngrams": ngrams_of(ngrams)},
+        }
+        config = _config(first, dim, options)
+        tokens_of = None if config.text is None else config.text.tokens
+        report(f"{into}: {space_words(config.dim, tokens_of)}")
+        metadata = None
+        if "fingerprint" in first.settled:  # queries by SMILES are of the same
+            metadata = b'{"fingerprint":"%b"}' % first.settled["fingerprint"].encode()
+        asked = BulkLoad(
+            name=into,
+            given=inputs,
+            first=first,
+            config=config,
+            metadata=metadata,
+            encoding=encoding,
+            expires=expires,
+            replace=replace,
+        )
+        with steps() as progress:
+            found = bulk_load(asked, settings, run_here(jobs), tell=progress)
+    _tell(into, found, as_json)
+    if found.rejected_count:
+        raise typer.Exit(REJECTED)
+
+
+def _config(first: Source, dim: str | None, options: dict[str, Any]) -> CollectionConfig:
+    """Return the configuration that a file says, or is made for."""
+    from gcws_search.client.collection import config_of  # noqa: PLC0415
+
+    export = first.export or {}
+    text = None
+    if first.is_text:
+        text = export.get("text") or options["text"]
+    found = config_of(
+        None if dim == OPEN or first.is_text else first.dim,
+        export.get("transform", {}) | options["transform"],
+        export.get("backend"),
+        options["storage"] or export.get("storage", "auto"),
+        text,
+        ttl=options["ttl"] or export.get("ttl"),
+    )
+    assert found is not None
+    return found
+
+
+@_command("drop")
+def drop(name: Name, **given: Any) -> None:
+    """Drop what an interrupted bulk load into a collection has stored."""
+    from gcws_search.service.cluster.bulk import bulk_drop  # noqa: PLC0415
+
+    if not bulk_drop(name, settings_from(given)):
+        fail(f"{name}: no bulk load into it was interrupted")
+    typer.echo(f"{name}: what was loaded is dropped")
+
+
+def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
+    """Print what became of the rows."""
+    for place, _, words in found.rejected[:_SHOWN]:
+        report(f"{place}: {words}")
+    names = "place", "code", "detail"
+    told = asdict(found) | {
+        "collection": into,
+        "rejected": [dict(zip(names, each, strict=True)) for each in found.rejected],
+    }
+    words = f"{into}: {found.items} items"
+    words += f", {found.rejected_count} rejected" if found.rejected_count else ""
+    words += f", {found.dropped} left out for missing numbers" if found.dropped else ""
+    words += f", {found.repeated} replaced by later rows of their id" if found.repeated else ""
+    tell(as_json, told, words)

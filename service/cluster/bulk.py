@@ -1,0 +1,566 @@
+"""Bulk loads: files become a collection of a cluster, which nobody sees before it is whole.
+
+The rows of the files are divided into parts. Each part is read and checked as a load through a
+router is, and copied into the table of a collection under a hidden name, without a head: neither
+routers nor shards list it. With each chunk the database keeps how far its part has come, so that
+the same call goes on where it was interrupted. Indexes are made once all parts are there; then the
+collection gets its head, its shards their bases, and a last transaction gives it its name.
+
+An item has the key of its part and its place there, so that the order is that of the files; of
+items of one id the last stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from psycopg import errors
+
+from gcws_search import index as ix
+from gcws_search.formats.files import BadFile, Folder, InputFile
+from gcws_search.formats.items import ARROW, NPY, LoadBody
+from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.stores import place_of
+from gcws_search.service.cluster import schema
+from gcws_search.service.cluster.bases import Bases
+from gcws_search.service.cluster.catalog import ClusterCatalog
+from gcws_search.service.cluster.collection import ClusterCollection
+from gcws_search.service.cluster.committer import HIGHEST, PreparedPut
+from gcws_search.service.cluster.connections import LOCK, Connection
+from gcws_search.service.cluster.contract import CollectionRow
+from gcws_search.service.cluster.database import (
+    BULK,
+    BULK_KEYS,
+    STAMP_COMMIT,
+    Database,
+    add_names,
+    write_load,
+)
+from gcws_search.service.errors import ServiceError, StoreUnavailable
+from gcws_search.service.ingest.arrow import read_arrow
+from gcws_search.service.ingest.job import Account, Load, LoadFailed, LoadState
+from gcws_search.service.ingest.ndjson import read_ndjson
+from gcws_search.service.ingest.npy import read_npy
+from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
+from gcws_search.service.keys import cluster_access
+from gcws_search.service.settings import Settings
+from gcws_search.version import program_version
+
+_UNKNOWN_ROWS: Final = 1 << 32  # for which a file has keys that does not tell how many it has
+_MAX_LISTED: Final = 1000  # rejected rows of a part
+_NEVER: Final = 1 << 40  # seconds after which parts are forgotten
+_LONG_SECONDS: Final = 86_400.0  # that indexes may take
+_RETRIES: Final = 3  # of parts whose process was killed
+_RETRY_SECONDS: Final = 0.2
+_JOB: Final = f"{BULK_KEYS}job"  # key of what is loaded, and how
+_ROW: Final = re.compile(r"^row \d+: ")
+
+_FIND: Final = "SELECT number FROM collections WHERE name = %b"
+_TRY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%b, 0))"
+_UNLOCK: Final = "SELECT pg_advisory_unlock(hashtextextended(%b, 0))"
+_CREATE: Final = """
+INSERT INTO collections (name, config, algorithm_version, metadata) VALUES (%b, %b, %b, %b)
+RETURNING number
+"""
+_HAS_INDEXES: Final = """
+SELECT 1 FROM pg_index WHERE indrelid = to_regclass('items_' || %b) AND indisprimary
+"""
+_DELETE_REPLACED: Final = """
+DELETE FROM items_{number} AS i USING (
+    SELECT bucket, id, max(key) AS key FROM items_{number}
+    GROUP BY bucket, id HAVING count(*) > 1
+) AS last
+WHERE i.bucket = last.bucket AND i.id = last.id AND i.key < last.key
+"""
+_COUNT: Final = "SELECT count(*), coalesce(max(key), 0) FROM items_{number}"
+_ADD_HEAD: Final = """
+INSERT INTO heads (collection, head, items, free_id) VALUES (%b, %b, %b, %b)
+ON CONFLICT DO NOTHING RETURNING true
+"""
+_DROP: Final = "DELETE FROM collections WHERE name = %b RETURNING number"
+
+Tell: TypeAlias = Callable[[str, float | None], None]
+"""Called with a word for what is done, and the share of it that is, None where it is not known."""
+Run: TypeAlias = Callable[[Callable[..., str], Sequence[tuple[Any, ...]]], Iterator[str]]
+"""Calls a function once with each of some arguments, anywhere; yields what it returns, as it comes.
+What was killed is called again."""
+
+
+class FilePart(NamedTuple):
+    """Rows of a file, or of a folder that is one table, that are stored one after the other."""
+
+    key: str  # of its record in the database
+    path: str
+    is_folder: bool
+    version: str  # of the file
+    choices: Choices
+    first: int
+    end: int | None  # None: to the end of the file
+    before: int  # the key after which its items have theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all parts have in common."""
+
+    settings: Settings | None  # None: those of the process that does it
+    number: int
+    config: dict[str, Any]
+    encoding: str | None
+    names: list[str] | None  # of the coordinates of a space of fixed dim
+    are_numbered: bool  # whether rows have no ids
+    expires: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkLoad:
+    """What is to become of some files; ``given`` are open."""
+
+    name: str
+    given: Sequence[InputFile | Folder]
+    first: Source  # the first of them
+    config: ix.CollectionConfig
+    metadata: bytes | None = None
+    encoding: str | None = None
+    expires: str | None = None
+    replace: bool = False  # whether a collection of the name is replaced
+    part_rows: int = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLoaded:
+    """What became of them; ``rejected`` has a place, a code and words for each of the first."""
+
+    items: int
+    repeated: int  # rows that a later one of their id replaced
+    dropped: int
+    rejected_count: int
+    rejected: list[tuple[str, str, str]]
+    parts: int
+    parts_before: int  # that an earlier call had loaded
+
+
+def bulk_load(
+    load: BulkLoad,
+    settings: Settings,
+    run: Run,
+    *,
+    is_shared: bool = True,  # whether all calls are made by processes with these settings
+    tell: Tell = lambda _word, _share: None,
+) -> BulkLoaded:
+    """Load files into a new collection; the same call goes on with one that was interrupted.
+
+    CollectionExists: there is one, or files or options differ from those of a load that was
+    interrupted. BadFile: a file cannot be read, or a row of it is not taken.
+    """
+    ix.check_name(load.name)
+    with open_database(settings, _LONG_SECONDS) as database, _alone(database, load.name):
+        taken = database.find(load.name)
+        if taken is not None and not load.replace:
+            raise ix.CollectionExists(load.name, "already; --replace puts the files in its place")
+        parts = [*_divide(load)]
+        names = load.first.names
+        if names is None or len(names) != load.config.dim:
+            names = None
+        number = _begin(database, load, parts, names)
+        job = Job(
+            settings if is_shared else None,
+            number,
+            load.config.to_dict(),
+            load.encoding,
+            names,
+            not load.first.has_ids,
+            load.expires,
+        )
+        states = _states(database, number)
+        missing = [part for part in parts if not _is_done(states, part)]
+        done = len(parts) - len(missing)
+        for failure in run(load_part, [(job, part) for part in missing]):
+            if failure:
+                raise BadFile(failure)
+            done += 1
+            tell("loading", done / len(parts))
+        states = _states(database, number)
+        lost = [part for part in parts if not _is_done(states, part)]
+        if lost:  # by a database whose last commits are gone
+            raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
+        _finish(database, load, number, tell)
+        items = database.count(number)
+        database.rename(number, load.name, None if taken is None else taken.number)
+        stored = sum(states[part.key].inserted for part in parts)
+        return BulkLoaded(
+            items=items,
+            repeated=stored - items,
+            dropped=sum(states[part.key].dropped_count or 0 for part in parts),
+            rejected_count=sum(states[part.key].rejected_count for part in parts),
+            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
+            parts=len(parts),
+            parts_before=len(parts) - len(missing),
+        )
+
+
+def bulk_drop(name: str, settings: Settings) -> bool:
+    """Drop what an interrupted bulk load has stored; return whether there was any."""
+    with open_database(settings) as database, _alone(database, name):
+        with database.connections.transaction() as connection:
+            numbers = connection.column(_DROP, BULK + name)
+            for number in numbers:
+                connection.run("DELETE FROM heads WHERE collection = %b", number)
+                connection.run("INSERT INTO dropped VALUES (%b)", number)
+        database.remove_dropped()
+        if settings.base is not None:
+            Bases(settings.base, database, 0, 1).remove_useless()
+    return bool(numbers)
+
+
+@contextmanager
+def open_database(settings: Settings, seconds: float = 10.0) -> Iterator[Database]:
+    """Lend the database of a cluster, which may take some time to answer."""
+    url, key = cluster_access(settings)
+    opened = partial(Database.open, url, buckets=settings.buckets, application="command", key=key)
+    with closing(opened(seconds=seconds)) as database:
+        yield database
+
+
+@contextmanager
+def _alone(database: Database, name: str) -> Iterator[None]:
+    """Be the only one that loads into a name; CollectionBusy where somebody does."""
+    word = f"{database.identity}/bulk/{name}"
+    with database.connections.use() as connection:
+        if not connection.column(_TRY_LOCK, word)[0]:
+            raise ix.CollectionBusy(name, "a bulk load of it is under way")
+        try:
+            yield
+        finally:
+            if not connection.closed:
+                connection.run(_UNLOCK, word)
+
+
+# Beginning
+
+
+def _divide(load: BulkLoad) -> Iterator[FilePart]:
+    """Yield the parts of all files, in the order of their rows."""
+    before, first = 0, load.first
+    for number, file in enumerate(load.given):
+        settled = first.settled if file.format == first.file.format else {}
+        choices = replace(first.choices, **settled)
+        source = first if number == 0 else source_of(file, choices)
+        _require_like(first, source)
+        if file.path is None:
+            raise BadFile("standard input: expected files, which are read again after a stop")
+        rows, is_folder = source.rows, isinstance(file, Folder)
+        path = str(file.path.resolve() if hasattr(file.path, "resolve") else file.path)
+        given = path, is_folder, repr(file.version), choices
+        is_whole = rows is None or not source.divides or choices.missing == "mean"
+        starts = [0] if is_whole or rows is None else range(0, rows, load.part_rows)
+        for start in starts:
+            end = None if is_whole or rows is None else min(rows, start + load.part_rows)
+            yield FilePart(f"{BULK_KEYS}{number}/{start}", *given, start, end, before + start)
+        before += _UNKNOWN_ROWS if rows is None else rows
+
+
+def _require_like(first: Source, source: Source) -> None:
+    if first.is_text != source.is_text or first.dim != source.dim:
+        raise BadFile(
+            f"{source.file.name}: expected {_form(first)} as in {first.file.name},"
+            f" got {_form(source)}"
+        )
+
+
+def _form(source: Source) -> str:
+    if source.is_text:
+        return "texts"
+    return "sparse vectors" if source.dim is None else f"vectors of {source.dim} values"
+
+
+def _begin(
+    database: Database, load: BulkLoad, parts: Sequence[FilePart], names: list[str] | None
+) -> int:
+    """Return the number of the collection that is filled: a new one, or that of the same call."""
+    # Whether bad rows are left out may change, unless rows are counted otherwise then.
+    told = [each._replace(choices=_counting(each.choices)) for each in parts]
+    config = json.dumps(load.config.to_dict())
+    said = repr(told), config, load.expires, load.metadata, load.encoding, program_version()
+    key = hashlib.sha256(repr(said).encode()).hexdigest()
+    with database.connections.transaction() as connection:
+        connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
+        found = connection.column(_FIND, BULK + load.name)
+        if found:
+            [number] = found
+            known = "SELECT progress FROM loads WHERE collection = %b AND key = %b"
+            if connection.column(known, number, _JOB) != [key]:
+                raise ix.CollectionExists(
+                    load.name,
+                    "half loaded, from other files or by other options;"
+                    f" 'gcws-search bulk drop {load.name}' drops that",
+                )
+            return int(number)
+        values = BULK + load.name, config, ix.ALGORITHM_VERSION, load.metadata
+        [number] = connection.column(_CREATE, *values)
+        connection.execute(schema.ITEMS.format(number=number).encode())
+        if names is not None:
+            named = ix.check_names(names, load.config.dim)
+            add_names(connection, number, named, stored=True)
+        write_load(connection, number, ix.LoadRecord(_JOB, int(time.time()), key))
+    return int(number)
+
+
+def _counting(choices: Choices) -> Choices:
+    return choices if choices.missing == "drop" else replace(choices, lenient=False)
+
+
+def _states(database: Database, number: int) -> dict[str, LoadState]:
+    """Return how far each part has come."""
+    named = SimpleNamespace(name=str(number))
+    records = {each.key: each for each in database.loads(number, 0)}
+    records.pop(_JOB, None)
+    return {key: LoadState.read(cast(Any, named), each) for key, each in records.items()}
+
+
+def _is_done(states: Mapping[str, LoadState], part: FilePart) -> bool:
+    return part.key in states and states[part.key].is_complete
+
+
+# A part: called in any process
+
+
+def load_part(job: Job, part: FilePart) -> str:
+    """Store the rows of a part, or those that are missing; return what is wrong, if anything."""
+    settings = job.settings or Settings()
+    try:
+        with (
+            open_database(settings) as database,
+            _of_part(database, job.number, part.key) as connection,
+            closing(_Filling(database, connection, job, part)) as filling,
+        ):
+            account = Account(part.key, _MAX_LISTED)
+            account.go_on(cast(Any, filling), "", _NEVER)
+            if account.before.is_complete:
+                return ""
+            source = _open(part.path, part.is_folder, part.version, part.choices, job.encoding)
+            source.only(part.first, part.end)
+            if source.names is not None:
+                source.arrange(dict(enumerate(job.names or ())), filling.config.dim)
+            on_error: Any = "skip" if part.choices.lenient else "stop"
+            work = Load(
+                cast(Any, filling), account, "upsert", on_error, lambda: None, expires=job.expires
+            )
+            filling.stored = account.before.inserted
+            try:
+                work.run(partial(_read, source, settings, database.clock), bytes, _report)
+            except LoadFailed as failed:
+                if failed.row is None:
+                    raise failed.error from None
+                return _words(source, failed.error, failed.row)
+        return ""
+    except (BadFile, ix.GcwsError, ServiceError, OSError) as error:
+        return ix.error_words(error)
+
+
+def _report(_stored: int, _rejected: int) -> None:
+    """Nobody waits for it."""
+
+
+def _words(source: Source, error: Exception, row: int) -> str:
+    """Say what is wrong with a row of a file."""
+    if hasattr(error, "expected"):
+        words = source.error_words(error, row)
+    else:
+        words = f"{source.place(row)}: {_ROW.sub('', str(error))}"
+    return f"{source.file.name}: {words}; --on-error skip leaves such rows out"
+
+
+@contextmanager
+def _of_part(database: Database, number: int, key: str) -> Iterator[Connection]:
+    """Lend a connection that alone stores a part: one that was left alone may still do so."""
+    word = f"{database.identity}/bulk/{number}/{key}"
+    with database.connections.use() as connection:
+        while not connection.column(_TRY_LOCK, word)[0]:
+            time.sleep(_RETRY_SECONDS)
+        try:
+            yield connection
+        finally:
+            if not connection.closed:
+                connection.run(_UNLOCK, word)
+
+
+@lru_cache(maxsize=1)
+def _open(
+    path: str, is_folder: bool, version: str, choices: Choices, encoding: str | None
+) -> Source:
+    """Return a file as items; parts that follow each other are mostly of one."""
+    place = place_of(path)
+    file = Folder(place, encoding) if is_folder else InputFile(place, encoding)
+    if repr(file.version) != version:
+        raise BadFile(f"{file.name}: expected the file that the load began with, got another one")
+    return source_of(file, choices)
+
+
+class _Filling(ClusterCollection):
+    """A collection under a hidden name as `Load` calls it, one part of which is stored."""
+
+    def __init__(
+        self, database: Database, connection: Connection, job: Job, part: FilePart
+    ) -> None:
+        row = CollectionRow(job.number, str(job.number), job.config, ix.ALGORITHM_VERSION, 0)
+        # It is not asked for: there is no router.
+        router = SimpleNamespace(database=database, shards=None)
+        super().__init__(row, cast(ClusterCatalog, router))
+        if job.names is not None:
+            self.names.load(ix.check_names(job.names, self.config.dim))
+        self._connection = connection
+        self._are_numbered = job.are_numbered
+        self._before = part.before
+        self.stored = 0  # rows of the part
+
+    def commit(self, write: PreparedPut) -> ix.WriteResult:
+        for row, item_id in enumerate(write.ids):
+            if (item_id is None) != self._are_numbered:
+                expected = "no id" if self._are_numbered else "an id"
+                got = "none" if item_id is None else repr(item_id)[:60]
+                raise ix.InvalidId(expected=f"{expected}, as in the first row", got=got, loc=(row,))
+        result = self.committer.append(self._connection, write, self._before + self.stored)
+        self._note_stored(write)
+        self.stored += result.inserted
+        return result
+
+    def wait_until_found(self) -> None:
+        """Return at once: nobody looks yet."""
+
+
+def _read(
+    source: Source,
+    settings: Settings,
+    clock: Callable[[], float],
+    _bytes: object,
+    _counting: object,
+) -> Iterator[ItemRows]:
+    """Yield the chunks of a part, whose rows have the numbers that they have in the file."""
+    is_lenient = source.choices.lenient
+    bodies = source.segments() if is_lenient else [source.whole(lambda _: None)]
+    first, _ = source.part
+    for body in bodies:
+        end = first
+        for chunk in _chunks(body, settings, clock):
+            end = first + chunk.end
+            yield _renumber(chunk, body.numbers, first, source if is_lenient else None)
+        first = end
+    if source.unreadable:
+        empty = ItemRows(np.empty(0, np.int64), [], [], ix.InputVectors(mixed=[]))
+        yield replace(empty, rejects=_take_unreadable(source, None))
+
+
+def _chunks(body: LoadBody, settings: Settings, clock: Callable[[], float]) -> Iterator[ItemRows]:
+    """Yield the chunks of a body as a server reads it."""
+    pieces = filter(len, body.pieces())
+    take = lambda: bytes(next(pieces, b""))  # noqa: E731
+    reader = ByteReader(take, max_read_bytes=settings.max_arrow_batch_bytes)
+    if body.content_type == ARROW:
+        return read_arrow(reader, settings, clock=clock)
+    if body.content_type == NPY:
+        return read_npy(reader, settings, body.id_start)
+    return read_ndjson(take, settings, clock)
+
+
+def _renumber(
+    chunk: ItemRows, numbers: Sequence[int] | None, first: int, source: Source | None
+) -> ItemRows:
+    """Return a chunk with the numbers that its rows have in the file.
+
+    With it are rows before its last one that could not be read; its bytes are not counted.
+    """
+
+    def number_of(row: int) -> int:
+        return first + row if numbers is None else numbers[row]
+
+    for each in chunk.rejects:
+        each.number = number_of(each.number)
+    found = np.array([number_of(row) for row in chunk.numbers.tolist()], np.int64)
+    known = replace(chunk, numbers=found, size=0)
+    if source is not None and source.unreadable:
+        known = replace(known, rejects=[*known.rejects, *_take_unreadable(source, known.end)])
+    return known
+
+
+def _take_unreadable(source: Source, end: int | None) -> list[Reject]:
+    """Take rows up to a number, all for None, off those that could not be read."""
+    taken = [each for each in source.unreadable if end is None or each.row < end]
+    source.unreadable[:] = [each for each in source.unreadable if each not in taken]
+    return [Reject(each.row, BadFile(each.detail)) for each in taken]
+
+
+def _rejected(load: BulkLoad, part: FilePart, state: LoadState) -> Iterator[tuple[str, str, str]]:
+    for each in state.rejected:
+        words = load.first.with_column(_ROW.sub("", each["detail"]))
+        yield f"{part.path}: row {each['row']}", each["code"], words
+
+
+# The end
+
+
+def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> CollectionRow:
+    """Make the indexes of the items that are there, and give the collection its head."""
+    with database.connections.use(load.name) as connection:
+        tell("indexes", None)
+        while not connection.column(_HAS_INDEXES, number):
+            try:
+                with connection.transaction():
+                    connection.execute(schema.INDEXES.format(number=number).encode())
+            except errors.UniqueViolation:
+                connection.run(_DELETE_REPLACED.format(number=number))
+        [(items, head)] = connection.run(_COUNT.format(number=number)).fetchall()
+        if not items:
+            raise BadFile(f"{load.first.file.name}: expected rows that can be stored, got none")
+        [highest] = connection.column(HIGHEST.format(number=number))
+        with connection.transaction():
+            values = number, head, items, 0 if highest is None else highest + 1
+            if connection.column(_ADD_HEAD, *values):
+                connection.run(STAMP_COMMIT, number, head, os.urandom(16))
+    config = load.config.to_dict()
+    return CollectionRow(number, BULK + load.name, config, ix.ALGORITHM_VERSION, head)
+
+
+# Processes
+
+
+def run_here(jobs: int) -> Run:
+    """Return what makes calls in some processes of this machine; of one, in this one."""
+
+    def run(call: Callable[..., str], given: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+        if jobs == 1 or len(given) == 1:
+            yield from (call(*each) for each in given)
+            return
+        left, context = dict(enumerate(given)), multiprocessing.get_context("spawn")
+        for retry in range(_RETRIES):
+            pool = ProcessPoolExecutor(min(jobs, len(left)), context)
+            try:
+                asked = {pool.submit(call, *each): place for place, each in left.items()}
+                for each in as_completed(asked):
+                    found = each.result()
+                    del left[asked[each]]
+                    yield found
+            except BrokenProcessPool:
+                if retry + 1 == _RETRIES:
+                    text = f"processes were killed {_RETRIES} times; the same command goes on"
+                    raise StoreUnavailable(text) from None
+            else:
+                return
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    return run

@@ -1,0 +1,316 @@
+"""Bulk loads: what they make is what a load through a router makes, or nothing is seen."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from gcws_search import index as ix
+from gcws_search.commands.app import app
+from gcws_search.formats.files import BadFile, input_files
+from gcws_search.formats.sources import Choices, source_of
+from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load, run_here
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Json, running
+from tests.support.service.cluster import BUCKETS, ClusterClient
+from tests.support.service.shards import KEY
+from tests.support.waiting import wait_until
+
+DIM = 6
+ROWS = 50
+PARTS = {"part_rows": 16}
+"""Several parts a file, whose borders are not those of row groups."""
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=SecretStr(database_url),
+        cluster_key=SecretStr(KEY),
+        buckets=BUCKETS,
+        load_chunk_rows=7,
+        data_dir=tmp_path / "bulk",
+    )
+
+
+@pytest.fixture
+def client(database_url: str, tmp_path: Path) -> Iterator[ClusterClient]:
+    with running(ClusterClient(database_url, tmp_path / "cluster")) as client:
+        yield client
+
+
+@pytest.fixture
+def items(rng: np.random.Generator) -> list[Json]:
+    """Return items of small whole numbers, so that many scores are equal; some ids come twice."""
+    vectors = rng.integers(-3, 4, (ROWS, DIM)) + np.eye(DIM)[rng.integers(DIM, size=ROWS)] * 9
+    return [
+        {"id": f"i{row % 45}", "vector": vector, "payload": {"label": row % 3}}
+        for row, vector in enumerate(vectors.tolist())
+    ]
+
+
+def write_parquet(path: Path, items: Sequence[Json], group: int = 10) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    table = pa.table(
+        {
+            "id": [each["id"] for each in items],
+            **{f"x{i}": [each["vector"][i] for each in items] for i in range(DIM)},
+            "label": [each["payload"]["label"] for each in items],
+        }
+    )
+    pq.write_table(table, path, row_group_size=group)
+    return path
+
+
+def lines_of(items: Sequence[Json]) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in items)
+
+
+def bulk(
+    settings: Settings, *paths: Path, name: str = "bulk", jobs: int = 1, **more: Json
+) -> BulkLoaded:
+    """Load files of vectors; ``more`` are choices of columns, and fields of a `BulkLoad`."""
+    own = {key: more.pop(key) for key in [*more] if key in BulkLoad.__dataclass_fields__}
+    dim = more.pop("dim", DIM)
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(closing(each))
+            for path in paths
+            for each in input_files(str(path), None)
+        ]
+        first = source_of(files[0], Choices(**more))
+        text = ix.TextParams() if first.is_text else None
+        asked = {"config": ix.CollectionConfig(dim=dim, text=text), **PARTS, **own}
+        load = BulkLoad(name=name, given=files, first=first, **asked)
+        return bulk_load(load, settings, run_here(jobs))
+
+
+def put(client: ClusterClient, name: str, items: Sequence[Json], **config: Json) -> None:
+    """Load items through the router."""
+    assert client.put(f"/v1/collections/{name}", json=config or {"dim": DIM}).status_code == 201
+    kind = {"Content-Type": "application/x-ndjson"}
+    url = f"/v1/collections/{name}/load"
+    assert client.post(url, content=lines_of(items), headers=kind).status_code == 200
+
+
+def everything(client: ClusterClient, name: str, queries: Sequence[Json]) -> Json:
+    """Return all that a collection answers: items in their order, counts, hits, names."""
+    url = f"/v1/collections/{name}"
+    page = client.get(f"{url}/items?limit=1000&with_vector=true").json()
+    assert page["next_cursor"] is None
+    hits = [
+        client.post(
+            f"{url}/query",
+            json={**query, "limit": 20, "recall": 1, "consistency": "strict", "with_payload": True},
+        ).json()["hits"]
+        for query in queries
+    ]
+    described = client.get(url).json()
+    wanted = {"must": [{"key": "label", "match": {"value": 1}}]}
+    return {
+        "items": page["items"],
+        "hits": hits,
+        "config": {key: described[key] for key in ("dim", "transform", "backend", "items")},
+        "count": client.post(f"{url}/count", json={"filter": wanted}).json()["count"],
+        "names": client.get(f"{url}/names?limit=100").json()["names"],
+    }
+
+
+def names_of(client: ClusterClient) -> list[str]:
+    return [each["name"] for each in client.get("/v1/collections").json()["collections"]]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_it_makes_what_a_load_through_a_router_makes(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path, jobs: int
+) -> None:
+    folder = tmp_path / "corpus"
+    write_parquet(folder / "a.parquet", items[:20], 7)
+    write_parquet(folder / "b.parquet", items[20:], 9)
+    found = bulk(settings, folder, jobs=jobs, vector=("x*",))
+    assert (found.items, found.repeated, found.parts) == (45, ROWS - 45, 4)
+    put(client, "routed", items)
+    client.put("/v1/collections/routed/names", json={"names": [f"x{i}" for i in range(DIM)]})
+    queries = [{"vector": each["vector"]} for each in items[:5]]
+    assert everything(client, "bulk", queries) == everything(client, "routed", queries)
+    # Later operations find it as any other.
+    for name in ("bulk", "routed"):
+        url = f"/v1/collections/{name}"
+        new = client.put(f"{url}/items", json={"items": [items[0], {"vector": [1] * DIM}]}).json()
+        assert (new["updated"], new["ids"]) == (1, {"first": "0", "last": "0"})
+        assert client.delete(f"{url}/items/i1").status_code == 204
+        copy = {"items": [{"id": "copy", "vector": items[9]["vector"]}]}
+        how = {"mode": "unless_similar", "min_score": 1}
+        kept = client.put(f"{url}/items", json=copy | how).json()
+        assert [each["id"] for each in kept["similar"]] == ["copy"], kept
+    assert everything(client, "bulk", queries) == everything(client, "routed", queries)
+
+
+def test_rows_without_ids_have_the_numbers_that_a_load_gives_them(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    vectors = np.array([each["vector"] for each in items], np.float32)
+    np.save(tmp_path / "a.npy", vectors[:30])
+    np.save(tmp_path / "b.npy", vectors[30:])
+    bulk(settings, tmp_path / "a.npy", tmp_path / "b.npy")
+    put(client, "routed", [{"vector": each["vector"]} for each in items])
+    queries = [{"id": "3"}]
+    assert everything(client, "bulk", queries) == everything(client, "routed", queries)
+    for name in ("bulk", "routed"):
+        more = client.put(f"/v1/collections/{name}/items", json={"items": [{"vector": [1] * DIM}]})
+        assert more.json()["ids"]["first"] == str(ROWS)
+
+
+def test_names_of_an_open_space_and_times_are_those_of_a_load(
+    client: ClusterClient, settings: Settings, tmp_path: Path
+) -> None:
+    lines = [
+        {
+            "id": str(row),
+            "vector": {"names": [f"n{row % 7}", f"m{row % 5}"], "values": [1, 2 + row % 3]},
+            "expires": 1e9 if row % 2 else None,
+            "payload": {"label": row % 3},
+        }
+        for row in range(30)
+    ]
+    (tmp_path / "a.ndjson").write_bytes(lines_of(lines))
+    bulk(settings, tmp_path / "a.ndjson", dim=None)
+    put(client, "routed", lines, dim=None)
+    found, wanted = (
+        everything(client, name, [{"vector": lines[4]["vector"]}]) for name in ("bulk", "routed")
+    )
+    for each in (*found["items"], *wanted["items"]):
+        assert (each.pop("expires", None) is None) == (int(each["id"]) % 2 == 0)
+    assert found == wanted
+
+
+def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", items)
+    table = pq.read_table(path).to_pydict()
+    table["x2"][37] = float("inf")
+    pq.write_table(pa.table(table), path, row_group_size=10)
+    choice: Json = {"vector": ("x*",)}
+    with pytest.raises(BadFile, match=r"a\.parquet: row 37: column 'x2': expected"):
+        bulk(settings, path, **choice)
+    assert names_of(client) == []
+    found = bulk(settings, path, lenient=True, **choice)
+    assert (found.items, found.rejected_count, found.parts_before) == (44, 1, 2)
+    [(place, _, words)] = found.rejected
+    assert place == f"{path}: row 37"
+    assert words.startswith("column 'x2': ")
+    (tmp_path / "b.ndjson").write_bytes(lines_of(items) + b'{"id": "x"}\n' + b"{]\n")
+    with pytest.raises(BadFile, match=r"b\.ndjson: row 50"):
+        bulk(settings, tmp_path / "b.ndjson", name="b")
+    found = bulk(settings, tmp_path / "b.ndjson", name="b", lenient=True)
+    assert (found.items, found.rejected_count) == (45, 2)
+    assert [place for place, *_ in found.rejected] == [
+        f"{tmp_path / 'b.ndjson'}: row {row}" for row in (50, 51)
+    ]
+
+
+def test_what_was_begun_is_dropped_or_taken_up_by_the_same_call_alone(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    rows = [*items[:40], {**items[40], "vector": [float("nan")] * DIM}, *items[41:]]
+    path = write_parquet(tmp_path / "a.parquet", rows)
+    choice: Json = {"vector": ("x*",)}
+    with pytest.raises(BadFile, match="row 40"):
+        bulk(settings, path, **choice)
+    with pytest.raises(ix.CollectionExists, match="bulk drop bulk"):
+        bulk(settings, path, expires="100", **choice)
+    tables = "SELECT relname FROM pg_class WHERE starts_with(relname, 'items_') AND relkind = 'r'"
+    database = client.app.state.service.catalog.database
+    with database.connections.use() as connection:
+        assert connection.column(tables) != []
+    assert bulk_drop("bulk", settings)
+    assert not bulk_drop("bulk", settings)
+    with database.connections.use() as connection:
+        assert connection.column(tables) == []
+        for table in ("collections", "heads", "loads", "names", "expiries", "dropped"):
+            assert connection.column(f"SELECT count(*) FROM {table}") == [0], table
+    assert bulk(settings, path, lenient=True, **choice).parts_before == 0
+
+
+def test_a_collection_is_replaced_in_one_step_and_only_where_that_is_asked_for(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    put(client, "bulk", items[:3])
+    path = write_parquet(tmp_path / "a.parquet", items[3:9])
+    choice: Json = {"vector": ("x*",)}
+    with pytest.raises(ix.CollectionExists, match="--replace"):
+        bulk(settings, path, **choice)
+    bulk(settings, path, replace=True, **choice)
+    queries = [{"vector": items[0]["vector"]}]
+    wait_until(lambda: client.get("/v1/collections/bulk").json().get("items") == 6)
+    assert {hit["id"] for hit in everything(client, "bulk", queries)["hits"][0]} == {
+        each["id"] for each in items[3:9]
+    }
+
+
+KILLED = """
+import os, signal, sys
+from gcws_search.commands.app import main
+import gcws_search.service.cluster.committer as committer
+import gcws_search.service.cluster.database as database
+
+method, count = sys.argv.pop(1), int(sys.argv.pop(1))
+owner = committer.Committer if method == "append" else database.Database
+ask = getattr(owner, method)
+
+def killed(*given, **named):
+    global count
+    count -= 1
+    if count < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ask(*given, **named)
+
+setattr(owner, method, killed)
+main()
+"""
+
+
+@pytest.mark.parametrize(("method", "count"), [("append", 4), ("count", 0), ("rename", 0)], ids=str)
+def test_after_a_kill_nothing_is_seen_and_the_same_command_goes_on(
+    client: ClusterClient,
+    database_url: str,
+    items: list[Json],
+    tmp_path: Path,
+    method: str,
+    count: int,
+) -> None:
+    write_parquet(tmp_path / "in" / "a.parquet", items[:20])
+    write_parquet(tmp_path / "in" / "b.parquet", items[20:])
+    variables = {
+        "GCWS_DATABASE_URL": database_url, "GCWS_CLUSTER_KEY": KEY, "GCWS_BUCKETS": str(BUCKETS),
+        "GCWS_LOAD_CHUNK_ROWS": "7",
+    }  # fmt: skip
+    words = ["bulk", "load", str(tmp_path / "in"), "--into", "bulk", "--vector", "x*", "--json"]
+    program = [sys.executable, "-c", KILLED, method, str(count), *words]
+    assert (
+        subprocess.run(program, env=os.environ | variables, check=False).returncode
+        == -signal.SIGKILL
+    )
+    assert names_of(client) == []
+    assert client.get("/v1/collections/bulk").status_code == 404
+    assert all(not host.host.followers for shard in client.shards.replicas for host in shard)
+    done = CliRunner(env=variables).invoke(app, words)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["items"], found["repeated"]) == (45, ROWS - 45)
+    put(client, "routed", items)
+    client.put("/v1/collections/routed/names", json={"names": [f"x{i}" for i in range(DIM)]})
+    queries = [{"vector": each["vector"]} for each in items[:3]]
+    assert everything(client, "bulk", queries) == everything(client, "routed", queries)
