@@ -18,6 +18,7 @@ from .collection.expiry import (
     Expirations as Expirations,
     expiry_ms as expiry_ms,
     expiry_text as expiry_text,
+    lasting as lasting,
     with_ttl as with_ttl,
 )
 from .collection.fit import (
@@ -31,8 +32,10 @@ from .collection.groups import (
     rank_rows as rank_rows,
 )
 from .collection.hints import (
+    MAX_HINTED as MAX_HINTED,
     KnownWords as KnownWords,
     hints_of as hints_of,
+    hints_on_rows as hints_on_rows,
     name_hints as name_hints,
 )
 from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items

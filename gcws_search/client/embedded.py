@@ -439,8 +439,10 @@ class EmbeddedCollection:
             results = self._search(rows, params, condition, asked.get("backend"))
             arrays = self._arrays_with_payloads if with_payload else _arrays
             many = arrays(results, limit)
+            hints = [hint for some in ix.hints_on_rows(self.index.names, rows) for hint in some]
             if condition is not None and not np.isfinite(many.scores).any():
-                many = replace(many, hints=self.index.hints(condition))
+                hints += self.index.hints(condition)
+            many = replace(many, hints=[*dict.fromkeys(hints)])
             return many.rescore(kind, distance=distance).spread(rejected)
 
     def _arrays_with_payloads(self, parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
@@ -517,12 +519,17 @@ class EmbeddedCollection:
         items, index = read(), self.index
         with _naming_argument("data"):
             rows = self.in_order(items.rows)
-            vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
+            if first:
+                rows = rows.part(slice(first, None))
             hits = index.join(params, _filter(where))
-            parts = [
-                Joined(first + part.rows, None, part.to, part.scores)
-                for part in hits(vectors[first:] if first else vectors)
-            ]
+            try:
+                vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
+                parts = [
+                    Joined(first + part.rows, None, part.to, part.scores) for part in hits(vectors)
+                ]
+            except ix.InvalidVector as error:
+                error.move_row(first.__add__)
+                raise
         return joined_of(parts).named(items.texts())
 
     def join_collection(
@@ -676,9 +683,7 @@ def _search_params(asked: Mapping[str, Any]) -> tuple[ix.SearchParams, ix.ScoreK
 
 
 def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
-    if where is None:
-        return None
-    return ix.parse_filter(filter_of(where))
+    return None if where is None else ix.parse_filter(filter_of(where))
 
 
 def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -195,14 +196,18 @@ def with_expiries(items: Items, expires: Any) -> Items:
         expected = f"a time, or {len(items)} of them"
         raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("expires",))
     for row, each in enumerate(wanted):
+        loc = ("expires", row) if is_many else ("expires",)
         if isinstance(each, datetime):
             if each.tzinfo is None:
                 raise InvalidParameter(
                     expected="a time with its zone, as of datetime.now(UTC)",
                     got=repr(each),
-                    loc=("expires", row) if is_many else ("expires",),
+                    loc=loc,
                 )
             wanted[row] = each.isoformat()
+        elif each is not None and not isinstance(each, str | Real):
+            expected, got = "a time, or seconds", f"{each!r:.60}"
+            raise InvalidParameter(expected=expected, got=got, loc=loc)
     own = items.expires or [None] * len(items)
     found = [other if each is None else each for each, other in zip(wanted, own, strict=True)]
     return items if found.count(None) == len(found) else replace(items, expires=found)

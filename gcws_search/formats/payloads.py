@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from gcws_search.formats.vectors import is_present
-from gcws_search.index import InvalidFilter, InvalidPayload
+from gcws_search.index import InvalidFilter, InvalidPayload, parse_filter, place_errors
 
 Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
@@ -240,9 +240,22 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
     "lt": 9}}`` a range, of dates as well (ISO text, ``datetime``, ``date``, ``datetime64``; UTC
     without a zone), ``{"label": {"prefix": "ab"}}`` a text that begins so, ``{"label": None}``
     null, ``{"label": {"exists": False}}`` no such key.
+
+    Raises InvalidFilter, at ``filter`` as the API has it.
     """
     if where is None:
         return None
+    with place_errors("filter"):
+        given = _document_of(where)
+        try:
+            document: dict[str, Any] = read_json(write_json(given))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidFilter(expected=_JSON, got=str(error)) from None
+        parse_filter(document)
+    return document
+
+
+def _document_of(where: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(where, Mapping):
         raise InvalidFilter(
             expected="a filter, or values by key such as {'label': 3}", got=f"{where!r:.60}"

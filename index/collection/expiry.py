@@ -12,6 +12,7 @@ import threading
 import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import repeat
@@ -20,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.collection.items import View
-from gcws_search.index.contracts.arrays import NEVER, Int64s
+from gcws_search.index.contracts.arrays import NEVER, Int64s, UInt8s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import MAX_TTL_SECONDS
 
@@ -32,11 +33,15 @@ _MAX_MS: Final = 253_402_300_799_999
 def expiry_ms(value: str | float | None, *loc: str | int, now: float | None = None) -> int | None:
     """Return a time of RFC 3339, or seconds from now, in ms since 1970; None for None.
 
+    value: seconds may be a decimal number in text, as parameters and columns of text have them.
     now: seconds since 1970, of the clock unless given.
     Raises InvalidParameter.
     """
     if value is None:
         return None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value)
     if isinstance(value, str):
         try:
             time_ = datetime.fromisoformat(value)
@@ -171,3 +176,8 @@ def with_ttl(
         return expires
     due = round((now + ttl) * 1000)
     return [due if own is None else own for own in (expires or repeat(None, count))]
+
+
+def lasting(expires: Sequence[int | None], count: int, now: float) -> UInt8s:
+    """Return (count,) 1 for each item that has not expired, by its time in ms since 1970."""
+    return np.array([at is None or at > 1000 * now for at in expires or (None,) * count], np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,9 +13,12 @@ import orjson
 
 from gcws_search.index.collection.items import View
 from gcws_search.index.payload import LONG_NUMBER, Filter, Match, Prefix, Presence, Range, untag
+from gcws_search.index.vectors.inputs import InputVectors
 from gcws_search.index.vectors.names import CoordinateNames
 
 _MAX_HINTS: Final = 5
+MAX_HINTED: Final = 8
+"""Queries of one request that hints are given on, of each kind."""
 _MAX_WORDS: Final = 4096
 """Keys, or values of a key, among which a similar one is looked for."""
 _SAMPLE: Final = 4096
@@ -93,6 +97,19 @@ def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
         f"no item has the name {_shown(name)}{_similar(name, words)}"
         for name in unknown[:_MAX_HINTS]
     ]
+
+
+def hints_on_rows(names: CoordinateNames, rows: InputVectors) -> list[list[str]]:
+    """Return `name_hints` of each of many queries by names, of the first that have some."""
+    found: list[list[str]] = []
+    if rows.names is None or not names.unknown(rows.names):
+        return found
+    hinted = 0
+    for start, stop in pairwise(rows.indptr.tolist()):
+        codes = rows.indices[start:stop].tolist() if hinted < MAX_HINTED else ()
+        found.append(name_hints(names, [rows.names[code] for code in codes]))
+        hinted += bool(found[-1])
+    return found
 
 
 def _has_key(view: View, key: str) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gcws_search.index.collection.expiry import lasting
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import SimilarItem
@@ -64,16 +65,19 @@ def similar_items(left_out: Sequence[LeftOut], ids: Sequence[str | None]) -> lis
 
 
 def planned_rows(
-    puts: Sequence[EncodedBatch], planned: Mapping[str, int | None]
+    puts: Sequence[EncodedBatch], planned: Mapping[str, int | None], now: float
 ) -> tuple[list[str], VectorBatch, UInt8s] | None:
     """Return ids and vectors of puts, and which of them are planned; None where none is.
 
     planned: the sequence number of each item once all that is planned is done.
+    now: seconds since 1970; items that have expired by then are left out.
     """
     ids = [item_id for items in puts for item_id in items.ids]
     sequences = [sequence for items in puts for sequence in items.sequences]
     pairs = zip(ids, sequences, strict=True)
     live = np.array([planned[each] == sequence for each, sequence in pairs], np.uint8)
+    for items, first in zip(puts, np.cumsum([0, *map(len, puts)]), strict=False):
+        live[first : first + len(items)] &= lasting(items.expires, len(items), now)
     if not live.any():
         return None
     rows = concatenate([items.vectors for items in puts])
@@ -86,12 +90,14 @@ def find_similar(
     unless: UnlessSimilar,
     stored: Sequence[Near | None],
     planned: tuple[Sequence[str], VectorBatch, UInt8s] | None,
+    lasts: UInt8s,
 ) -> list[Near | None]:
     """Return of each vector what keeps it from being stored: what is near, or an earlier vector.
 
     stored: the most similar item of those that are stored.
     planned: ids and vectors of n rows, and (n,) 1 for those that are about to be stored before;
         None where there are none.
+    lasts: 0 for vectors of items that have expired: these keep no later one out.
     """
     near = [*stored]
     if planned is not None:
@@ -102,7 +108,14 @@ def find_similar(
             max(filter(None, both), key=lambda each: each.score, default=None)
             for both in zip(stored, new, strict=True)
         ]
-    return _choose(collection, vectors, near, unless)
+    if lasts.all():
+        return _choose(collection, vectors, near, unless)
+    rows = np.flatnonzero(lasts).tolist()
+    chosen = _choose(collection, vectors[lasts == 1], [near[row] for row in rows], unless)
+    for row, found in zip(rows, chosen, strict=True):
+        is_earlier = found is not None and isinstance(found.to, int)
+        near[row] = found._replace(to=rows[found.to]) if is_earlier else found
+    return near
 
 
 def _best(

@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from gcws_search.index.collection.expiry import with_ttl
+from gcws_search.index.collection.expiry import lasting, with_ttl
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -271,8 +271,10 @@ class Put(Change):
         """Leave out items like others; return their places and ids, and what they are like."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
-        planned = planned_rows([put.items for put in numbers.puts], numbers.planned)
-        near = find_similar(collection, vectors, unless, stored, planned)
+        now = collection.expirations.clock()
+        planned = planned_rows([put.items for put in numbers.puts], numbers.planned, now)
+        lasts = lasting(self.items.expires, len(self.items), now)
+        near = find_similar(collection, vectors, unless, stored, planned, lasts)
         kept, left_out = split_similar(near, self.places, self.given or self.items.ids)
         if left_out:
             self.items, self.rows = self.items.take(kept), self.rows.take(kept)

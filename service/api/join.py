@@ -162,10 +162,10 @@ def _read(
     """Yield the vectors of a body; an error is that of the first bad row of a chunk."""
     first = 0 if after is None else after + 1
     for whole in read(source, lambda plain: plain):
-        if whole.rejects:
-            whole.rejects.sort(key=lambda reject: reject.number, reverse=True)
-            raise whole.rejects.pop().error  # not held by this frame, which it holds
         chunk = whole.after(first)
+        if chunk.rejects:
+            chunk.rejects.sort(key=lambda reject: reject.number, reverse=True)
+            raise chunk.rejects.pop().error  # not held by this frame, which it holds
         if not len(chunk):
             continue
         number, find = int(chunk.numbers[0]), requests.finder(collection, [], beyond_dim=False)

@@ -44,7 +44,7 @@ from gcws_search.service.ingest.job import (
 )
 from gcws_search.service.ingest.ndjson import describe_line
 from gcws_search.service.ingest.npy import read_header
-from gcws_search.service.ingest.source import BodyAborted, ByteReader, expiry_of
+from gcws_search.service.ingest.source import BodyAborted, ByteReader
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -229,7 +229,7 @@ async def load(
         columns=columns,
     )
     if params.expires is not None:
-        expiry_of(params.expires, collection.clock())
+        ix.expiry_ms(params.expires, now=collection.clock())
     if params.payloads == "keep" and collection.config.text is not None:
         raise ix.InvalidParameter(
             expected="'replace': the payloads of this collection hold its texts",

@@ -68,8 +68,6 @@ _JSON: Final = JSON.encode()
 _GROWTH: Final = 10
 _LONG_TEXT: Final = 4096
 """Characters of a text that becomes a vector in less than a millisecond."""
-_MAX_HINTED: Final = 8
-"""Filters of one batch that hints are given on."""
 Hint: TypeAlias = Callable[[ix.Filter], list[str]]
 """Returns what may be wrong with a filter that no item passes."""
 _Bad: TypeAlias = dict[int, ix.InvalidInput]
@@ -316,8 +314,10 @@ def reads_names(body: QueryBody) -> bool:
     return body.consistency == "strict" and isinstance(body.vector, NamedBody)
 
 
-def request_of(body: QueryBody, collection: ix.StoredCollection, limits: Settings) -> QueryRequest:
-    """Return a checked query."""
+def request_of(
+    body: QueryBody, collection: ix.StoredCollection, limits: Settings, *, gives_hints: bool = True
+) -> QueryRequest:
+    """Return a checked query, with hints on its names unless it goes without."""
     if (body.vector is not None) + (body.text is not None) + (body.id is not None) != 1:
         ix.require_one(vector=body.vector, text=body.text, id=body.id)
     asked, space = query_of(body, limits), collection.space
@@ -333,7 +333,7 @@ def request_of(body: QueryBody, collection: ix.StoredCollection, limits: Setting
     if isinstance(raw, np.ndarray):
         return asked._replace(vectors=requests.dense_vector(raw, space, limits, "vector"))
     unknown: list[str] = []
-    if isinstance(raw, NamedBody):
+    if isinstance(raw, NamedBody) and gives_hints:
         asked = asked._replace(hints=ix.name_hints(collection.names, raw.names))
     if isinstance(raw, NamedBody) and not collection.names.is_open:
         found = requests.with_unknown(raw, collection, unknown, limits, "vector")
@@ -419,7 +419,8 @@ async def query_packed(
         try:
             vectors = _read_vectors(service, body, kind, is_one=True)
             if len(vectors) == 1:
-                return _query_of_vectors(service, collection, vectors, params)[0]
+                asked = _query_of_vectors(service, collection, vectors, params)
+                return _hinted(asked, collection, vectors)[0]
         except ix.InvalidVector as error:
             raise error.at("vector", skip=1) from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
@@ -434,7 +435,7 @@ def hinter(collection: ix.StoredCollection) -> Hint:
     known: dict[ix.Filter, list[str]] = {}
 
     def hint(where: ix.Filter) -> list[str]:
-        if where not in known and len(known) < _MAX_HINTED:
+        if where not in known and len(known) < ix.MAX_HINTED:
             known[where] = collection.hints(where)
         return known.get(where, [])
 
@@ -555,7 +556,7 @@ async def query_batch(
         if params.on_error == "skip":
             vectors, bad = _usable(service, collection, vectors, params)
         asked = _query_of_vectors(service, collection, vectors, params)
-        return asked if len(vectors) else [], bad
+        return _hinted(asked, collection, vectors) if len(vectors) else [], bad
 
     try:
         asked, bad = await service.workers.batches.run(read)
@@ -577,6 +578,7 @@ def _read_json(
         collection.load_names()
     asked: list[QueryRequest] = []
     bad: _Bad = {}
+    hinted = 0
     for number, one in enumerate(batch.queries):
         try:
             if one.cursor not in (None, False):
@@ -587,7 +589,9 @@ def _read_json(
                 raise ix.InvalidParameter(
                     expected="no groups in a batch", got="some", loc=("group_by",)
                 )
-            query = request_of(one, collection, service.settings)
+            gives_hints = hinted < ix.MAX_HINTED
+            query = request_of(one, collection, service.settings, gives_hints=gives_hints)
+            hinted += bool(query.hints)
             if batch.on_error == "skip":
                 _require_a_rest(query, collection)
         except ix.InvalidInput as error:
@@ -669,6 +673,19 @@ def _query_of_vectors(
         asked._replace(vectors=rows[row : row + 1], unknown_names=names)
         for row, names in enumerate(told)
     ]
+
+
+def _hinted(
+    asked: list[QueryRequest], collection: ix.StoredCollection, vectors: ix.InputVectors
+) -> list[QueryRequest]:
+    """Return queries with hints on their names, one of each vector where there are any."""
+    hints = ix.hints_on_rows(collection.names, vectors)
+    if not any(hints):
+        return asked
+    rows = asked[0].vectors
+    if len(asked) < len(vectors) and rows is not None:
+        asked = [asked[0]._replace(vectors=rows[row : row + 1]) for row in range(len(rows))]
+    return [one._replace(hints=some) for one, some in zip(asked, hints, strict=True)]
 
 
 def _answers(

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject, expiry_of
+from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
 from gcws_search.service.limits import (
     id_in_url,
     require_at_most,
@@ -140,7 +140,7 @@ def from_batch(
             if row in unusable:
                 raise unusable.pop(row)  # not held by this frame, which it holds
             ids.append(_id(raw, settings) if has_ids else None)
-            expires.append(None if at is None else expiry_of(at, now))
+            expires.append(ix.expiry_ms(at, now=now))
             payload = _payload(text, fields, settings)
             payloads.append(payload if words is None else ix.with_text(payload, words[row]))
         except ix.InvalidInput as error:

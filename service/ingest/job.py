@@ -25,7 +25,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gcws_search import index as ix
 from gcws_search.service.errors import IdempotencyMismatch
-from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source, expiry_of
+from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source
 from gcws_search.service.problems import document
 from gcws_search.service.responses import ids_json
 
@@ -532,7 +532,7 @@ class Load:
     def _expires(self, chunk: ItemRows) -> Sequence[int | None]:
         if self.expires is None:
             return chunk.expires
-        at = expiry_of(self.expires, self.collection.clock())
+        at = ix.expiry_ms(self.expires, now=self.collection.clock())
         return [at if own is None else own for own in chunk.expires or [None] * len(chunk)]
 
     def _check(self, vectors: ix.InputVectors) -> ix.RawBatch:

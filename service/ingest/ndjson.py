@@ -88,7 +88,7 @@ def _item(line: bytes, settings: Settings, clock: Callable[[], float]) -> _Item:
     given, payload = item.point(), item.stored_payload()
     require_short_vector(given, settings, "vector" if item.text is None else "text")
     require_short_payload(payload, settings, "payload")
-    expires = None if item.expires is None else ix.expiry_ms(item.expires, now=clock())
+    expires = ix.expiry_ms(item.expires, now=clock())
     return item_id, payload, point_of(given), expires
 
 

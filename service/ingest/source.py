@@ -208,22 +208,6 @@ class Reject(Exception):  # of one row; ends a load that stops at the first
         super().__init__(str(self.error))
 
 
-def expiry_of(given: str, now: float) -> int:
-    """Return when an item expires, in ms since 1970: a time, or seconds as a decimal number.
-
-    now: seconds since 1970.
-
-    Raises InvalidParameter.
-    """
-    try:
-        seconds: str | float = float(given)
-    except ValueError:
-        seconds = given
-    found = ix.expiry_ms(seconds, now=now)
-    assert found is not None
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class ItemRows:
     """A chunk of a load: n readable rows by their numbers in the whole load.

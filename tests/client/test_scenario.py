@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -274,10 +276,15 @@ def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(
     items.add(rows, ids=[*COFFEES], expires=until, if_version=[2 + 1, 0, 2, 2])
     assert {item.expires for item in items} == {first}
     before = [*items]
-    for wrong in ("soon", -1, datetime(2127, 1, 1), [until]):
+    for wrong in ("soon", "-1", "nan", -1, datetime(2127, 1, 1), [until], [[60]] * 4, b"60"):
         with pytest.raises(InvalidParameter):
             items.add(rows, ids=[*COFFEES], expires=wrong)
     assert [*items] == before
+    items.add(rows[:1], ids=["one"], expires="60")
+    assert items.get("one").expires < first
+    items.add(rows[:1], ids=["one"], expires="60", if_version=1)
+    items.add([{"id": "one", "vector": rows[0], "expires": "60"}])
+    assert items.get("one").expires < first
     items.add(rows[:1], ids=["one"], expires="2127-01-01T00:00:00.25Z")
     items.export(str(tmp_path / "all.parquet"))
     table = pq.read_table(tmp_path / "all.parquet")
@@ -469,6 +476,10 @@ def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
     assert left_out.score == pytest.approx(3 / 3.01)
     assert "similar_count=1" in repr(added)
     assert items.add([[1, 2]], **asked).similar_count == 1
+    times = ["2001-01-01T00:00:00Z", None, None, "2001-01-01T00:00:00Z"]
+    added = items.add([[7, 7], [7, 7], [7, 7], [8, -9]], ids=[*"wxyz"], expires=times, **asked)
+    assert [each[:3] for each in added.similar] == [(2, "y", "x")]
+    assert [item.id for item in items] == ["a", "c", "x"]
     with pytest.raises(InvalidParameter, match="min_score"):
         items.add([[1, 2]], mode="unless_similar")
     with pytest.raises(InvalidParameter, match="recall"):
@@ -555,8 +566,13 @@ def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
         items.join(vectors)
     with pytest.raises(InvalidVector):
         items.join([[1, 2, 3, 4], [0, 0]], limit=1)
-    with pytest.raises(InvalidVector, match=r"\[1\].*all zeros"):
-        items.join([[1, 2, 3, 4], [0, 0, 0, 0]], limit=1)
+    bad = [[1, 2, 3, 4], [0, 0, 0, 0], [1, np.nan, 3, 4], [1, 2, 3, 4], [0, 0, 0, 0]]
+    for rows in (bad, np.array(bad), sparse.csr_array(np.array(bad))):
+        with pytest.raises(InvalidVector, match=r"\[1\].*all zeros"):
+            items.join(rows, limit=1)
+        assert items.join(rows[:4], limit=1, after=2).rows.tolist() == [3]
+        with pytest.raises(InvalidVector, match=r"\[4\].*all zeros"):
+            items.join(rows, limit=1, after=2)
 
 
 def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> None:
@@ -569,6 +585,16 @@ def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> No
     items.set_names(["acidity", "body", "sweetness", "bitterness"])
     assert items.query({"boby": 1}).hints == ["no item has the name 'boby'; did you mean 'body'?"]
     assert not items.query({"body": 1}).hints
+    named = [{"body": 1}, {"boby": 1}, {"body": 1, "acidty": 2}, {"boby": 1}]
+    unknown = [
+        f"no item has the name {name}"
+        for name in ("'boby'; did you mean 'body'?", "'acidty'; did you mean 'acidity'?")
+    ]
+    assert items.query_many(named).hints == unknown
+    words = opened(None)
+    words.add([{"body": 1}, {"acid": 2}])
+    assert words.query_many([{"boby": 1}, {"acid": 1, "boby": 1}]).hints == unknown[:1]
+    assert not words.query_many([{"body": 1}, {"acid": 1, "boby": 1}]).hints
     assert items.query_many([*COFFEES.values()], where={"raost": "dark"}).hints == hits.hints
     assert not items.query_many([*COFFEES.values()], where={"roast": "dark"}).hints
     count = items.count(where={"raost": "dark"})
@@ -1072,8 +1098,19 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
         no_text: Json = 5
         with pytest.raises(gcws_search.InvalidParameter, match="cursor"):
             items.page(no_text)
-    with pytest.raises(gcws_search.InvalidFilter):
-        items.query([1, 2, 3, 4], where={"must": 3})
+    many = partial(items.query_many, [[1, 2, 3, 4]])
+    for ask in (partial(items.query, [1, 2, 3, 4]), many, items.count, items.delete):
+        for where, told in (
+            ({"must": 3}, r"filter\.must: expected a list"),
+            ({"must": [{"key": "a", "match": {}}]}, r"filter\.must\[0\]\.match: expected one of"),
+            ({"price": {"above": 3}}, r"filter\.price: expected 'gt'"),
+            ({"a": object()}, "filter: expected values that JSON holds, got object"),
+            ({"a": "\ud800"}, "filter: expected values that JSON holds"),
+        ):
+            with pytest.raises(gcws_search.InvalidFilter, match=told):
+                ask(where=where)
+    match = {"must": [{"key": "n", "match": {"value": np.int64(3)}}]}
+    assert items.count(where=match) == items.count(where={"n": Decimal(3)}) == 0
     with pytest.raises(gcws_search.BackendNotFound):
         items.query([1, 2, 3, 4], backend="other")
     items.add([[1, 2, 3, 4]], ids=["a"])

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from gcws_search import index as ix
 from tests.support.index.items import DIM, batch, opened_catalog, put, vector
+from tests.support.waiting_writes import together
 
 DAY = 86_400.0
 MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
@@ -105,6 +107,14 @@ def test_a_write_meets_no_item_that_has_expired(tmp_path: Path, clock: Clock) ->
         assert stored.put(batch(stored, ["d"], [9.0]), unless).inserted == 0
         clock.now += 1
         assert stored.put(batch(stored, ["d"], [9.0]), unless).inserted == 1
+        clock.now += 1
+        past: list[Any] = together(
+            stored.writer,
+            partial(put_until, stored, {"e": -3.0}, [clock.now - 1]),
+            partial(stored.put, batch(stored, ["f"], [-3.0]), unless),
+        )
+        assert past[-1].inserted == 1
+        assert {"d", "f"} <= {*shown(stored)}
 
 
 def test_a_collections_ttl_is_that_of_items_without_a_time(tmp_path: Path, clock: Clock) -> None:
@@ -169,6 +179,7 @@ def test_a_compaction_leaves_items_that_have_expired_to_the_writer(
         ("2027-01-01T00:00:00Z", 1_798_761_600_000),
         ("2027-01-01T01:00:00.25+01:00", 1_798_761_600_250),
         (1.5, 1_800_000_001_500),
+        ("1.5", 1_800_000_001_500),
         (None, None),
     ],
 )

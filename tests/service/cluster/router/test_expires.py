@@ -166,6 +166,9 @@ def test_what_has_expired_is_deleted_by_the_next_write_or_in_the_background(
     assert put(client, item("e", 3), **unless).json()["inserted"] == 1
     client.finish_background_work("things")
     assert {*shown(client)} == {"e"}
+    answer = put(client, item("f", 7, expires=clock.after(-9)), item("g", 7), **unless).json()
+    assert (answer["inserted"], answer["similar"]) == (2, [])
+    assert {*shown(client)} == {"e", "g"}
 
 
 def test_snapshots_have_the_times(serve: Serve, clock: Clock) -> None:
