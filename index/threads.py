@@ -62,6 +62,35 @@ def give_way() -> None:
     _this_thread.leaves_first = None  # it begins on the processors of the one that started it
 
 
+def run_uninterrupted(work: Callable[[], T]) -> T:
+    """Do some work that Ctrl-C must not break off, and return its result.
+
+    Python interrupts the main thread alone, so work of that thread is done on another. Where the
+    main thread is interrupted while it waits, the work goes on to its end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+
+    def run(outcome: Future[T]) -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            del outcome  # holds the error, whose frames hold this
+
+    outcome = Future[T]()
+    thread = threading.Thread(target=run, args=(outcome,), name="writer")
+    try:
+        thread.start()
+    except RuntimeError:  # no threads left, or the interpreter ends
+        return work()
+    try:
+        return outcome.result()
+    finally:
+        del outcome, thread
+
+
 def gives_way() -> bool:
     """Return whether this thread works in the background."""
     return getattr(_this_thread, "gives_way", False)

@@ -59,6 +59,7 @@ from gcws_search.index.payload import Filter, PayloadChange
 from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.schema import Change, LoadRecord, RowBatch
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import run_uninterrupted
 from gcws_search.index.vectors.space import VectorSpace
 
 
@@ -543,7 +544,10 @@ class GroupCommit(Generic[Queued, Input, Result]):
         return group
 
     def commit(self, write: Queued) -> Result:
-        """Make a write, and return its result or raise its error."""
+        """Make a write, and return its result or raise its error; Ctrl-C does not break it off."""
+        return run_uninterrupted(partial(self._commit_here, write))
+
+    def _commit_here(self, write: Queued) -> Result:
         turn, outcomes = threading.Lock(), list[Result | BaseException]()
         turn.acquire()  # released once the write has ended, or this thread is to lead
 
@@ -663,12 +667,17 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
     def run_as_change(self, work: Callable[[], T]) -> T:
         """Run some short work that is a change itself, and return its result.
 
+        Ctrl-C does not break it off.
         Raises DamagedFile, CollectionNotFound, CollectionLoading (no changes are taken any more).
         """
-        with self.lock:
-            if self._refusal is not None:
-                raise self._refusal()
-            return work()
+
+        def run() -> T:
+            with self.lock:
+                if self._refusal is not None:
+                    raise self._refusal()
+                return work()
+
+        return run_uninterrupted(run)
 
     def close(
         self, refusal: Callable[[], GcwsError], last: Callable[[], None] | None = None

@@ -1,10 +1,11 @@
 """Collections in memory and on the disk at once: what is written is in both or in neither."""
 
+import signal
 import sqlite3
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -335,6 +336,30 @@ def test_an_interrupted_write_lets_the_others_go_on(stored: ix.StoredCollection)
         put(stored, {"a": 1})
     assert put(stored, {"b": 2}) == ix.WriteResult(1, 0)
     assert held(stored) == holding({"a": 1, "b": 2})
+
+
+def test_ctrl_c_breaks_no_write_off(
+    stored: ix.StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, interrupts = stored.store.write, iter([signal.SIGINT] * 3)
+
+    def interrupted(*given: Any) -> None:  # noqa: ANN401
+        for interrupt in islice(interrupts, 1):
+            signal.raise_signal(interrupt)
+        write(*given)
+
+    monkeypatch.setattr(stored.store, "write", interrupted)
+    changes: list[Callable[[], object]] = [
+        lambda: put(stored, {"a": 1, "b": 2}),
+        lambda: stored.delete(["b"]),
+        lambda: stored.change_payloads(ix.PayloadChange(b'{"n":1}', merge=True), ["a"]),
+    ]
+    for change in changes:
+        with pytest.raises(KeyboardInterrupt):
+            change()
+    put(stored, {"c": 3})
+    assert [item.id for item in stored.page().items] == ["a", "c"]
+    assert stored.get("a").payload == b'{"x":1,"n":1}'
 
 
 def test_a_restart_holds_one_copy_of_rows_for_scans_and_graph(
