@@ -919,6 +919,9 @@ class Collection:
             False leaves names that there are already, also those that another client has just set.
         """
         given = [*names]
+        if isinstance(names, str) or not all(isinstance(each, str) for each in given):
+            expected, got = "a list of strings", f"{names!r:.60}"
+            raise InvalidParameter(expected=expected, got=got, loc=("names",))
         return self._do(
             lambda local: local.set_names(given, replace=replace),
             lambda remote: remote.set_names(given, replace=replace),

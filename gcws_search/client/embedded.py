@@ -38,7 +38,7 @@ from gcws_search.client.results import (
     with_fingerprint,
 )
 from gcws_search.formats.items import Items
-from gcws_search.formats.payloads import filter_of, read_json, write_json
+from gcws_search.formats.payloads import filter_of, metadata_text, read_json, write_json
 from gcws_search.formats.vectors import (
     in_order,
     is_id,
@@ -638,9 +638,11 @@ class EmbeddedCollection:
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
         """Replace the metadata but for a fingerprint."""
-        if metadata is not None:
-            metadata = with_fingerprint(dict(metadata), self.describe()["metadata"])
-        self.index.replace_metadata(None if metadata is None else write_json(metadata))
+        text = metadata_text(metadata)
+        if text is not None:
+            before = self.describe()["metadata"]
+            text = write_json(with_fingerprint(read_json(text), before))
+        self.index.replace_metadata(text)
 
     def describe(self) -> dict[str, Any]:
         found = self.index.describe()

@@ -33,7 +33,7 @@ from gcws_search.client.results import (
     with_fingerprint,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
-from gcws_search.formats.payloads import read_json, write_json
+from gcws_search.formats.payloads import metadata_text, read_json, write_json
 from gcws_search.formats.vectors import (
     in_order,
     is_id,
@@ -396,7 +396,8 @@ class RemoteCollection:
 
     async def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
         """Replace the metadata but for a fingerprint."""
-        document = None if metadata is None else dict(metadata)
+        text = metadata_text(metadata)
+        document = None if text is None else read_json(text)
         if document is not None:
             document = with_fingerprint(document, (await self.get("", dict))["metadata"])
         await self.post("", {"metadata": document}, dict, method="PATCH")

@@ -9,6 +9,7 @@ from datetime import datetime
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 import orjson
@@ -225,17 +226,24 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
         raise InvalidId(expected="strings or integers", got=str(given.dtype), loc=("ids",))
     if len(values) != count:
         raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int) or isinstance(value, bool):
-            raise InvalidId(
-                expected="a string or an integer", got=repr(value)[:60], loc=("ids", row)
-            )
-    return [*map(str, values)]
+    return _texts_of_ids(values)
 
 
 def texts_of(ids: Any) -> list[str]:
-    """Return one id, or several, as strings."""
-    return [str(ids)] if is_id(ids) else [*map(str, ids)]
+    """Return one id, or several, as strings; raise InvalidId."""
+    if is_id(ids) or not isinstance(ids, Iterable):
+        return _texts_of_ids([ids])
+    return _texts_of_ids(ids.tolist() if hasattr(ids, "tolist") else [*ids])
+
+
+def _texts_of_ids(values: list[Any]) -> list[str]:
+    if not {*map(type, values)} <= {str, int}:
+        for row, value in enumerate(values):
+            if not is_id(value) and not isinstance(value, UUID):
+                raise InvalidId(
+                    expected="a string or an integer", got=f"{value!r:.60}", loc=("ids", row)
+                )
+    return [*map(str, values)]
 
 
 # Bodies of a load

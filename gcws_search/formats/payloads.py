@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +15,13 @@ import numpy as np
 import orjson
 
 from gcws_search.formats.vectors import is_present
-from gcws_search.index import InvalidFilter, InvalidPayload, parse_filter, place_errors
+from gcws_search.index import (
+    InvalidFilter,
+    InvalidParameter,
+    InvalidPayload,
+    parse_filter,
+    place_errors,
+)
 
 Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
@@ -33,7 +40,13 @@ _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 def read_json(text: bytes | str) -> Any:
     """Return what JSON text says, integers of any size; raise ValueError where it is none."""
     raw = text.encode() if isinstance(text, str) else text
-    return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
+    try:
+        return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
+    except RecursionError:
+        raise ValueError("a document that is too deep") from None
+
+
+_long_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
 def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
@@ -47,8 +60,15 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
     except TypeError as error:
         if isinstance(error.__cause__, TypeError):
             raise error.__cause__ from None
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
-    return text.encode()  # it has integers beyond 64 bits
+    try:  # it has integers beyond 64 bits, or what no JSON has
+        text = _long_json(value, default=plain)
+        if "NaN" in text or "Infinity" in text:
+            text = _long_json(json.loads(text, parse_constant=lambda _: None))
+        return text.encode()
+    except UnicodeEncodeError:
+        raise TypeError("half of a surrogate pair") from None
+    except (RecursionError, ValueError):
+        raise TypeError("a document that is too deep, or holds itself") from None
 
 
 def _plain(value: Any) -> Any:
@@ -101,6 +121,19 @@ def payload_text(value: Any, row: int) -> bytes | None:
             expected="a dict or None", got=f"{value!r:.60}{NAME_IT}", loc=("payloads", row)
         )
     return _object_text(value, ("payloads", row))
+
+
+def metadata_text(value: Any) -> bytes | None:
+    """Return the metadata of a collection as JSON text; raise InvalidParameter."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        got = f"{value!r:.60}"
+        raise InvalidParameter(expected="a dict or None", got=got, loc=("metadata",))
+    try:
+        return _object_text(value, ("metadata",))
+    except InvalidPayload as error:
+        raise InvalidParameter(expected=error.expected, got=error.got, loc=error.loc) from None
 
 
 def new_payload(value: Any) -> bytes | None:
@@ -157,6 +190,10 @@ def payloads_of(given: Any, count: int) -> Payloads:
     if isinstance(given, Mapping):
         columns = {str(name): column_values(column) for name, column in given.items()}
         for name, column in columns.items():
+            if not is_json(name):
+                raise InvalidPayload(
+                    expected="names of columns that JSON holds", got=repr(name), loc=("payloads",)
+                )
             _require_count(column, count, name)
         return from_columns(columns, count)
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -249,7 +286,7 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
         given = _document_of(where)
         try:
             document: dict[str, Any] = read_json(write_json(given))
-        except (TypeError, ValueError, RecursionError) as error:
+        except TypeError as error:
             raise InvalidFilter(expected=_JSON, got=str(error)) from None
         parse_filter(document)
     return document

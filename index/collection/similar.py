@@ -110,11 +110,13 @@ def find_similar(
         ]
     if lasts.all():
         return _choose(collection, vectors, near, unless)
-    rows = np.flatnonzero(lasts).tolist()
-    chosen = _choose(collection, vectors[lasts == 1], [near[row] for row in rows], unless)
-    for row, found in zip(rows, chosen, strict=True):
-        is_earlier = found is not None and isinstance(found.to, int)
-        near[row] = found._replace(to=rows[found.to]) if is_earlier else found
+    some = np.flatnonzero(lasts)
+    places = some.tolist()
+    chosen = _choose(collection, vectors[some], [near[place] for place in places], unless)
+    for place, found in zip(places, chosen, strict=True):
+        near[place] = found
+        if found is not None and isinstance(found.to, int):
+            near[place] = Near(places[found.to], found.score)
     return near
 
 

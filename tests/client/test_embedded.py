@@ -139,7 +139,7 @@ def work():
     X = np.random.default_rng(1).normal(size=(2500, 8))
     with Collection.open(":memory:", dim=8) as items:
         items.add(X, payloads={"label": [*range(2500)]})
-        items.set_names("abc")
+        items.set_names([*"abc"])
         items.add(X[:1500] + 1, id_start=0, payloads=[{"text": "x" * 9000}] * 1500)
         items.delete([str(each) for each in range(500)])
         items.index.finish_background_work()

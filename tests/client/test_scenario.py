@@ -11,6 +11,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -111,6 +112,52 @@ def test_integers_beyond_64_bits_are_as_they_were_given(opened: Open) -> None:
     assert items.query([1, 1], where={"n": 10**30}, group_by="k").ids == ["a"]
     assert items.set_payload(where={"n": 2**64}, payload={"n": 2**65}) == 1
     assert items.get("b").payload == {"n": 2**65, "k": 2}
+
+
+def test_what_json_does_not_hold_is_null_or_refused_by_name(opened: Open) -> None:
+    items = opened(2)
+    long: list[Json] = [
+        {"n": 2**64, "k": float("nan"), "l": [np.float32("nan")]},
+        {"n": [2**64, None, "NaN"]},
+    ]
+    items.add([[1, 2]] * 2, ids=["a", "b"], payloads=long)
+    assert items.get("a").payload == {"n": 2**64, "k": None, "l": [None]}
+    assert items.get("b").payload == long[1]
+    items.set_payload("b", payload=long[0], merge=False)
+    assert items.get("b").payload == items.get("a").payload
+    itself: Json = {}
+    itself["a"] = itself
+    refused: list[Json] = [{"a": "\ud800"}, {"a": itself}, {"n": 2**64, "k": np.inf}, {"\ud800": 1}]
+    for bad in refused:
+        with pytest.raises(gcws_search.InvalidPayload, match="payload"):
+            items.add([[1, 2]], payloads=[bad])
+        with pytest.raises(gcws_search.InvalidPayload, match="payload"):
+            items.set_payload("a", payload=bad)
+        with pytest.raises(gcws_search.InvalidPayload, match=r"payload|\[0\]"):
+            items.add([[1, 2]], payloads={name: [value] for name, value in bad.items()})
+    for wrong in (*refused, {"a": object()}, [1], "x"):
+        with pytest.raises(InvalidParameter, match="metadata"):
+            items.set_metadata(wrong)
+    bad_names: list[Json] = [[1, 2], "ab", ["a", None]]
+    for names in bad_names:
+        with pytest.raises(InvalidParameter, match="names: expected a list of strings"):
+            items.set_names(names)
+    assert items.count() == 2
+    assert not items.names()
+
+
+def test_ids_are_strings_or_whole_numbers_and_nothing_is_missed_in_silence(opened: Open) -> None:
+    items = opened(2)
+    uuid = UUID(int=7)
+    items.add([[1, 2]] * 3, ids=[np.int64(3), uuid, np.str_("x")])
+    assert [item.id for item in items.get_many([np.int64(3), uuid, "x"])] == ["3", str(uuid), "x"]
+    wrong: list[Json] = [[3.0], [None], 3.0, np.array([3.0, np.nan]), [True], [["x"]]]
+    for ids in wrong:
+        with pytest.raises(gcws_search.InvalidId, match=r"ids\[0\]"):
+            items.delete(ids)
+        with pytest.raises(gcws_search.InvalidId, match=r"ids\[0\]"):
+            items.get_many(ids)
+    assert items.delete([np.int64(3), uuid, np.str_("x")]) == 3
 
 
 def test_ties_with_the_last_hit_of_many_queries_are_cut_by_id(opened: Open) -> None:
