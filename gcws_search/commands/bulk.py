@@ -56,7 +56,8 @@ bulk = typer.Typer(help="Load files into a new collection of a cluster.", no_arg
 cli.add_typer(bulk, name="bulk")
 
 _SETTINGS: Final = (
-    "database_url", "database_url_file", "cluster_key", "cluster_key_file", "buckets",
+    "database_url", "database_url_file", "cluster_key", "cluster_key_file", "buckets", "cell",
+    "shards", "base", "data_dir", "threads",
 )  # fmt: skip
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""

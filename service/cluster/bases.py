@@ -2,8 +2,9 @@
 
 A base is the file of a replica at one moment, so it says itself how far it has followed. A row of
 the database makes it the current one of its shard: a file without a row is nobody's base. One
-replica of a shard writes at a time, under a lock of the database that ends with its connection, and
-it is on that connection that its file becomes current. What it replaces is removed after that.
+process writes that of a shard at a time, under a lock of the database that ends with its
+connection, and it is on that connection that its file becomes current. What it replaces is removed
+after that.
 """
 
 from __future__ import annotations

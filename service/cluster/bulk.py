@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +25,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -50,6 +52,7 @@ from gcws_search.service.cluster.database import (
     add_names,
     write_load,
 )
+from gcws_search.service.cluster.follower import Follower, HostOptions, Place
 from gcws_search.service.errors import ServiceError, StoreUnavailable
 from gcws_search.service.ingest.arrow import read_arrow
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, LoadState
@@ -139,6 +142,7 @@ class BulkLoad:
     expires: str | None = None
     replace: bool = False  # whether a collection of the name is replaced
     part_rows: int = 1 << 17
+    base_rows: int = HostOptions().base_rows  # of a shard, with fewer of which there are no bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,7 @@ class BulkLoaded:
     rejected: list[tuple[str, str, str]]
     parts: int
     parts_before: int  # that an earlier call had loaded
+    bases: int  # of shards
 
 
 def bulk_load(
@@ -188,17 +193,16 @@ def bulk_load(
         )
         states = _states(database, number)
         missing = [part for part in parts if not _is_done(states, part)]
-        done = len(parts) - len(missing)
-        for failure in run(load_part, [(job, part) for part in missing]):
-            if failure:
-                raise BadFile(failure)
-            done += 1
-            tell("loading", done / len(parts))
+        loads = run(load_part, [(job, part) for part in missing])
+        _wait(loads, partial(tell, "loading"), len(parts) - len(missing), len(parts))
         states = _states(database, number)
         lost = [part for part in parts if not _is_done(states, part)]
         if lost:  # by a database whose last commits are gone
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
-        _finish(database, load, number, tell)
+        row = _finish(database, load, number, tell)
+        shards = _shards(database, load, row, settings)
+        builds = run(build_base, [(job.settings, row, each, shards) for each in range(shards)])
+        _wait(builds, partial(tell, "building"), 0, shards)
         items = database.count(number)
         database.rename(number, load.name, None if taken is None else taken.number)
         stored = sum(states[part.key].inserted for part in parts)
@@ -210,7 +214,17 @@ def bulk_load(
             rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
             parts=len(parts),
             parts_before=len(parts) - len(missing),
+            bases=shards,
         )
+
+
+def _wait(failures: Iterator[str], tell: Callable[[float], None], done: int, every: int) -> None:
+    """Wait for calls, of which some were done before; BadFile with what is wrong with one."""
+    for failure in failures:
+        if failure:
+            raise BadFile(failure)
+        done += 1
+        tell(done / every)
 
 
 def bulk_drop(name: str, settings: Settings) -> bool:
@@ -221,6 +235,8 @@ def bulk_drop(name: str, settings: Settings) -> bool:
             for number in numbers:
                 connection.run("DELETE FROM heads WHERE collection = %b", number)
                 connection.run("INSERT INTO dropped VALUES (%b)", number)
+        for number in numbers:
+            shutil.rmtree(_scratch(settings, database, number), ignore_errors=True)
         database.remove_dropped()
         if settings.base is not None:
             Bases(settings.base, database, 0, 1).remove_useless()
@@ -535,6 +551,77 @@ def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> Coll
     return CollectionRow(number, BULK + load.name, config, ix.ALGORITHM_VERSION, head)
 
 
+def _shards(database: Database, load: BulkLoad, row: CollectionRow, settings: Settings) -> int:
+    """Return for how many shards bases are built; 0 where replicas do without."""
+    shards = database.shards(settings.cell) or settings.shards
+    few = database.count(row.number) < load.base_rows * shards
+    return 0 if settings.base is None or few else shards
+
+
+def build_base(settings: Settings | None, row: CollectionRow, shard: int, shards: int) -> str:
+    """Build the file of a shard as a replica does, and make it the base; return what is wrong.
+
+    A file that was begun here is gone on with.
+    """
+    settings = settings or Settings()
+    assert settings.base is not None
+    try:
+        with open_database(settings, _LONG_SECONDS) as database:
+            bases = Bases(settings.base, database, shard, shards)
+            if row.served in bases.current():
+                return ""
+            folder = _scratch(settings, database, row.number) / f"{shard}-of-{shards}"
+            with _filled(database, row, folder, shard, shards, settings.threads) as follower:
+                collection = follower.collection
+                assert collection is not None
+                collection.finish_background_work()
+                copy = folder / "copy"
+                if not bases.write(row, follower.reached, collection, copy, lambda: None):
+                    raise StoreUnavailable(f"another process writes the base of shard {shard}")
+            shutil.rmtree(folder)
+        return ""
+    except (ix.GcwsError, ServiceError, OSError) as error:
+        return ix.error_words(error)
+
+
+@contextmanager
+def _filled(
+    database: Database,
+    row: CollectionRow,
+    folder: Path,
+    shard: int,
+    shards: int,
+    threads: int | None,
+) -> Iterator[Follower]:
+    """Lend what has all items of a shard in a file; StoreUnavailable where it cannot be filled."""
+    expirations = partial(ix.Expirations, database.clock, are_deleted=False)
+    with closing(
+        ix.Catalog.open(folder, durability="normal", threads=threads, expirations=expirations)
+    ) as catalog:
+        catalog.load()
+        follower = Follower(
+            row,
+            Place(database.identity, shard, shards, database.buckets),
+            database,
+            catalog,
+            lambda follow: follow(),
+            HostOptions(),
+            has_sister=lambda: False,
+            bases=None,
+        )
+        try:
+            if not follower.wait(row.head, 0.0):
+                raise StoreUnavailable(follower.refusal or f"shard {shard} could not be filled")
+            yield follower
+        finally:
+            follower.stop()
+
+
+def _scratch(settings: Settings, database: Database, number: int) -> Path:
+    """Return where the files of a collection are built."""
+    return settings.data_dir / "bulk" / f"{database.identity}-c{number}"
+
+
 # Processes
 
 
@@ -542,7 +629,7 @@ def run_here(jobs: int) -> Run:
     """Return what makes calls in some processes of this machine; of one, in this one."""
 
     def run(call: Callable[..., str], given: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-        if jobs == 1 or len(given) == 1:
+        if jobs == 1 or len(given) <= 1:
             yield from (call(*each) for each in given)
             return
         left, context = dict(enumerate(given)), multiprocessing.get_context("spawn")

@@ -14,6 +14,7 @@ from gcws_search.service.app import create_app
 from gcws_search.service.cluster.catalog import open_router
 from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
 from gcws_search.service.messages import decode
@@ -77,6 +78,7 @@ class Shards(HttpReplicas):
         replicas: int = 1,
         *,
         policies: Policies = POLICIES,
+        options: HostOptions = HostOptions(),  # noqa: B008  # it is frozen
     ) -> None:
         self.database = Database.open(url, buckets=BUCKETS)
         super().__init__(self.database, "main", shards, "")
@@ -85,9 +87,8 @@ class Shards(HttpReplicas):
         for shard in range(shards):
             self.replicas.append([])
             for name in (f"shard-{shard}-{replica}" for replica in range(replicas)):
-                host = ShardHost(
-                    self.database, folder / name, shard, shards, threads=1, policies=policies
-                )
+                own: Json = {"threads": 1, "policies": policies, "options": options}
+                host = ShardHost(self.database, folder / name, shard, shards, **own)
                 host.start()
                 self.replicas[-1].append(ThreadReplica(host, name, self))
 
@@ -125,7 +126,9 @@ class ClusterClient(Client):
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
         audited = replace(policies, audit_share=self.settings.audit_share)
-        self.shards = Shards(url, data_dir, shards, replicas, policies=audited)
+        options = HostOptions(base=self.settings.base or "")
+        more: Json = {"policies": audited, "options": options}
+        self.shards = Shards(url, data_dir, shards, replicas, **more)
         opening = partial(open_router, replicas=self.shards, policies=policies)
         super().__init__(create_app(self.settings, open_router=opening))
 
