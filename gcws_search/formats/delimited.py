@@ -181,18 +181,23 @@ class _Table:
         ]
 
     def parse(
-        self, rows: bytes, odd: list[Unreadable], conversion: pa.csv.ConvertOptions, first: int = 0
+        self,
+        rows: bytes,
+        odd: list[Unreadable],
+        conversion: pa.csv.ConvertOptions,
+        first: int | None = None,
     ) -> Any:
         """Return whole rows as a table; those of another length go to a list.
 
-        ``first`` is the number of the first of them; before row 0 stand the names.
+        ``first`` is the number of the first of them, None where the file begins with them, perhaps
+        by the names of its columns.
         """
-        is_named = self.has_names and not first
-        first_line = 1 + is_named
+        is_named = self.has_names and first is None
+        before = (first or 0) - (1 + is_named)
 
         def leave_out(row: Any) -> str:
             detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-            odd.append(Unreadable(first + row.number - first_line, detail, row.text))
+            odd.append(Unreadable(before + row.number, detail, row.text))
             return "skip"
 
         found = pa.csv.read_csv(
@@ -217,12 +222,12 @@ class _Table:
             null_values=[""],
             strings_can_be_null=True,
         )
-        first = 0
+        first: int | None = None
         try:
             for block in self._blocks():
                 others = len(odd)
                 found = self.parse(block, odd, cells, first).combine_chunks()
-                first += found.num_rows + len(odd) - others
+                first = (first or 0) + found.num_rows + len(odd) - others
                 yield from found.to_batches()
         except pa.ArrowException as error:
             raise not_readable(self.file.name, self.file.format, error) from None

@@ -119,7 +119,7 @@ def items_of(
     if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
         require_many(data)
         data = list(data)
-        if data and all(map(_is_document, data)):
+        if data and all(map(is_document, data)):
             unset = dict.fromkeys(("id", "vector", "text", "payload", "expires"))
             data = [SimpleNamespace(**unset | each) for each in data]
         if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
@@ -152,7 +152,7 @@ def _items(rows: InputVectors, ids: Any, payloads: Any, id_start: int | None) ->
     return Items(ids_of(ids, len(rows), id_start), rows, some)
 
 
-def _is_document(each: Any) -> bool:
+def is_document(each: Any) -> bool:
     """Whether this is an item as JSON has it, and no vector with a name ``vector`` or ``text``."""
     if not isinstance(each, Mapping):
         return False

@@ -18,6 +18,7 @@ from gcws_search.formats.items import (
     Items,
     LoadBody,
     arrow,
+    is_document,
     items_of,
     load_body,
     text_lines,
@@ -35,6 +36,7 @@ MISSING: Final = (
     "", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None",
 )  # fmt: skip
 """What stands among numbers of text for a missing one."""
+_SHOWN_BYTES: Final = 60
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _WHAT_TO_DO: Final = "--missing drop, zero or mean says what such rows become"
 _MISSING: Final = "expected a number, got a missing value"
@@ -229,10 +231,26 @@ class Source:
         if self.lines is None:
             yield from self.batches()
             return
+        self.unreadable.clear()
+        row = -1
         with naming(self.file):
             for body in self.lines():
-                lines = b"".join(body.pieces()).splitlines()
-                yield items_of([read_json(line) for line in lines if line.strip()])
+                found, numbers = [], []
+                for line in filter(bytes.strip, b"".join(body.pieces()).splitlines()):
+                    row += 1
+                    try:
+                        each = read_json(line)
+                    except ValueError:
+                        each = None
+                    if is_document(each):
+                        found.append(each)
+                        numbers.append(row)
+                    else:
+                        got = repr(line[:_SHOWN_BYTES].decode(errors="replace"))
+                        self.reject(row, f"expected an item as the API has it, got {got}", line)
+                if found:
+                    items = items_of(found)
+                    yield replace(items, numbers=numbers) if self.choices.lenient else items
 
     def read_again(self) -> Iterator[Items]:
         """Yield what the reader makes of the file, from its beginning."""

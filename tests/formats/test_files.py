@@ -345,6 +345,34 @@ def test_a_quote_that_does_not_end_is_refused_and_takes_no_rows_along(
     assert items(path)[-1] == ("7", [8], {"n": "x"})
 
 
+def test_the_first_row_of_csv_is_read_wherever_a_block_ends(tmp_path: Path) -> None:
+    path, long = tmp_path / "a.csv", "w" * 5_000_000
+    for text in ("id,a\n7,8", "id,a\r\n7,8", "id;a\n7;8", f"id,t,a\n7,{long},8\n6,v,5\n"):
+        path.write_bytes(text.encode())
+        found = items(path)
+        assert [each[:2] for each in found] == [("7", [8]), ("6", [5])][: len(found)]
+        assert len(found) == text.count("\n") - text.endswith("\n") * 1
+    path.write_bytes(b"1.5,2\n3,4")
+    assert [each[1] for each in items(path)] == [[1.5, 2], [3, 4]]
+
+
+def test_lines_that_are_no_items_are_named_or_left_out(tmp_path: Path) -> None:
+    path, whole = tmp_path / "a.ndjson", b'{"id": "a", "vector": [1, 2]}\n\n'
+    for bad in (
+        b'{"id": "b", "vec',
+        b'{"id": 1, "vector": null}',
+        b'{"vector": [1], "n": 2}',
+        b"[1]",
+    ):
+        path.write_bytes(whole + bad + b"\n" + whole)
+        with pytest.raises(BadFile, match=r"row 1: expected an item .*; --on-error skip"):
+            [*source(path).items()]
+        lenient = source(path, lenient=True)
+        [found] = lenient.items()
+        assert (found.texts(), found.numbers) == (["a", "a"], [0, 2])
+        assert [row for row, *_ in lenient.unreadable] == [1]
+
+
 def test_a_zero_byte_of_a_text_is_shown_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"id,a\n1,2\n2,\x003\n")
     with pytest.raises(BadFile, match=r"got b'a.n1,2.n2,' before its byte 11, which is 0"):
