@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
@@ -138,6 +139,14 @@ def load(
         Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
     ] = "stop",
     jobs: Annotated[int, typer.Option(min=1, help="Processes that read and store.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Have the nodes of a Ray cluster read and store: HOST:PORT of its head, or auto.",
+        ),
+    ] = None,
     as_json: Json = False,
     **given: Any,
 ) -> None:
@@ -195,8 +204,14 @@ def load(
             expires=expires,
             replace=replace,
         )
-        with steps() as progress:
-            found = bulk_load(asked, settings, run_here(jobs), tell=progress)
+        run = run_here(jobs)
+        if ray is not None:
+            from gcws_search.service.cluster.command import join_ray  # noqa: PLC0415
+
+            os.environ["RAY_ADDRESS"] = ray
+            run = stack.enter_context(join_ray(settings)).run
+        progress = stack.enter_context(steps())
+        found = bulk_load(asked, settings, run, has_settings=ray is None, tell=progress)
     _tell(into, found, as_json)
     if found.rejected_count:
         raise typer.Exit(REJECTED)

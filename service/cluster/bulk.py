@@ -164,7 +164,7 @@ def bulk_load(
     settings: Settings,
     run: Run,
     *,
-    is_shared: bool = True,  # whether all calls are made by processes with these settings
+    has_settings: bool = True,  # whether calls are told the settings; else they have their own
     tell: Tell = lambda _word, _share: None,
 ) -> BulkLoaded:
     """Load files into a new collection; the same call goes on with one that was interrupted.
@@ -183,7 +183,7 @@ def bulk_load(
             names = None
         number = _begin(database, load, parts, names)
         job = Job(
-            settings if is_shared else None,
+            settings if has_settings else None,
             number,
             load.config.to_dict(),
             load.encoding,
@@ -564,7 +564,8 @@ def build_base(settings: Settings | None, row: CollectionRow, shard: int, shards
     A file that was begun here is gone on with.
     """
     settings = settings or Settings()
-    assert settings.base is not None
+    if settings.base is None:
+        return "expected GCWS_BASE on each node of Ray, got none"
     try:
         with open_database(settings, _LONG_SECONDS) as database:
             bases = Bases(settings.base, database, shard, shards)

@@ -219,7 +219,7 @@ def status(
     settings = settings_from(given)
     with _database(settings) as database:
         try:
-            with _placement(settings) as placement:
+            with join_ray(settings) as placement:
                 found, unanswered = status_of(database, settings, placement)
                 nodes = f"{len(placement.nodes())} nodes may have replicas"
         except ConnectionError as error:
@@ -374,7 +374,7 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     from gcws_search.service.cluster.rollout import Rollout  # noqa: PLC0415
 
     settings = settings_from(given)
-    with _database(settings) as database, _placement(settings) as placement:
+    with _database(settings) as database, join_ray(settings) as placement:
         yield Rollout(placement, database, settings, typer.echo, seconds)
 
 
@@ -392,7 +392,7 @@ def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Databa
 
 
 @contextmanager
-def _placement(settings: Settings) -> Iterator[RayPlacement]:
+def join_ray(settings: Settings) -> Iterator[RayPlacement]:
     """Join the Ray cluster, which reads its variables when it is imported."""
     require_token(os.environ)
     os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -80,11 +80,16 @@ class RayCluster:
         return node
 
     def run(
-        self, *words: str, code: int = 0, prelude: str = "", **variables: str
+        self,
+        *words: str,
+        code: int = 0,
+        prelude: str = "",
+        group: str = "cluster",
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of the cluster, and return what it says."""
         program = f"{prelude}\nfrom gcws_search.commands.app import main\nmain()"
-        command = [sys.executable, "-c", program, "cluster", *words]
+        command = [sys.executable, "-c", program, group, *words]
         done = subprocess.run(
             command, env=self.variables | variables, capture_output=True, text=True, check=False
         )

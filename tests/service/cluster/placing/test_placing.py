@@ -3,16 +3,20 @@
 All tests share a cluster, one after the other; each leaves all replicas filled.
 """
 
+import json
 import os
 import signal
 from collections.abc import Collection
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from tests.crashes.cluster import ClusterTrial
 from tests.service.cluster.partitions.clients import asked, query
 from tests.support.service.ray_cluster import SECONDS, RayCluster, kill_all, process_of
+from tests.support.service.shards import contents
 from tests.support.waiting import wait_until
 
 
@@ -63,6 +67,20 @@ def test_a_killed_replica_answers_again_from_its_file(
     [same] = [each for each in found if each[1:3] == victim[1:3]]
     assert nodes_of(cluster, [same]) == node
     assert inodes(cluster) == files
+
+
+def test_a_bulk_load_is_done_by_the_nodes(cluster: RayCluster, tmp_path: Path) -> None:
+    cluster.wait_until_whole()
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.eye(20, 8) + 1)
+    files = [str(tmp_path / f"{name}.npy") for name in ("a", "b")]
+    words = ["load", *files, "--into", "bulk", "--ray", cluster.address, "--json"]
+    found = json.loads(cluster.run(*words, group="bulk").stdout)
+    assert (found["items"], found["parts"]) == (40, 2)
+    row = cluster.database.find("bulk")
+    assert row is not None
+    assert [*contents(cluster.database, row.number)] == [*map(str, range(40))]
+    assert cluster.database.drop(row.number)
 
 
 @pytest.mark.long
