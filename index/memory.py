@@ -1,5 +1,6 @@
-"""How much memory a process may have."""
+"""How much memory a process may have, and what it gives back."""
 
+import ctypes
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,13 @@ def memory_bytes() -> int:
     limits = [_number(path) for path in _CGROUPS]
     limits.append(psutil.virtual_memory().total)
     return min(limit for limit in limits if limit is not None)
+
+
+def give_memory_back() -> None:
+    """Give what the heap no longer uses back to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _number(path: Path) -> int | None:

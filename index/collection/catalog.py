@@ -39,6 +39,7 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
+from gcws_search.index.memory import give_memory_back
 from gcws_search.index.storage.connection import Durability, storage_errors
 from gcws_search.index.storage.data_directory import (
     COPYING,
@@ -179,6 +180,7 @@ class Catalog:
                 for store, _ in stores.values():
                     store.close()
                 self._started = True
+                give_memory_back()
 
     def _load_refused(self) -> None:
         """Load the collections whose files the operating system had refused."""

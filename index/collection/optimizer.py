@@ -14,6 +14,7 @@ from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import BackendNotFound
+from gcws_search.index.memory import give_memory_back
 from gcws_search.index.threads import BackgroundTask, StoppedError
 
 Publish = Callable[[Callable[[], bool]], bool | None]
@@ -163,6 +164,7 @@ class Optimizer(BackgroundTask):
         self._seen = began = self._now()
         compacts = self._collection.compaction_is_overdue
         published = optimize(self._collection, self._writer.run_between_changes, self.stopping)
+        give_memory_back()
         if not compacts:  # which takes much less
             seconds = time.monotonic() - began.time
             taken = max(seconds / max(1, began.rows), self._seconds_a_row / 2)

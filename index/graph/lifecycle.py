@@ -249,6 +249,7 @@ class GraphLifecycle:
             return None
         neighbours.reach_all(order, links)
         neighbours.mark_all_linked()
+        neighbours.scratch.clear()  # linking and calibrating need more than most searches
         return replace(graph, calibration=calibration, workers=self._workers)
 
     def with_entries(

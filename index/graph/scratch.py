@@ -129,6 +129,10 @@ class ScratchPool:
         """Take memory back; not after an error, for its marks may still be set."""
         self._free.append(scratch)
 
+    def clear(self) -> None:
+        """Hold none for reuse."""
+        self._free.clear()
+
     @contextmanager
     def lend(self, sizes: ScratchSizes) -> Iterator[Scratch]:
         """Lend memory for a few searches."""

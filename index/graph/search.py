@@ -384,7 +384,7 @@ class GraphSearch:
         not there. ``min_part`` and ``pieces`` are those of `Workers.split`.
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
-        links, hashing = self.links, self.band_keys.hashing
+        links, hashing = self.links, self.band_keys.hashing(plan.kernel.tables)
         addresses = links.quantized.addresses, self.segments(tables)
         graph = Graph(*addresses, links.array)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -62,13 +61,14 @@ class Gcws:
         self.slots = 2 * dense_width if dense_width is not None else 0  # 0: not known
         table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
         self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
+        self._table = np.empty(0, np.float32)
+        self._blocks = 0  # of samples that it has
         self._filling = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the parameter table, 0 until it is first needed."""
-        table: Float32s | None = self.__dict__.get("table")
-        return 0 if table is None else table.nbytes
+        """Bytes of the parameter table, as far as it has been needed."""
+        return self._table.nbytes * self._blocks * LANES // self.samples
 
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
         """Draw samples first … first + count - 1 of each vector, or all k.
@@ -79,25 +79,29 @@ class Gcws:
         out_slots = np.empty((len(batch), round_up(wanted)), np.uint32)
         out_levels = np.empty_like(out_slots)
         if self.keeps_table:
-            sketch_from_table(
-                batch.dense, self.table, self.slots, first // LANES, out_slots, out_levels
-            )
+            table = self.table(first + wanted)
+            sketch_from_table(batch.dense, table, self.slots, first // LANES, out_slots, out_levels)
         else:
             indptr, slots, values = compress_rows(batch)
             seed, block = np.uint64(self.seed), first // LANES
             sketch_from_stream(indptr, slots, values, seed, block, wanted, out_slots, out_levels)
         return Signatures(out_slots, out_levels.view(np.int32))
 
-    @cached_property
-    def table(self) -> Float32s:
-        """The table of parameters, made when it is first needed; see `fill_table`."""
-        with self._filling:
-            table: Float32s | None = self.__dict__.get("table")
-            if table is None:  # no other thread was quicker
-                table = large(self.slots * self.samples * 4, np.float32)
-                fill_table(np.uint64(self.seed), self.slots, self.samples // LANES, table)
-                self.__dict__["table"] = table
-        return table
+    def table(self, samples: int) -> Float32s:
+        """Return the table of parameters, in which the first ``samples`` are; see `fill_table`.
+
+        Memory is taken by those that are. The array is the same at each call.
+        """
+        blocks = round_up(samples) // LANES
+        if blocks > self._blocks:
+            with self._filling:
+                if not self._blocks:
+                    self._table = large(self.slots * self.samples * 4, np.float32)
+                if blocks > self._blocks:  # no other thread was quicker
+                    # Those there are written again, the same.
+                    fill_table(np.uint64(self.seed), self.slots, blocks, self._table)
+                    self._blocks = blocks
+        return self._table
 
 
 def compress_rows(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:

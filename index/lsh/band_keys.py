@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -32,14 +31,20 @@ class BandKeys:
         self.plan = plan
         self._hash = hash_
         self._workers = workers
+        self._hashing: Hashing | None = None
+        self._drawn = 0  # tables that it has the parameters of
 
-    @cached_property
-    def hashing(self) -> Hashing | None:
-        """How kernels draw keys; None where they are drawn without a table of parameters."""
+    def hashing(self, tables: int) -> Hashing | None:
+        """Return how kernels draw keys in the first ``tables``.
+
+        None where they are drawn without a table of parameters.
+        """
         hash_ = self._hash
-        if not hash_.keeps_table:
-            return None
-        return Hashing(hash_.table, hash_.slots, *self.plan.layout)
+        if tables > self._drawn and hash_.keeps_table:
+            table = hash_.table(tables * self.plan.band_width)
+            self._hashing = Hashing(table, hash_.slots, *self.plan.layout)
+            self._drawn = tables
+        return self._hashing
 
     def keys(
         self,
@@ -70,9 +75,11 @@ class BandKeys:
 
     def _write(self, batch: VectorBatch, first: int, out: UInt64s) -> None:
         """Sketch vectors and write their (n, b) keys in tables ``first`` … ``first`` + b - 1."""
-        if self.hashing is not None:
+        last = first + out.shape[1]
+        hashing = self._hashing if last <= self._drawn else self.hashing(last)
+        if hashing is not None:
             floats = batch.dense if batch.holds_bytes else batch.floats
-            keys_from_table(floats, self.hashing, first, out)
+            keys_from_table(floats, hashing, first, out)
             return
         width = self.plan.band_width
         start = first * width // LANES * LANES

@@ -38,8 +38,6 @@ _MIN_AGREEMENT: Final = 0.98
 """This share of the k rows nearest to a row must be among the 2k nearest by quantized distance, for
 each k of `_NEAREST`. Ten alone would pass in clusters of twenty that quantization merges, and fail
 once these have thirty."""
-_AS_GOOD: Final = 0.005
-"""Copies that scans read are taken unless the agreement of other bytes is greater by more."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
@@ -113,7 +111,8 @@ def choose_quantizer(
     groups (g, near, width): rows near to each of the (g, width) centres.
     rows: all of them: int16 have room for their greatest values, unless few are so great that the
       others are no longer told apart.
-    copies: those that scans read. They are shared unless other bytes are better.
+    copies: those that scans read. They are shared where they tell near rows apart, though other
+      bytes may do so better: these would be held beside them.
 
     Rows that are no longer than their copies, up to 16 numbers, are searched as they are.
     """
@@ -126,11 +125,11 @@ def choose_quantizer(
     if not bytes_ or greatest / MAX_SHORT < _MIN_STEP:
         return Quantizer(FLOATS)
     exact = _distances(groups, centres)
-    quantizer, agreement = _best(bytes_, groups, centres, exact)
     if copies is not None:
         shared = Quantizer(BYTES, copies.step, copies.origin)
-        if _agreement(shared, groups, centres, exact) >= max(_MIN_AGREEMENT, agreement - _AS_GOOD):
+        if _agreement(shared, groups, centres, exact) >= _MIN_AGREEMENT:
             return shared
+    quantizer, agreement = _best(bytes_, groups, centres, exact)
     if agreement < _MIN_AGREEMENT:
         widest = max(float(rows.max()), -float(rows.min()))
         shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (widest, greatest)]

@@ -14,6 +14,7 @@ from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_watch import rows_to_measure
+from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.lsh.tables import Tables, is_sampled
 from tests.support.data.generated import Floats, clustered, sparse_of
@@ -85,6 +86,15 @@ def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
     assert overdue(index, dead=MIN * 9 // 4)
     assert {bool(own) for own, lives in zip(lists, alive, strict=True) if lives} == {True}
     assert all(alive[own].all() for own in lists)  # dead rows are in no new list
+
+
+def test_a_graph_that_was_built_holds_no_memory_to_build_in(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 4 * MIN, 5)
+    index = linked(rows, policies=POLICIES)
+    scratch, sizes = index.state.graph.neighbours.scratch, ScratchSizes(1, 1, 1, 0, 1)
+    assert scratch.take(sizes).sizes == sizes.with_room()  # made for these sizes, not left
+    index.search(queries, SearchParams(limit=10, recall=0.9))
+    assert scratch.take(sizes).sizes != sizes.with_room()
 
 
 def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -> None:

@@ -49,6 +49,23 @@ def test_a_vector_has_one_signature_whether_sent_dense_or_sparse_in_any_space(
         assert_same(full_sketch(prepared(space_of(dim), rows), seed=9, samples=64), sent_dense)
 
 
+def test_parameters_are_made_of_the_samples_that_have_been_wanted(rng: np.random.Generator) -> None:
+    """Whichever these were, the samples are the same."""
+    rows = batch_of(rng.standard_normal((20, DIM)).astype(np.float32))
+    whole = full_sketch(rows, seed=9, samples=64)
+    for wanted in ([16, 64], [40, 64], [64, 16]):
+        hash_ = Gcws(seed=9, samples=64, dense_width=rows.width)
+        assert hash_.nbytes == 0
+        most = 0
+        for count in wanted:
+            some, most = hash_.sketch(rows, count=count), max(most, count)
+            np.testing.assert_array_equal(some.slots[:, :count], whole.slots[:, :count])
+            np.testing.assert_array_equal(some.levels[:, :count], whole.levels[:, :count])
+            assert hash_.nbytes == 2 * rows.width * -(-most // 16) * 16 * 4 * 4
+    further = Gcws(seed=9, samples=64, dense_width=rows.width).sketch(rows, first=32, count=16)
+    np.testing.assert_array_equal(further.slots, whole.slots[:, 32:48])
+
+
 @pytest.mark.parametrize("dim", [DIM, LARGE_DIM, None])
 def test_a_vector_has_one_signature_alone_and_in_any_batch(
     rng: np.random.Generator, dim: int | None

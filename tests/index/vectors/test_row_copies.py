@@ -222,8 +222,12 @@ def test_a_graph_shares_the_copies_of_its_rows(rng: np.random.Generator) -> None
 def test_a_graph_takes_other_bytes_where_those_of_scans_are_worse(rng: np.random.Generator) -> None:
     rows = rng.standard_normal((ENOUGH, DIM)).astype(np.float32)
     groups, centres = rows[:640].reshape(10, 64, DIM), rows[:640:64]
-    fine, rough = (copies_of(rows, Quantizer(BYTES, step, 128)) for step in (0.03, 2.0))
-    assert choose_quantizer(groups, centres, rows, fine) == Quantizer(BYTES, 0.03, 128)
+    fine, coarser, rough = (
+        copies_of(rows, Quantizer(BYTES, step, 128)) for step in (0.03, 0.1, 2.0)
+    )
+    for shared in (fine, coarser):  # others would be held beside them
+        chosen = choose_quantizer(groups, centres, rows, shared)
+        assert chosen == Quantizer(BYTES, shared.step, 128)
     for copies in (rough, None):
         chosen = choose_quantizer(groups, centres, rows, copies)
         assert chosen.kind in (BYTES, SHORTS)
