@@ -44,7 +44,7 @@ from gcws_search.service.ingest.job import (
 )
 from gcws_search.service.ingest.ndjson import describe_line
 from gcws_search.service.ingest.npy import read_header
-from gcws_search.service.ingest.source import BodyAborted, ByteReader
+from gcws_search.service.ingest.source import BodyAborted, ByteReader, inflate_head
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -290,15 +290,16 @@ async def preview(
     """Show what a load takes a file for, by its first part; of CSV also its columns and warnings.
 
     Nothing is stored, and no collection is asked. A body of 1,048,576 bytes is the first part of a
-    longer file, a shorter one is whole. Of NDJSON the first line tells.
+    longer file, a shorter one is whole; either may be gzip. Of NDJSON the first line tells.
     """
     require_media_type(request, CSV, TSV, NDJSON, NPY)
     require_plain(request)
-    head = await read_body(request, MAX_HEAD_BYTES, "its first part is enough")
+    body = await read_body(request, MAX_HEAD_BYTES, "its first part is enough")
     kind = media_type(request) or CSV
-    formats.require_not_foreign(head, kind)
 
     def describe() -> dict[str, Any]:
+        head = inflate_head(body, MAX_HEAD_BYTES)
+        formats.require_not_foreign(head, kind)
         source = io.BytesIO(head).read
         if kind == NPY:
             reader = ByteReader(source, max_read_bytes=MAX_HEAD_BYTES)

@@ -128,6 +128,19 @@ def inflate(source: Source, encoding: str) -> Source:
     return take
 
 
+def inflate_head(head: bytes, size: int) -> bytes:
+    """Return up to ``size`` bytes of a file by its head, of ``size`` bytes where it goes on."""
+    take = inflate(io.BytesIO(head).read, "")
+    found = b""
+    try:
+        while len(found) < size and (piece := take()):
+            found += piece
+    except MalformedBody:
+        if len(head) < size or not found:
+            raise
+    return found[:size]
+
+
 def peek(source: Source, size: int) -> tuple[bytes, Source]:
     """Return the first bytes of a body, ``size`` or more unless it ends, and a source of it all."""
     first = source()

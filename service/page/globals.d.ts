@@ -44,6 +44,7 @@ type UseAnswer = <Path extends string | Falsy, Body = undefined>(
 
 interface ParentNode {
   querySelector<Found extends Element = HTMLElement>(selectors: string): Found | null;
+  querySelectorAll<Found extends Element = HTMLElement>(selectors: string): NodeListOf<Found>;
 }
 interface Element {
   closest<Found extends Element = HTMLElement>(selectors: string): Found | null;

@@ -167,7 +167,7 @@ export default function Backends({ collection, params, writes, refresh }) {
         ${
 					writes &&
 					!primary &&
-					html`<button type="button" class="quiet danger"
+					html`<button class="quiet danger"
           onClick=${() => drop(name)} aria-label=${`Drop ${name}`}>drop</button>`
 				}</div>
       ${

@@ -5,7 +5,7 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
-import { useAct, useAnswer, useAsk, useSeen } from "./hooks.js";
+import { useAct, useAnswer, useAsk, useSeen, useTurn } from "./hooks.js";
 import { html, useMemo, useRef, useState } from "./html.js";
 import { fieldsOf, Layouts, links, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
@@ -14,7 +14,7 @@ import { keepView } from "./view.js";
 const PAGE = 48;
 
 function useItems(collection, filter) {
-	const [turn, next] = useState(0);
+	const [turn, next] = useTurn();
 	const shown = useRef({});
 	const { data, problem, waiting } = useAsk(
 		async (signal) => {
@@ -31,7 +31,7 @@ function useItems(collection, filter) {
 		[collection.name, turn, filter],
 	);
 	const isWhole = data?.cursor === null;
-	const more = () => isWhole || problem || waiting || next(turn + 1);
+	const more = () => isWhole || problem || waiting || next();
 	return { items: [], ...data, problem, isWhole, more };
 }
 
@@ -42,16 +42,13 @@ const KINDS = [
 	["image", "Picture"],
 ];
 const KIND = "Drawn as";
-const PICTURE = ["width", "height", "channels", "low", "high"];
+const PICTURE = ["width", "height"];
 
-function viewFrom(fields, kind) {
+function viewFrom(fields, kind, image) {
 	const filled = Object.entries(fields).filter(([key, value]) => key !== KIND && value.trim());
-	const { width, height, channels, low, high, ...view } = Object.fromEntries(filled);
+	const { width, height, ...view } = Object.fromEntries(filled);
 	if (kind !== "image") return view;
-	view.image = { width: Number(width), height: Number(height) };
-	if (channels) view.image.channels = Number(channels);
-	if (low && high) view.image.range = [Number(low), Number(high)];
-	return view;
+	return { ...view, image: { ...image, width: Number(width), height: Number(height) } };
 }
 
 function ViewForm({ collection, writes, refresh, onClose }) {
@@ -60,7 +57,7 @@ function ViewForm({ collection, writes, refresh, onClose }) {
 	const [kind, choose] = useState(first);
 	const { act, problem } = useAct();
 	const save = (event) => {
-		const view = viewFrom(fieldsOf(event), kind);
+		const view = viewFrom(fieldsOf(event), kind, start.image);
 		act(async () => {
 			const metadata = { ...collection.metadata, view };
 			if (writes) await ask("PATCH", at(collection.name), { metadata });
@@ -72,8 +69,6 @@ function ViewForm({ collection, writes, refresh, onClose }) {
 	const field = (key, label, value, more) => html`<label>${label}
     <input name=${key} defaultValue=${value} ...${more} /></label>`;
 	const keys = [...(["text", "smiles"].includes(kind) ? [kind] : []), "title", "url", "color"];
-	const picture = start.image || {};
-	const values = { ...picture, low: picture.range?.[0], high: picture.range?.[1] };
 	return html`<form class="panel view-form" onSubmit=${save}>
     <h2>How items are shown</h2><p class="small">Kept ${
 			writes ? "with the collection, for everybody" : "in this browser"
@@ -87,9 +82,9 @@ function ViewForm({ collection, writes, refresh, onClose }) {
       ${
 				kind === "image" &&
 				PICTURE.map((key) =>
-					field(key, `picture ${key}`, values[key], {
+					field(key, `picture ${key}`, start.image?.[key], {
 						inputmode: "decimal",
-						required: ["width", "height"].includes(key),
+						required: true,
 					}),
 				)
 			}</div>
@@ -149,7 +144,7 @@ export default function Browse({ collection, params, writes, refresh }) {
         <${Layouts} isTable=${asTable} onChoose=${(as) => change({ as })} />
         ${
 					(writes || !collection.metadata?.view) &&
-					html`<button type="button"
+					html`<button
           onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>Change view…</button>`
 				}</div>
       ${
@@ -162,7 +157,7 @@ export default function Browse({ collection, params, writes, refresh }) {
       ${
 				!items.length &&
 				isWhole &&
-				html`<p>No item passes this filter. <button type="button"
+				html`<p>No item passes this filter. <button
         class="link" onClick=${() => onFilter("")}>Remove it</button></p>`
 			}
       ${
@@ -182,7 +177,7 @@ export default function Browse({ collection, params, writes, refresh }) {
 				!isWhole &&
 				!problem &&
 				items.length > 0 &&
-				html`<button type="button" onClick=${more}>More items</button>`
+				html`<button onClick=${more}>More items</button>`
 			}</div>
     </section></div>`;
 }

@@ -7,23 +7,11 @@ import { colors } from "./palette.js";
 import { Cut, Payload } from "./parts.js";
 import { payloadAt, title } from "./view.js";
 
-function step(sideways) {
+function step(way, isDown = false) {
 	const tiles = [...document.querySelectorAll("[data-tile]")];
 	const here = tiles.indexOf(document.activeElement.closest("[data-tile]"));
-	if (here < 0) {
-		const first = tiles[0]?.querySelector("a");
-		first?.focus();
-		return Boolean(first);
-	}
-	let next = tiles[here + sideways];
-	if (Math.abs(sideways) > 1) {
-		// The nearest of the next row: one below another is farther than any beside it.
-		const boxes = new Map(tiles.map((tile) => [tile, tile.getBoundingClientRect()]));
-		const { left, top } = boxes.get(tiles[here]);
-		const below = (tile) => Math.sign(sideways) * (boxes.get(tile).top - top);
-		const away = (tile) => 1e4 * below(tile) + Math.abs(boxes.get(tile).left - left);
-		[next] = tiles.filter((tile) => below(tile) > 4).sort((a, b) => away(a) - away(b));
-	}
+	const below = tiles.findIndex(({ offsetTop }) => offsetTop > tiles[0].offsetTop);
+	const next = tiles[here < 0 ? 0 : here + way * (isDown ? Math.max(1, below) : 1)];
 	next?.querySelector("a").focus();
 	return Boolean(next);
 }
@@ -33,8 +21,8 @@ export function useTileKeys(collection) {
 	useKeys({
 		ArrowRight: () => step(1),
 		ArrowLeft: () => step(-1),
-		ArrowDown: () => step(2),
-		ArrowUp: () => step(-2),
+		ArrowDown: () => step(1, true),
+		ArrowUp: () => step(-1, true),
 		e: () => {
 			const why = chosen()?.why;
 			if (why) go(why);

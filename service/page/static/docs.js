@@ -1,14 +1,5 @@
 const root = new URL("../../", import.meta.url);
 const key = sessionStorage.getItem("gcws-key");
-const system = matchMedia("(prefers-color-scheme: dark)");
-
-// Swagger UI is dark by a class of its own.
-function darken() {
-	const page = document.documentElement;
-	const { theme = system.matches ? "dark" : "light" } = page.dataset;
-	page.classList.toggle("dark-mode", theme === "dark");
-	page.style.colorScheme = theme;
-}
 
 // Swagger UI's own deep links put a link into each button.
 function follow() {
@@ -24,22 +15,27 @@ function name({ target }) {
 	if (id) history.replaceState(null, "", id.replace(/^operations-(\w+)-/, "#/$1/"));
 }
 
-darken();
+// Levels of headings, and names of fields, that Swagger UI leaves out.
+function mend() {
+	for (const title of document.querySelectorAll(".opblock-tag, .opblock :is(h4, h5)")) {
+		title.ariaLevel = { H3: "2", H4: "3", H5: "4" }[title.tagName];
+	}
+	for (const field of document.querySelectorAll(".opblock :is(select, textarea)")) {
+		field.ariaLabel ??= field.closest("tr")?.dataset.paramName ?? "Request body";
+	}
+}
+
+new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
 addEventListener("hashchange", follow);
 addEventListener("click", name);
-system.addEventListener("change", darken);
 const page = SwaggerUIBundle({
 	url: new URL("openapi.json", root).href,
 	dom_id: "#swagger-ui",
-	deepLinking: false,
 	defaultModelsExpandDepth: -1,
-	displayRequestDuration: true,
 	filter: true,
-	persistAuthorization: false,
-	syntaxHighlight: { activated: true, theme: "tomorrow-night" },
+	syntaxHighlight: { theme: "tomorrow-night" },
 	validatorUrl: null,
 	onComplete: () => {
-		for (const tag of document.querySelectorAll(".opblock-tag")) tag.ariaLevel = "2";
 		follow();
 		if (key) page.preauthorizeApiKey("bearer", key);
 	},

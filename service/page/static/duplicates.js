@@ -1,14 +1,14 @@
 import { go, href, numberIn } from "./address.js";
-import { at, itemsOf, raw, root } from "./api.js";
-import { Member, Values } from "./differences.js";
-import { useNames } from "./draw.js";
+import { ask, at, itemsOf, post, raw } from "./api.js";
+import { Drawn, Picture, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
 import { useAct, useAsk, useKnown, useLater } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Command, Heights, Skeleton, Trouble } from "./parts.js";
-import { remove, restore } from "./removal.js";
+import { Heights, Payload, Skeleton, Trouble, WORD, Words } from "./parts.js";
 import { csv, Save } from "./save.js";
+import { chunksOf, dense, entries } from "./vectors.js";
+import { textOf } from "./view.js";
 
 const LOWEST = 0.5;
 const START = 0.8;
@@ -17,6 +17,81 @@ const RECALL = 0.99;
 const PAGE = 8;
 const ABREAST = 8;
 const BINS = 50;
+const CHUNK = 100;
+
+const COORDINATES = 6;
+const LONGEST = 4000;
+
+const wordsOf = (text) => new Set(text.slice(0, LONGEST).toLowerCase().split(WORD));
+
+function differing(one, other, limit) {
+	const rows = new Map(entries(one).map(([index, value]) => [index, [index, value, 0]]));
+	for (const [index, value] of entries(other)) {
+		if (rows.has(index)) rows.get(index)[2] = value;
+		else rows.set(index, [index, 0, value]);
+	}
+	const size = ([, a, b]) => Math.abs(a - b);
+	const unlike = [...rows.values()].filter((row) => size(row) > 0);
+	return { count: unlike.length, rows: unlike.sort((x, y) => size(y) - size(x)).slice(0, limit) };
+}
+
+function Coordinates({ item, kept, names }) {
+	const { count, rows } = differing(item.vector, kept.vector, COORDINATES);
+	if (!count) return html`<p class="small">The same vector.</p>`;
+	const shown = rows.map(([index, mine, other]) => [
+		names?.get(index) ?? index,
+		html`<mark class="differs">${figures.value(mine)}</mark> not ${figures.value(other)}`,
+		"figure",
+	]);
+	return html`<${Payload} rows=${shown} />
+    ${
+			count > rows.length &&
+			html`<p class="small">and at
+      ${" "}${figures.plural(count - rows.length, "more coordinate")}.</p>`
+		}`;
+}
+
+function Pictures({ item, kept, view }) {
+	const { width, height, channels = 1 } = view.image;
+	const size = width * height * channels;
+	const other = dense(kept.vector, size);
+	const change = Array.from(dense(item.vector, size), (value, place) => value - other[place]);
+	const most = change.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+	if (!most) return html`<p class="small">The same picture.</p>`;
+	return html`<figure class="change"><${Picture} vector=${change} image=${view.image}
+    range=${[-most, most]} label="Difference" /><figcaption>difference</figcaption></figure>`;
+}
+
+function Member({ item, kept, view, names, reference }) {
+	const isKept = item.id === kept.id;
+	const text = textOf(view, item);
+	if (typeof text === "string" && !view.image) {
+		const other = isKept ? reference && textOf(view, reference) : textOf(view, kept);
+		const known = typeof other === "string" ? wordsOf(other) : null;
+		const isMarked = (word) => known && !known.has(word);
+		return html`<${Words} ...${{ text, isMarked }} kind="differs" limit=${LONGEST} />`;
+	}
+	return html`<div class="drawn"><${Drawn} ...${{ item, view, names }} limit=${COORDINATES} /></div>
+    ${
+			!isKept &&
+			(view.image
+				? html`<${Pictures} ...${{ item, kept, view }} />`
+				: html`<${Coordinates} ...${{ item, kept, names }} />`)
+		}`;
+}
+
+function Values({ item, kept, skip }) {
+	const isOther = (key, value) =>
+		item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
+	const rows = Object.entries(item.payload || {})
+		.filter(([key]) => key !== skip)
+		.slice(0, 12)
+		.map(([key, value]) => {
+			const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
+			return [key, isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown];
+		});
+	return html`<${Payload} rows=${rows} />`;
+}
 
 async function pairsOf(name, low, signal) {
 	const body = JSON.stringify({ min_score: low, limit: PAIRS, recall: RECALL });
@@ -73,7 +148,7 @@ function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ..
       <span class="space"></span>
       ${
 				writes &&
-				html`<button type="button" class="danger" disabled=${isBusy}
+				html`<button class="danger" disabled=${isBusy}
         onClick=${onRemove}>Keep one, delete ${others}</button>`
 			}</div>
     <ul class="members">${shown.map(
@@ -83,7 +158,7 @@ function Group({ group, items, keep, edges, isBusy, writes, onKeep, onRemove, ..
     ${
 			shown.length < first.length &&
 			!isWhole &&
-			html`<p><button type="button" class="link"
+			html`<p><button class="link"
       onClick=${() => show(true)}>${figures.plural(
 				first.length - shown.length,
 				"more item",
@@ -100,7 +175,7 @@ function useItems(name, groups) {
 	return { items: known, problem };
 }
 
-function Export({ collection, groups, keepOf, threshold }) {
+function Export({ collection, groups, keepOf }) {
 	const { name } = collection;
 	const asCsv = () =>
 		csv([
@@ -119,19 +194,38 @@ function Export({ collection, groups, keepOf, threshold }) {
 					weakest: group.weakest,
 				})}\n`,
 		);
-	const command = `gcws-search groups ${name} --min-score ${threshold} --url ${root.href}`;
 	return html`<span class="actions">
       <${Save} name=${`${name}-groups.csv`} text=${asCsv} type="text/csv" />
-      <${Save} name=${`${name}-groups.ndjson`} text=${asJson} type="application/x-ndjson" /></span>
-    <details><summary>As a command</summary><${Command} text=${command} /></details>`;
+      <${Save} name=${`${name}-groups.ndjson`} text=${asJson} type="application/x-ndjson" /></span>`;
 }
 
 function Undo({ deleted, isBusy, onUndo }) {
 	if (!deleted.length) return null;
 	return html`<p class="undo panel" role="status">${figures.plural(deleted.length, "item")} deleted.
-    <button type="button" class="primary" disabled=${isBusy} onClick=${onUndo}>Undo</button>
+    <button class="primary" disabled=${isBusy} onClick=${onUndo}>Undo</button>
     <span class="small">As long as this view is open; vectors and payloads are stored
       again.</span></p>`;
+}
+
+// An item as it is written: never over one that has come in its place.
+function written({ id, vector, text, payload, expires }) {
+	const what = text === undefined ? { vector } : { text };
+	return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
+}
+
+async function remove(name, ids, onDeleted) {
+	for (const chunk of chunksOf(ids, CHUNK)) {
+		const items = await itemsOf(name, chunk);
+		await post(at(name, "/items/delete"), { ids: chunk });
+		onDeleted(items);
+	}
+}
+
+async function restore(name, items, onStored) {
+	for (const chunk of chunksOf(items, CHUNK)) {
+		await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
+		onStored(chunk);
+	}
 }
 
 function useRemoval(name, refresh) {
@@ -202,7 +296,7 @@ export default function Duplicates({ collection, params, writes, refresh }) {
 				edges
 					? html`<${Controls} ...${{ edges, low, groups, isCut, onSlide }} threshold=${bounded}
         onLow=${(text) => change({ low: text })} />
-        <${Export} ...${{ collection, groups, keepOf }} threshold=${bounded} />`
+        <${Export} ...${{ collection, groups, keepOf }} />`
 					: !trouble &&
 						html`<p class="small" role="status">Comparing all pairs…</p>
           <${Skeleton} rows=${4} />`
@@ -211,7 +305,7 @@ export default function Duplicates({ collection, params, writes, refresh }) {
         ${
 					writes &&
 					all.length > 0 &&
-					html`<button type="button" class="danger" disabled=${isBusy}
+					html`<button class="danger" disabled=${isBusy}
           onClick=${() => removeIds(all)}>Keep one of each, delete${" "}
           ${figures.count(all.length)}</button>`
 				}</div>
@@ -227,7 +321,7 @@ export default function Duplicates({ collection, params, writes, refresh }) {
 			)}
       ${
 				shown.length < groups.length &&
-				html`<p class="end"><button type="button"
+				html`<p class="end"><button
         onClick=${() => turn(pages + 1)}>More groups</button></p>`
 			}</section></div>`;
 }

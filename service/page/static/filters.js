@@ -64,7 +64,7 @@ export function Chips({ text, onChange }) {
 	if (!all.length) return null;
 	return html`<ul class="chips" aria-label="Conditions">${all.map(
 		(condition) => html`<li>
-    <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
+    <button class="chip" onClick=${() => onChange(added(text, condition))}
       aria-label=${`Remove ${said(condition)}`}><${Cut} value=${said(condition)}
       limit=${60} /> ×</button></li>`,
 	)}</ul>`;
@@ -224,7 +224,7 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
     <${Trouble} problem=${problem} />
     ${found && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(
-			([value, number]) => html`<li><button type="button"
+			([value, number]) => html`<li><button
       class=${isChosen(value) ? "value on" : "value"} aria-pressed=${isChosen(value)}
       onClick=${() => onChange(choose(value))}>
       <bdi>${String(value).slice(0, 60)}</bdi>${" "}

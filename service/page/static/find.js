@@ -109,5 +109,5 @@ export default function Find({ collection: name, onClose }) {
     </label></form>
     <${Trouble} problem=${problem} />
     <${Results} ...${{ data, settled, view, chosen, targetOf }} onPoint=${choose} />
-  </${Dialog}>`;
+  <//>`;
 }

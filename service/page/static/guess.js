@@ -20,7 +20,7 @@ export function queryOf({ columns }, roles, isText) {
 	return query;
 }
 
-const HEAD = 1 << 20; // As much as the server looks at of a table.
+const HEAD = 1 << 20; // As much as the server looks at.
 const KINDS = {
 	"text/csv": ["csv", "txt"],
 	"text/tab-separated-values": ["tsv", "tab"],
@@ -48,29 +48,11 @@ export function handed() {
 	return given;
 }
 
-async function headOf(given) {
-	const isPacked = /\.gz$/i.test(given.name);
-	const stream = isPacked
-		? given.stream().pipeThrough(new DecompressionStream("gzip"))
-		: given.stream();
-	const reader = stream.getReader();
-	const parts = [];
-	let size = 0;
-	while (size < HEAD) {
-		const { value, done } = await reader.read();
-		if (done) break;
-		parts.push(value);
-		size += value.length;
-	}
-	reader.cancel().catch(() => {});
-	return new Uint8Array(await new Blob(parts).arrayBuffer()).slice(0, HEAD);
-}
-
 /** What the server takes a file for.
  * @returns {Promise<Answers.PreviewAnswer>} */
 export async function previewOf(given, query = "") {
 	const headers = { "Content-Type": kindOf(given) };
-	const body = await headOf(given);
+	const body = given.slice(0, HEAD);
 	return (await raw("POST", `v1/preview?${query}`, { body, headers })).json();
 }
 

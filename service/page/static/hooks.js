@@ -4,16 +4,18 @@ import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "./html
 const RETRIED = new Set(["loading", "unreachable"]);
 
 export function useServer() {
-	const [, changed] = useReducer((count) => count + 1, 0);
+	const [, changed] = useTurn();
 	useEffect(() => watch(changed), []);
 	return server();
 }
+
+export const useTurn = () => useReducer((count) => count + 1, 0);
 
 /** @type {UseAsk} */
 export function useAsk(make, inputs) {
 	const { epoch } = useServer();
 	const [state, set] = useState({ waiting: true });
-	const [again, repeat] = useReducer((count) => count + 1, 0);
+	const [again, repeat] = useTurn();
 	// useEffect would ask a frame later.
 	useLayoutEffect(() => {
 		const stop = new AbortController();

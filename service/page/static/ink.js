@@ -1,4 +1,5 @@
-import { useEffect, useState } from "./html.js";
+import { useTurn } from "./hooks.js";
+import { useEffect } from "./html.js";
 
 export function ink(color) {
 	const probe = document.createElement("span");
@@ -10,16 +11,10 @@ export function ink(color) {
 }
 
 export function useInk() {
-	const [turn, next] = useState(0);
+	const [turn, next] = useTurn();
 	useEffect(() => {
-		const changed = () => next((count) => count + 1);
-		const system = matchMedia("(prefers-color-scheme: dark)");
-		addEventListener("themechange", changed);
-		system.addEventListener("change", changed);
-		return () => {
-			removeEventListener("themechange", changed);
-			system.removeEventListener("change", changed);
-		};
+		addEventListener("themechange", next);
+		return () => removeEventListener("themechange", next);
 	}, []);
 	return turn;
 }

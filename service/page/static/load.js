@@ -1,7 +1,7 @@
 import { ask, at, hasKey, post, raw, root } from "./api.js";
 import * as figures from "./figures.js";
 import { handed, isTable, kindOf, LEFT_OUT, previewOf, queryOf, rolesOf } from "./guess.js";
-import { useAct, useAnswer, useTimer } from "./hooks.js";
+import { useAct, useAnswer, useTimer, useTurn } from "./hooks.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import {
 	Command,
@@ -36,7 +36,6 @@ const ENCODINGS = [
 	"shift_jis",
 	"euc_kr",
 ];
-const SIGNS = { ",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks" };
 
 const REJECTED = [number("row", "row"), { key: "code", name: "code" }, texts("detail", "why")];
 
@@ -82,7 +81,7 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
 	return html`<label>Text in <${Select} options=${encodings.map((one) => [one])}
       chosen=${table.encoding} onChoose=${onEncoding} /></label>
     <p class="small">Columns divided by
-      ${" "}${SIGNS[table.delimiter] || html`<code>${table.delimiter}</code>`}${
+      ${" "}<code>${JSON.stringify(table.delimiter)}</code>${
 				table.decimal === "," && ", decimal commas"
 			}${!table.header && ", without names of columns"}.</p>
     <${Table} caption="Columns of the file" columns=${columns} rows=${rows} />
@@ -193,7 +192,7 @@ function Loader({ collection, refresh, onLoaded }) {
 		}
     ${
 			isReady &&
-			html`<p class="actions"><button type="button" class="primary"
+			html`<p class="actions"><button class="primary"
       disabled=${isBusy} onClick=${send}>${isBusy ? "Loading…" : `Load into ${name}`}
     </button></p>`
 		}
@@ -256,7 +255,7 @@ function Restore({ name, snapshot, onClose, onDone }) {
       onInput=${(event) => type(event.target.value)} /></label>
     <${Trouble} problem=${problem} />
     <p class="actions"><button class="primary" disabled=${typed !== name}>Restore</button>
-      <button type="button" onClick=${onClose}>Cancel</button></p></form></${Dialog}>`;
+      <button type="button" onClick=${onClose}>Cancel</button></p></form><//>`;
 }
 
 async function download(name, snapshot) {
@@ -273,12 +272,12 @@ function Snapshots({ collection, writes, refresh }) {
 	const snapshots = data?.snapshots || [];
 	const change = (work) => act(work).then(repeat);
 	const acts = (_, { name: one }) => html`<span class="actions">
-    <button type="button" class="quiet" onClick=${() => act(() => download(name, one))}>download
+    <button class="quiet" onClick=${() => act(() => download(name, one))}>download
     </button>
     ${
 			writes &&
-			html`<button type="button" class="quiet" onClick=${() => choose(one)}>restore…
-      </button><button type="button" class="quiet danger" aria-label=${`Remove ${one}`}
+			html`<button class="quiet" onClick=${() => choose(one)}>restore…
+      </button><button class="quiet danger" aria-label=${`Remove ${one}`}
         onClick=${() => change(() => ask("DELETE", snapshotOf(name, one)))}>remove</button>`
 		}</span>`;
 	const columns = [
@@ -290,7 +289,7 @@ function Snapshots({ collection, writes, refresh }) {
 	return html`<section class="panel"><div class="head"><h2>Snapshots</h2><span class="space"></span>
       ${
 				writes &&
-				html`<button type="button" class="primary" disabled=${state.isBusy}
+				html`<button class="primary" disabled=${state.isBusy}
         onClick=${() => change(() => post(at(name, "/snapshots")))}>
         ${state.isBusy ? "At work…" : "Make a snapshot"}</button>`
 			}</div>
@@ -310,8 +309,7 @@ function Snapshots({ collection, writes, refresh }) {
 }
 
 export default function Load({ collection, writes, refresh }) {
-	const [turn, next] = useState(0);
-	const onLoaded = () => next((count) => count + 1);
+	const [turn, onLoaded] = useTurn();
 	return html`<div class="head"><h1>Data of <bdi>${collection.name}</bdi></h1>
       <span class="small figure">${figures.plural(collection.items, "item")}</span></div>
     <div class="halves"><div class="stack">

@@ -3,7 +3,7 @@ import { forgetKey, hasKey, root, start, tryKey } from "./api.js";
 import * as figures from "./figures.js";
 import { useAct, useAnswer, useAsk, useKeys, useServer, useTimer } from "./hooks.js";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
-import { Bar, Command, Dialog, Empty, Select, Skeleton, Trouble } from "./parts.js";
+import { Command, Dialog, Empty, Progress, Select, Skeleton, Trouble } from "./parts.js";
 import { keepPlace } from "./place.js";
 import { collectionOf } from "./view.js";
 
@@ -27,8 +27,6 @@ const KEYS = [
 	["e", "Explain: why is this one similar"],
 	["d", "Details of this one"],
 	["o", "Open the link of this one"],
-	["?", "These keys"],
-	["Esc", "Close"],
 ];
 
 const loaded = new Map();
@@ -77,23 +75,22 @@ function KeyDialog() {
       <p class="small">It stays in this tab until you close it, and in no address.</p>
       <${Trouble} problem=${problem} />
       <div class="actions"><button class="primary">Use this key</button></div>
-    </form></${Dialog}>`;
+    </form><//>`;
 }
 
+const THEMES = [
+	["auto", "◐ auto"],
+	["light", "☀ light"],
+	["dark", "☾ dark"],
+];
+
 function Theme() {
-	const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
-	const change = () => {
-		const chosen = { light: "dark", dark: "auto", auto: "light" }[theme];
-		const { dataset } = document.documentElement;
-		localStorage.setItem("gcws-theme", chosen);
-		if (chosen === "auto") delete dataset.theme;
-		else dataset.theme = chosen;
-		set(chosen);
+	const choose = (theme) => {
+		localStorage.setItem("gcws-theme", theme);
 		dispatchEvent(new Event("themechange"));
 	};
-	return html`<button type="button" class="quiet" onClick=${change}
-    title="Light, dark or as the system">
-    ${{ light: "☀ light", dark: "☾ dark", auto: "◐ auto" }[theme]}</button>`;
+	return html`<${Select} aria-label="Theme" class="theme" chosen=${localStorage.getItem("gcws-theme")}
+    onChoose=${choose} options=${THEMES} />`;
 }
 
 function Gone({ since }) {
@@ -121,9 +118,7 @@ function Start({ phase }) {
     <p role="status"><strong>Starting: ${PHASES[phase] || phase}.</strong>
       ${isGoing && " Collections answer once they can, those of fixed dimension first."}</p>
     ${
-			isGoing &&
-			html`<${Bar} value=${loaded} max=${total || 1} label=${done} />
-      <p class="small figure">${done}${rest}</p>`
+			isGoing && html`<${Progress} value=${loaded} max=${total || 1} words=${done + rest} />`
 		}</section>`;
 }
 
@@ -156,19 +151,19 @@ function Header({ address, server, onHelp, onFind }) {
       href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`,
 		)}
     </nav>
-    <button type="button" class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`
+    <button class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`
 		}
     <span class="space"></span>
-    <span class=${`state ${state}`} title="State of the server">${state}</span>
+    <span class=${`state ${state}`}>${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
     <a class="quiet" href=${new URL("docs", root).href}>API</a>
     <${Theme} />
     ${
 			hasKey() &&
-			html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key
+			html`<button class="quiet" onClick=${forgetKey}>Forget key
       </button>`
 		}
-    <button type="button" class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
+    <button class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
   </header>`;
 }
 
@@ -226,7 +221,7 @@ function View({ address, server }) {
 	if (!collection.items && !WITHOUT_ITEMS.includes(shown)) {
 		return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
       <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} />
-      <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
+      <p>or <a href=${href(name, "load")}>drop one on this page</a>.</p><//>`;
 	}
 	return html`<${Lazy} key=${`${name}/${shown}`} name=${shown} collection=${collection}
     params=${params} writes=${writes} refresh=${found.repeat} />`;
@@ -261,7 +256,7 @@ function App() {
     ${server.gone && html`<${Gone} since=${server.gone} />`}
     <main id="main" tabindex="-1">
       ${isStarting && html`<${Start} phase=${server.phase} />`}<${Guarded} address=${address}>
-      <${View} address=${address} server=${server} /></${Guarded}></main>
+      <${View} address=${address} server=${server} /><//></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${
 			isFinding &&
@@ -276,7 +271,7 @@ function App() {
 				([key, what]) => html`<dt><kbd>${key}</kbd></dt>
         <dd>${what}</dd>`,
 			)}</dl>
-      <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`
+      <form method="dialog" class="actions"><button autofocus>Close</button></form><//>`
 		}`;
 }
 

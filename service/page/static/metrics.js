@@ -41,7 +41,6 @@ function quantile(before, now, share) {
 export function difference(before, now) {
 	const rate = (key) => before && (now[key] - before[key]) / (now.at - before.at);
 	return {
-		time: new Date(),
 		queries: rate("queries"),
 		commits: rate("commits"),
 		p50: before && quantile(before, now, 0.5),

@@ -3,7 +3,7 @@ import { ask, at, get, raw } from "./api.js";
 import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { hand, nameFor, previewOf } from "./guess.js";
-import { useAct, useAnswer, useAsk, useSeen, useTimer } from "./hooks.js";
+import { useAct, useAnswer, useAsk, useSeen, useTimer, useTurn } from "./hooks.js";
 import { html, useRef, useState } from "./html.js";
 import { difference, parse } from "./metrics.js";
 import {
@@ -13,13 +13,13 @@ import {
 	Empty,
 	fieldsOf,
 	Heights,
+	Layouts,
 	LoadBar,
 	links,
 	number,
 	Select,
 	Skeleton,
 	Table,
-	Tabs,
 	Trouble,
 } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
@@ -42,7 +42,7 @@ const LIVE = [
 	{ name: "commits/s", key: "commits", show: known(figures.value) },
 	{ name: "queue", key: "queue", show: figures.value },
 	{ name: "memory", key: "memory", show: figures.bytes },
-].map((column) => ({ ...column, figure: true }));
+];
 
 function Strip({ collection, items }) {
 	const { view } = collection;
@@ -64,20 +64,19 @@ function Strip({ collection, items }) {
 
 const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
 
-function graphState(backend, curve) {
+function graphState(backend) {
 	if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
 	if (backend.kind !== "gcws") return backend.kind;
-	return backend.stats.graph ? "graph ready" : `no graph: ${curve.reason || "it is waited for"}`;
+	return backend.stats.graph ? "graph ready" : "no graph: items are scanned";
 }
 
 async function detailed(name, signal) {
-	const [collection, page, loads, curve] = await Promise.all([
+	const [collection, page, loads] = await Promise.all([
 		collectionOf(name, signal),
 		get(at(name, "/items?limit=8&with_vector=true"), signal),
 		get(at(name, "/loads"), signal),
-		get(at(name, "/curve?limit=10"), signal),
 	]);
-	return { collection, items: page.items, loads: loads.loads, curve };
+	return { collection, items: page.items, loads: loads.loads };
 }
 
 function Card({ summary, epoch }) {
@@ -108,7 +107,7 @@ function Card({ summary, epoch }) {
 			["memory", collection ? figures.bytes(collection.bytes_in_memory) : "…"],
 			["disk", figures.bytes(summary.bytes)],
 		].map(([label, figure]) => html`<div><dt>${label}</dt><dd>${figure}</dd></div>`)}</dl>
-    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${
+    <p class="small">${primary ? graphState(primary) : "…"}${
 			others > 0 && ` · ${figures.plural(others, "comparison backend")}`
 		}</p>
     ${running.map(
@@ -144,12 +143,8 @@ function Live() {
 	const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
     <strong class="figure">${last ? show(last[key]) : "…"}</strong>
     <${Heights} label=${`${name}, last two minutes`} bars=${heightsOf(series, key)} /></div>`;
-	const time = { key: "time", name: "time", show: (one) => one.toLocaleTimeString() };
 	return html`<div class="live" aria-label="Measured every two seconds" role="group">
-      ${shown.map(tile)}</div>
-    <details class="live-table"><summary>As a table</summary>
-      <${Table} caption="The last two minutes, the last first" rows=${[...series].reverse()}
-        columns=${[time, ...LIVE]} /></details>`;
+    ${shown.map(tile)}</div>`;
 }
 
 const NORMS = [
@@ -237,7 +232,7 @@ function List({ collections, sort, onSort }) {
 function Collections({ collections, params, epoch }) {
 	const [part, type] = useState("");
 	const isMany = collections.length >= MANY;
-	const as = ["cards", "list"].includes(params.as) ? params.as : isMany ? "list" : "cards";
+	const isTable = params.as ? params.as === "table" : isMany;
 	const change = (more) => go(href("", "", { ...params, ...more }), { replace: true });
 	const wanted = part.trim().toLowerCase();
 	const found = collections.filter(({ name }) => name.toLowerCase().includes(wanted));
@@ -248,13 +243,12 @@ function Collections({ collections, params, epoch }) {
         onInput=${(event) => type(event.target.value)} /></label>
       <span class="small" role="status">${figures.count(found.length)} of
         ${" "}${figures.plural(collections.length, "collection")}</span><span class="space"></span>
-      <${Tabs} label="Shown as" chosen=${as} options=${[["cards", "Cards"], ["list", "List"]]}
-        onChoose=${(chosen) => change({ as: chosen })} /></div>`
+      <${Layouts} isTable=${isTable} onChoose=${(as) => change({ as })} /></div>`
 	}
     ${
-			as === "list"
+			isTable
 				? html`<${List} collections=${found} sort=${params.sort}
-      onSort=${(key) => key !== "go" && change({ sort: turned(params.sort, key) })} />`
+      onSort=${(key) => change({ sort: turned(params.sort, key) })} />`
 				: html`<div class="cards">${found.map(
 						(summary) => html`<${Card} key=${summary.name}
         summary=${summary} epoch=${epoch} />`,
@@ -263,13 +257,13 @@ function Collections({ collections, params, epoch }) {
 }
 
 export default function Overview({ server, params, writes }) {
-	const [turn, next] = useState(0);
+	const [turn, next] = useTurn();
 	const { data, problem } = useAnswer("v1/collections", undefined, turn);
 	const collections = data?.collections;
 	const isStarting = server.phase && server.phase !== "ready";
 	const isFilled = collections?.length && collections.every(({ items }) => items);
 	const every = isStarting || !isFilled ? EVERY / 4 : EVERY * 2;
-	useTimer(every, () => next((count) => count + 1), [every]);
+	useTimer(every, next, [every]);
 	return html`<div class="overview">
     <h1>Collections</h1>
     ${!isStarting && html`<${Live} />`}
@@ -286,9 +280,8 @@ export default function Overview({ server, params, writes }) {
 					? html`<${Collections} ...${{ collections, params }}
         epoch=${server.phase} />`
 					: html`<${Empty} title="There is no collection yet">
-        <p>Load a file, from a terminal:</p>
-        <${Command} text="gcws-search load items.csv --into things" />
-        <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`
+        <p>Make one above, or see one first, from a terminal:</p>
+        <${Command} text="gcws-search demo --port 8001" /><//>`
 		}
   </div>`;
 }

@@ -21,7 +21,7 @@ export function Text({ value, limit = SHOWN }) {
 	if (text.length <= shown) {
 		return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
 	}
-	return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
+	return html`<bdi>${text.slice(0, shown)}…</bdi> <button class="link"
     onClick=${() => set(shown * 10)}>more (${figures.count(text.length)} characters)</button>`;
 }
 
@@ -65,7 +65,7 @@ export function Copy({ text, label = "Copy" }) {
 		set(true);
 		setTimeout(() => set(false), 1500);
 	};
-	return html`<button type="button" class="quiet" onClick=${copy}>
+	return html`<button class="quiet" onClick=${copy}>
     ${isDone ? "Copied" : label}</button>`;
 }
 
@@ -106,7 +106,7 @@ export const Select = ({ options, chosen, onChoose, ...more }) => html`<select .
 
 export const Layouts = ({ isTable, onChoose }) => html`<${Tabs} label="Shown as"
   chosen=${isTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]}
-  onChoose=${(form) => onChoose(form === "table" ? form : "")} />`;
+  onChoose=${onChoose} />`;
 
 export const texts = (key, name, limit) => ({
 	key,
@@ -139,7 +139,7 @@ export function Table({ caption, columns, rows, sort, onSort }) {
         aria-sort=${order(key)[0]}>
         ${
 					onSort && name
-						? html`<button type="button" class="link" onClick=${() => onSort(key)}>
+						? html`<button class="link" onClick=${() => onSort(key)}>
           ${name}${order(key)[1]}</button>`
 						: name
 				}</${name ? "th" : "td"}>`,
@@ -175,6 +175,13 @@ export function Bar({ value, max = 1, label }) {
     <div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
 
+export const Progress = ({
+	value,
+	max,
+	words,
+}) => html`<${Bar} ...${{ value, max }} label=${words} />
+  <p class="small figure">${words}</p>`;
+
 export const Heights = ({
 	label,
 	bars,
@@ -188,16 +195,15 @@ export function LoadBar({ load: { bytes, total_bytes: total } }) {
 	if (!total) return html`<p class="small figure">${read}</p>`;
 	const words =
 		bytes < total ? `${read}, of ${figures.bytes(total)}` : `all ${read}; committing the last rows`;
-	return html`<${Bar} value=${bytes} max=${total} label=${words} />
-    <p class="small figure">${words}</p>`;
+	return html`<${Progress} value=${bytes} max=${total} words=${words} />`;
 }
 
 export function GraphBar({ collection }) {
 	const primary = collection.backends.find((backend) => backend.primary);
 	if (primary?.status !== "building") return null;
 	const words = `Building the graph: ${figures.share(primary.progress)}`;
-	return html`<${Bar} value=${primary.progress} label=${words} />
-    <p class="small figure" role="status">${words}. Queries are answered meanwhile.</p>`;
+	return html`<${Progress} value=${primary.progress}
+    words=${`${words}. Queries are answered meanwhile.`} />`;
 }
 
 export function Drop({ label, words, onFile }) {

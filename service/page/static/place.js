@@ -1,6 +1,6 @@
 const PATIENCE = 3000;
 const SETTLED = 500;
-const MOVES = ["wheel", "pointerdown", "keydown", "touchstart"];
+const MOVES = ["wheel", "pointerdown", "keydown"];
 
 let timer = null;
 let moved = new AbortController();
@@ -26,17 +26,13 @@ function restore(wanted) {
 	const { signal } = moved;
 	const stop = () => moved.abort();
 	for (const move of MOVES) addEventListener(move, stop, { signal, once: true, passive: true });
-	const end = performance.now() + PATIENCE;
-	let reached = null;
-	const turn = () => {
+	let end = performance.now() + PATIENCE;
+	const turn = (now) => {
+		if (now > end) stop();
 		if (signal.aborted) return;
-		const now = performance.now();
-		if (Math.abs(scrollY - wanted) > 1) {
-			reached = null;
-			scrollTo(0, wanted);
-		} else reached = reached ?? now;
-		if (now < end && !(reached !== null && now - reached > SETTLED)) requestAnimationFrame(turn);
-		else moved.abort();
+		if (Math.abs(scrollY - wanted) > 1) scrollTo(0, wanted);
+		else end = Math.min(end, now + SETTLED);
+		requestAnimationFrame(turn);
 	};
 	requestAnimationFrame(turn);
 }

@@ -209,14 +209,13 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		return [event.clientX - box.left, event.clientY - box.top];
 	};
 	const middle = () => [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
-	const showAll = () => {
-		Object.assign(state, { pan: [0, 0], zoom: 1 });
-		draw();
-	};
 	commands.current = {
 		zoomIn: () => zoomBy(STEP, ...middle()),
 		zoomOut: () => zoomBy(1 / STEP, ...middle()),
-		showAll,
+		showAll: () => {
+			Object.assign(state, { pan: [0, 0], zoom: 1 });
+			draw();
+		},
 	};
 	const nearest = (place, reach = REACH) => {
 		const [x, y] = place;
@@ -329,12 +328,10 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		ArrowUp: [0, 40],
 		ArrowDown: [0, -40],
 	};
+	const ZOOMS = { "+": "zoomIn", "=": "zoomIn", "-": "zoomOut", 0: "showAll" };
 	const pressed = (event) => {
-		const { zoomIn, zoomOut } = commands.current;
 		if (MOVES[event.key]) panBy(MOVES[event.key], [0, 0]);
-		else if (event.key === "+" || event.key === "=") zoomIn();
-		else if (event.key === "-") zoomOut();
-		else if (event.key === "0") showAll();
+		else if (ZOOMS[event.key]) commands.current[ZOOMS[event.key]]();
 		else if (event.key === "Enter") onPick(nearest(middle(), REACH_OF_CROSS));
 		else return;
 		event.preventDefault();

@@ -68,7 +68,7 @@ function inWords(explain, collection, curve, recall) {
 
 function withMissed(hits, exact) {
 	const ranked = hits.map((hit, place) => ({ ...hit, rank: place + 1 }));
-	if (!exact) return { shown: ranked, found: null };
+	if (!exact) return { shown: ranked };
 	const known = new Set(hits.map(({ id }) => id));
 	const worst = exact.length ? exact[exact.length - 1].score : 0;
 	const good = hits.filter(({ score }) => score >= worst - 1e-12).length;
@@ -76,7 +76,7 @@ function withMissed(hits, exact) {
 	const missed = unknown.slice(0, Math.max(0, exact.length - good));
 	const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))];
 	shown.sort((a, b) => b.score - a.score);
-	return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
+	return { shown, good, wanted: exact.length };
 }
 
 function nothing({ filter, id }) {
@@ -158,15 +158,15 @@ function Start({ collection }) {
     <${Tiles} ...${{ collection, items, view, names }} label="Items to begin with" />`;
 }
 
-function Found({ isExact, data, compared: { found, good, wanted } }) {
+function Found({ isExact, data, good, wanted }) {
 	const words = isExact
 		? "Found: all, by an exact scan."
 		: wanted === 0
 			? "There is nothing to find."
-			: found === null || !data
+			: wanted === undefined || !data
 				? "Comparing with an exact scan…"
 				: html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
-          ${" "}(${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`;
+          ${" "}(${(good / wanted).toFixed(2)})${good < wanted ? "; the missed are shown ghosted." : "."}`;
 	return html`<p class="found" role="status">${words}</p>`;
 }
 
@@ -190,7 +190,13 @@ export default function Query({ collection, params }) {
 		[name, key],
 	);
 	const [limit, recall] = [numberOr(params.limit, 20), numberOr(params.recall, 0.9)];
-	const curve = useAnswer(at(name, `/curve?limit=${limit}`), undefined, collection.items);
+	// The hits come first: what is read beside them would hold them up.
+	const isShown = !isAsked || data || problem;
+	const curve = useAnswer(
+		isShown && at(name, `/curve?limit=${limit}`),
+		undefined,
+		collection.items,
+	);
 	const isExact = body?.recall >= 1;
 	const current = !waiting && data;
 	const exact = useAsk(
@@ -233,7 +239,7 @@ export default function Query({ collection, params }) {
         onChange=${narrow} />
       <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
         ...${{ limit, recall }} />
-      ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, compared }} />`}
+      ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, ...compared }} />`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
     <section>${

@@ -19,15 +19,16 @@ function curl(name, body) {
 	return `curl -s ${quoted(address)}${key} --json ${quoted(JSON.stringify(body))}`;
 }
 
-function vectorInPython({ names, indices, values, ...rest }) {
+function vectorInPython(vector) {
+	const { names, indices, values } = vector;
 	const keys = names || indices;
-	if (!keys) return python(rest);
+	if (!keys) return python(vector);
 	const pairs = keys.map((key, place) => `${python(key)}: ${values ? values[place] : 1}`);
 	return `{${pairs.join(", ")}}`;
 }
 
 function program(name, { vector, id, text, limit, recall, filter }) {
-	let what = Array.isArray(vector) ? python(vector) : vector && vectorInPython(vector);
+	let what = vector && vectorInPython(vector);
 	if (id !== undefined) what = `id=${python(id)}`;
 	if (text !== undefined) what = `text=${python(text)}`;
 	const words = [what, `limit=${limit}`, `recall=${recall}`];
@@ -41,11 +42,7 @@ for hit in items.query(${words.join(", ")}):
 
 function wordsOf({ vector, id, text }) {
 	if (id !== undefined) return `--id ${quoted(id)}`;
-	if (text !== undefined) return `--text ${quoted(text)}`;
-	if (Array.isArray(vector)) return `--row ${quoted(vector.join(","))}`;
-	if (!vector.names) return `--row ${quoted(JSON.stringify(vector))}`;
-	const names = vector.names.map((word, place) => `${word}:${vector.values[place]}`);
-	return `--names ${quoted(names.join(" "))}`;
+	return text === undefined ? `--row ${quoted(JSON.stringify(vector))}` : `--text ${quoted(text)}`;
 }
 
 function command(name, body) {

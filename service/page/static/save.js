@@ -11,7 +11,7 @@ export function save(name, what) {
 
 export function Save({ name, text, type }) {
 	const press = () => save(name, new Blob([text()].flat(), { type }));
-	return html`<button type="button" class="quiet" onClick=${press}>
+	return html`<button class="quiet" onClick=${press}>
     ${name.split(".").pop().toUpperCase()}</button>`;
 }
 

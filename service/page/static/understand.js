@@ -1,10 +1,10 @@
-import { go, href } from "./address.js";
+import { href } from "./address.js";
 import { at, itemsOf, post } from "./api.js";
 import { Chart } from "./chart.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk } from "./hooks.js";
 import { html, useMemo } from "./html.js";
-import { Awaited, links, number, Table, Tabs } from "./parts.js";
+import { Awaited, number } from "./parts.js";
 
 const SAMPLE = 120;
 const SHOWN = 1500;
@@ -166,28 +166,12 @@ function Similarities({ profile, depth }) {
 		)}</ul>`;
 }
 
-function Buckets({ name, profile, depth, depths }) {
-	const largest = [
-		number("size", "items"),
-		number("share", "of all", (_, row) => figures.share(row.size / profile.items)),
-		links("id", "one of them", (id) => href(name, "query", { id })),
-	];
-	const choose = (samples) => go(href(name, "understand", { depth: samples }), { replace: true });
-	const samples = figures.plural(depth.samples, "sample");
-	return html`<details class="panel"><summary>What hash tables see: the S-curve, and the largest
-      buckets</summary>
-    <p class="verdict">Items of a bucket share ${samples}. The first table has
-      ${" "}${figures.plural(depth.buckets, "bucket")}; an item lies in one of
+function Buckets({ profile, depth }) {
+	return html`<details class="panel"><summary>What hash tables see: the S-curve</summary>
+    <p class="verdict">Items of a bucket share ${figures.plural(depth.samples, "sample")}. The first
+      table has ${figures.plural(depth.buckets, "bucket")}; an item lies in one of
       ${" "}${figures.value(depth.mean_size)} items on average.</p>
-    ${
-			depths.length > 1 &&
-			html`<div class="actions"><span class="small">Samples of a bucket</span>
-      <${Tabs} label="Samples of a bucket" chosen=${depth.samples} onChoose=${choose}
-        options=${depths.map((one) => [one.samples, one.samples])} /></div>`
-		}
-    <${Similarities} ...${{ profile, depth }} />
-    <${Table} caption=${`Largest buckets of the first table, at ${samples}`} columns=${largest}
-      rows=${depth.largest} /></details>`;
+    <${Similarities} ...${{ profile, depth }} /></details>`;
 }
 
 function foundWords(rows) {
@@ -236,16 +220,13 @@ function Recall({ collection }) {
 
 const lookedAt = (depth, items) => depth.mean_size < Math.max(50, items / 50);
 
-export default function Understand({ collection, params }) {
+export default function Understand({ collection }) {
 	const { name } = collection;
 	const { data: profile, problem } = useAnswer(at(name, "/profile"), {}, collection.items);
 	const heading = html`<h1>Understand <bdi>${name}</bdi></h1>`;
 	if (problem || !profile) return html`${heading}<${Awaited} problem=${problem} />`;
 	const { depths } = profile;
-	const depth =
-		depths.find(({ samples }) => String(samples) === params.depth) ||
-		depths.find((one) => lookedAt(one, profile.items)) ||
-		depths[depths.length - 1];
+	const depth = depths.find((one) => lookedAt(one, profile.items)) || depths.at(-1);
 	return html`<div class="head">${heading}<span class="small figure">
       ${figures.count(profile.sample)} of ${figures.plural(profile.items, "item")} looked at</span>
     </div>
@@ -263,5 +244,5 @@ export default function Understand({ collection, params }) {
 			html`<div class="halves gap"><${Recall} collection=${collection} />
       ${depths.length > 0 && html`<${Estimates} collection=${collection} />`}</div>`
 		}
-    ${depth && html`<${Buckets} ...${{ name, profile, depth, depths }} />`}`;
+    ${depth && html`<${Buckets} ...${{ profile, depth }} />`}`;
 }

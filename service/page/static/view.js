@@ -75,8 +75,7 @@ const placeOf = ({ name, dim }) => `gcws-view ${name} ${dim}`;
 export const keepView = (collection, view) =>
 	localStorage.setItem(placeOf(collection), JSON.stringify({ view, first: collection.first }));
 
-// A collection with the view of its items: what its metadata say, else what this browser has kept,
-// else a guess from its first items, which is kept.
+// A collection with the view of its items: its metadata's, else what is kept here, else a guess.
 export async function collectionOf(name, signal) {
 	const collection = await get(at(name), signal);
 	if (collection.metadata?.view) return { ...collection, view: collection.metadata.view };

@@ -201,7 +201,7 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
     ${
 			!isWhole &&
 			listed > rows.length &&
-			html`<p class="actions"><button type="button"
+			html`<p class="actions"><button
       onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`
 		}</section>`;
 }

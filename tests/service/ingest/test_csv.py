@@ -1,5 +1,6 @@
 """CSV as bodies: what a preview says of them, and what a load stores."""
 
+import gzip
 import json
 from typing import Final
 
@@ -286,6 +287,8 @@ def test_a_preview_says_what_other_files_hold(
 ) -> None:
     found = preview(client, body, {"Content-Type": kind})
     assert found.json() == {"holds": holds, "dim": dim}
+    packed = preview(client, gzip.compress(body), {"Content-Type": kind})
+    assert packed.json() == found.json()
     broken = preview(client, b"no such file", {"Content-Type": kind})
     assert_problem(broken, 400, "malformed_body")
 
@@ -298,3 +301,12 @@ def test_csv_that_does_not_say_so_is_refused_with_what_to_say(client: Client) ->
     long = b"id,x\n" + b"a,1\n" * (1 << 18)
     assert preview(client, long[: 1 << 20]).json()["dim"] == 1
     assert_problem(preview(client, long), 413, "body_too_large")
+
+
+def test_a_preview_takes_the_first_part_of_packed_csv(client: Client) -> None:
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{row}\n" for row in rng.random(200_000))
+    packed = gzip.compress(f"x\n{rows}".encode())[: 1 << 20]
+    assert len(packed) == 1 << 20
+    assert preview(client, packed).json()["dim"] == 1
+    assert_problem(preview(client, packed[:1000]), 400, "malformed_body")

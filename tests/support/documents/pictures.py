@@ -37,6 +37,9 @@ VIEWS: Final = {
     "understand": ("#/functions/understand", ".halves .verdict"),
     "backends": ("#/digits/backends", ".chart canvas"),
     "data": ("#/coffees/load", ".panel p"),
+    "item": ("#/functions/item?id=shutil.copy", ".bars"),
+    "audit": ("#/digits/audit", ".verdict"),
+    "api": ("docs", ".opblock"),
 }
 """The address of each view, and what is there once it is drawn."""
 

@@ -31,7 +31,7 @@ SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 WIDTHS: Final = (360, 1920)
 _QUICK: Final = {"preload": False, "resultTypes": ["violations"]}
 RULES: Final = {
-    "light": {"runOnly": ["wcag2a", "wcag2aa"], **_QUICK},
+    "light": {"runOnly": ["wcag2a", "wcag2aa", "best-practice"], **_QUICK},
     "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}, **_QUICK},
 }
 """What axe judges: all in light, and in dark what differs."""
@@ -125,7 +125,7 @@ class Tab:
         if size:
             self.page.set_viewport_size(size)
         self._judging = False
-        assert not found
+        assert not found, "\n".join(found)
 
     def _is_clipped(self) -> bool:
         wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
