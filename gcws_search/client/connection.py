@@ -137,7 +137,7 @@ class Requester(ABC):
             self._headers["X-API-Key"] = api_key
         self._timeout_seconds = timeout_seconds
         self._is_plain = is_plain(self.url)
-        self._process, self._clients = 0, dict[Callable[..., Any], Any]()
+        self._process, self._clients = 0, dict[tuple[Callable[..., Any], Any], Any]()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -146,12 +146,21 @@ class Requester(ABC):
         process = os.getpid()
         if self._process != process:
             self._process, self._clients = process, {}
-        found: R | None = self._clients.get(kind)
+        loop = self.loop()
+        found: R | None = self._clients.get((kind, loop))
         if found is None:
-            found = self._clients[kind] = kind(self.url, self._headers, self._timeout_seconds)
-            # Who forgets to close leaves no socket.
-            weakref.finalize(self, _close, process, found)
+            for each in [*self._clients]:
+                if each[1] is not None and each[1].is_closed():
+                    self._clients.pop(each, None)
+            found = kind(self.url, self._headers, self._timeout_seconds)
+            self._clients[kind, loop] = found
+            if loop is None:  # who forgets to close leaves no socket
+                weakref.finalize(self, _close, process, found)
         return found
+
+    def loop(self) -> Any:
+        """Return the event loop whose connections are used; None where callers wait."""
+        return None
 
     @abstractmethod
     async def exchange(
@@ -489,6 +498,12 @@ class AsyncServer(Requester):
             client = self._client(_async_httpx_client)
             return _answer_of(await client.request(method, path, content=pieces, **options))
 
+    def loop(self) -> Any:
+        """Return the running event loop: no other can use its connections."""
+        import asyncio  # noqa: PLC0415
+
+        return asyncio.get_running_loop()
+
     async def pause(self, seconds: float) -> None:
         """Wait on the event loop."""
         import asyncio  # noqa: PLC0415
@@ -532,12 +547,14 @@ class AsyncServer(Requester):
         return AsyncServerSnapshots(self._blocking.snapshots(collection))
 
     async def close(self) -> None:
-        """Close connections; they open again when something is asked."""
+        """Close connections of this event loop; they open again when something is asked."""
         if self._blocking is not None:
             self._blocking.close()
-        clients, self._clients = self._clients, {}
-        for each in clients.values() if self._process == os.getpid() else ():
-            await each.aclose()
+        loop = self.loop()
+        for each in [each for each in self._clients if each[1] is loop]:
+            client = self._clients.pop(each)
+            if self._process == os.getpid():
+                await client.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -548,7 +565,7 @@ class AsyncServer(Requester):
 
 def _close(process: int, client: Any) -> None:
     """Close a client of this process; the locks of another process's may never be released."""
-    if process == os.getpid() and hasattr(client, "close"):  # one that is awaited has none
+    if process == os.getpid():
         client.close()
 
 

@@ -1,9 +1,11 @@
 """Requests over plain sockets: what of HTTP/1.1 servers and proxies may do."""
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 
@@ -263,3 +265,24 @@ def test_a_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         with gcws_search.connect("http://there:8000") as server:
             assert server.health() == {"status": "ok"}
     assert heads[0].startswith(b"GET http://there:8000/healthz HTTP/1.1\r\n")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_one_awaited_client_serves_one_event_loop_after_another(url: str) -> None:
+    server = gcws_search.connect_async(url)
+
+    async def ask() -> str:
+        return str((await server.health())["status"])
+
+    async def ask_and_close() -> str:
+        async with server:
+            return await ask()
+
+    assert [asyncio.run(asyncio.wait_for(ask(), 60)) for _ in range(3)] == ["ok"] * 3
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(asyncio.run, ask_and_close()) for _ in range(4)]
+        assert [each.result(60) for each in found] == ["ok"] * 4
+    assert asyncio.run(asyncio.wait_for(ask_and_close(), 60)) == "ok"
+    gc.collect()
