@@ -1,7 +1,8 @@
 """Near-duplicates of files that need not fit into memory, without a service: `dedupe`.
 
-Rows are read into files of a folder, hashed, and joined by tables, one after another; see
-`index.corpus`. The same call goes on where it was interrupted.
+Each file is read into a folder of its own, several at once; these become one, in the order of the
+files. Its rows are hashed, and joined by bands, one after another; see `index.corpus`. The same
+call goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,8 @@ from gcws_search import index as ix
 from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files, whole_file
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source, source_of
-from gcws_search.formats.stores import StoredPath, stored_path
+from gcws_search.formats.stores import StoredPath, place_of, stored_path
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import require
 from gcws_search.index.corpus import (
     CHUNK_ROWS,
@@ -33,33 +36,40 @@ from gcws_search.index.corpus import (
     Groups,
     Recall,
     RowFiles,
+    StoredRows,
+    TaskPool,
     Wide,
     append_rows,
     groups_of,
-    mapped_rows,
+    in_order,
     measure_recall,
     row_types,
     scores_to_first,
 )
 from gcws_search.index.lsh.pair_bands import choose_bands, recall_of
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import available_threads
 from gcws_search.index.vectors.space import VectorSpace
+from gcws_search.tasks import process_pool, ray_pool, thread_pool
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
-    from gcws_search.index.contracts.arrays import Float64s, Int64s
-    from gcws_search.index.contracts.batches import VectorBatch
+    from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
 
 Progress = Callable[[str, float | None], None]
 """Called with what is done now, and how much of it as far as that is known."""
 
 _WORK: Final = ".work"
 _STATE: Final = "state.json"
+_ROWS, _PARTS = "rows", "parts"
 _REPORT: Final = "report.json"
 _TABLES: Final = ("groups.parquet", "kept.parquet", "removed.parquet")
 _COMMIT_ROWS: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2**31 - 1
+_PROCESS_BYTES: Final = 32 << 20
+"""Of files, from which a further process reads some of them."""
+_NO_ID: Final = b"\xff"
+"""In the place of an id, which is UTF-8: it is the number of the row."""
 _LABELS: Final = {"ids": "u1", "id_borders": "i8", "numbers": "i8"}
 """Columns beside the rows: UTF-8 of ids, their borders, and the rows of the files."""
 
@@ -114,6 +124,8 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     transform: Mapping[str, Any] | None = None,
     memory_bytes: int = 2 << 30,
     threads: int | None = None,
+    processes: int | None = 1,
+    ray: str | None = None,
     show: Callable[[Source], None] | None = None,
     progress: Progress | None = None,
 ) -> Deduplicated:
@@ -153,6 +165,13 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         For tables of keys. About 40 bytes a row come on top; rows lie in files.
     threads : int
         None takes all processors.
+    processes : int
+        How many read files at once, where these are large; None: one a processor. A script that
+        asks for more than one needs ``if __name__ == "__main__":``.
+    ray : str
+        Address of a Ray cluster that does the work, "auto" for this machine's. All its nodes see
+        the files and the folder under the same paths, and have this version. The result is the
+        same.
     show : callable
         Called with the first file before its rows are read; ``guess`` says what it is taken for.
     progress : callable
@@ -166,10 +185,14 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         An argument is out of its range, or the folder holds something else.
     StoreFailed
         An object store does not answer as expected; the same call goes on.
+    ConnectionError
+        Ray does not answer.
     """
     require(0 < min_score <= 1, name="min_score", expected="above 0 and at most 1", got=min_score)
     require(0 < recall < 1, name="recall", expected="above 0 and below 1", got=recall)
     require(keep in ("first", "longest"), name="keep", expected="'first' or 'longest'", got=keep)
+    processes = available_threads() if processes is None else processes
+    require(processes >= 1, name="processes", expected="1 or more", got=processes)
     least = 1 << 20
     require(memory_bytes >= least, name="memory_bytes", expected="1 MiB or more", got=memory_bytes)
     paths = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
@@ -181,7 +204,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         files = [
             stack.enter_context(closing(each))
             for path in paths
-            for each in input_files(os.fspath(path), encoding)
+            for each in _files(os.fspath(path), encoding, choices or Choices())
         ]
         options: dict[str, Any] = {
             "text": dict(text or {}), "transform": dict(transform or {}), "min_score": min_score,
@@ -192,10 +215,20 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         if (done := _finished(folder, key)) is not None:
             _copy(folder, target)
             return done
+        if ray is None:
+            pool = stack.enter_context(thread_pool(threads or available_threads()))
+        else:
+            pool = stack.enter_context(ray_pool(ray, (folder / _WORK).resolve()))
         corpus = stack.enter_context(_begin(folder, key))
-        corpus.read(files, choices or Choices(), options, show or (lambda _source: None), tell)
-        more = {"memory_bytes": memory_bytes, "threads": threads}
-        found = _group(corpus, options | more, tell)
+
+        def first() -> tuple[_First, Source]:
+            source = source_of(files[0], choices or Choices())
+            if show is not None:
+                show(source)
+            return _First.of(source, encoding, options), source
+
+        corpus.read(files, first, processes, None if ray is None else pool, tell)
+        found = _group(corpus, {**options, "memory_bytes": memory_bytes}, pool, tell)
         tell("writing", None)
         _write_tables(corpus, folder, found[1], found[2])
         done = _report(corpus, found, min_score, perf_counter() - began)
@@ -205,6 +238,16 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     shutil.rmtree(folder / _WORK)
     _copy(folder, target)
     return done
+
+
+def _files(path: str, encoding: str | None, choices: Choices) -> Iterator[InputFile | Folder]:
+    """Yield the files of a path; a folder is one where it takes all files to read one of them."""
+    for each in input_files(path, encoding):
+        has_keys = isinstance(each, Folder) and any(map(each.keys, each.files))
+        if isinstance(each, InputFile) or has_keys or choices.missing == "mean":
+            yield each
+        else:
+            yield from (InputFile(file, encoding) for file in each.files)
 
 
 def _target(address: str, key: str) -> StoredPath:
@@ -273,122 +316,209 @@ def _begin(folder: Path, key: str) -> Iterator[_Corpus]:
             raise
 
 
-class _Corpus:
-    """Rows, ids and places of all files, in a folder; what is committed is read once."""
+class _Table:
+    """Rows, their ids and places in files, in a folder of its own; what is committed is kept."""
 
-    def __init__(self, folder: Path, key: str) -> None:
-        self._folder = folder
-        self._path = folder / _STATE
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = (folder / "lock").open("wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ix.DirectoryLocked(folder, "another process") from None
-        state: dict[str, Any] = {"key": key, "counts": {}, "starts": [], "names": 0, "rejected": 0}
-        state |= {"dropped": 0, "file": 0, "read": 0, "form": None, "done": False}
-        self._state = json.loads(self._path.read_text()) if self._path.exists() else state
-        self._files: RowFiles | None = None
-        self._names = self._load_names()
-        if self._state["form"] is not None:
-            self._open()
-        self._save()
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # one that another run has begun ends soon
+        path = folder / _STATE
+        state: dict[str, Any] = {"counts": {}, "starts": [], "names": 0, "form": None}
+        state |= {"files": 0, "read": 0, "bytes": 0, "rejected": 0, "dropped": 0}
+        self.state = json.loads(path.read_text()) if path.exists() else state
+        self.files: RowFiles | None = None
+        self.names = self._load_names()
+        if self.state["form"] is not None:
+            self.open(self.state["form"])
 
     def close(self) -> None:
-        if self._files is not None:
-            self._files.close()
+        if self.files is not None:
+            self.files.close()
         self._lock.close()
 
     def __len__(self) -> int:
-        return 0 if self._files is None else self._files.counts["norms"]
+        return 0 if self.files is None else self.files.counts["norms"]
 
-    @property
-    def left_out(self) -> tuple[int, int]:
-        """How many rows could not be read, and how many lacked a number."""
-        return self._state["rejected"], self._state["dropped"]
+    def open(self, form: str) -> RowFiles:
+        """Open the files, of rows of a form."""
+        self.state["form"] = form
+        types = {**row_types(is_dense=form == "dense"), **_LABELS}
+        self.files = RowFiles(self.folder / _ROWS, types, self.state["counts"])
+        return self.files
 
-    def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        """Return how many bands of how many samples were chosen, now or before."""
-        if "bands" not in self._state:
-            self._state["bands"] = choose()
-            self._save()
-        bands, width = self._state["bands"]
-        return bands, width
+    def append(self, ids: AnyArray, borders: Int64s, numbers: Int64s, rows: VectorBatch) -> None:
+        """Append rows, the UTF-8 of their ids with its borders, and their numbers in files."""
+        files = self.files
+        assert files is not None
+        if len(self) + len(rows) > _MAX_ROWS:
+            raise BadFile(f"expected at most {_MAX_ROWS:,} rows, got more")
+        before = files.counts["ids"]
+        files.append("ids", ids)
+        files.append("id_borders", borders[1 if files.counts["id_borders"] else 0 :] + before)
+        files.append("numbers", numbers)
+        append_rows(files, rows)
 
-    @property
-    def folder(self) -> Path:
-        """Where further files may lie."""
-        return self._folder
+    def join(self, other: _Table) -> None:
+        """Append all rows of a table of further files."""
+        state, added, found = self.state, other.state, other.files
+        if found is not None and len(other):
+            if self.files is None:
+                self.open(added["form"])
+            state["starts"] += [[name, row + len(self)] for name, row in added["starts"]]
+            numbers = np.array(self.find([*other.names]), np.uint32)
+            rows = _renumbered(found.rows().open(), numbers)
+            ids, borders, places = map(found.column, _LABELS)
+            self.append(ids, borders, places, rows)
+        for name in "files", "bytes", "rejected", "dropped":
+            state[name] += added[name]
 
-    def rows(self) -> VectorBatch:
-        assert self._files is not None
-        return mapped_rows(self._files)
+    def find(self, names: Sequence[str]) -> list[int]:
+        """Return the coordinates of names, which are numbered by arrival."""
+        known = self.names
+        return [known.setdefault(name, len(known)) for name in names]
 
-    def read(
-        self,
-        files: Sequence[InputFile | Folder],
-        choices: Choices,
-        options: Mapping[str, Any],
-        show: Callable[[Source], None],
-        progress: Progress,
-    ) -> None:
-        state, first = self._state, None
-        if state["done"]:
-            return
-        total = sum(each.size_bytes or 0 for each in files) or 1
-        behind = 0
-        for number, file in enumerate(files):
-            is_like_first = first is not None and file.format == first.file.format
-            settled = first.settled if first is not None and is_like_first else dict[str, Any]()
-            source = source_of(file, replace(choices, **settled))
-            if first is None:
-                first = source
-                show(first)
-            if number >= state["file"]:
-                space = self._space(first, source, options)
-                if source is not first and first.names is not None:
-                    source.arrange(dict(enumerate(first.names)), first.dim)
-                if state["read"] == 0:
-                    state["starts"].append([file.name, len(self)])
-                for _ in self._read_file(source, space):
-                    progress("reading", (behind + file.read_bytes) / total)
-                state["file"], state["read"] = number + 1, 0
-                self._commit()
-            behind += file.size_bytes or 0
-        if not len(self):
-            raise BadFile(f"{files[0].name}: expected rows, got none")
-        state["done"] = True
-        self._commit()
+    def _load_names(self) -> dict[str, int]:
+        path = self.folder / "names.ndjson"
+        lines = path.read_bytes().splitlines()[: self.state["names"]] if path.exists() else []
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        return {json.loads(line): number for number, line in enumerate(lines)}
 
-    def _space(self, first: Source, source: Source, options: Mapping[str, Any]) -> VectorSpace:
-        """Return what makes rows of a file; all files are of one form."""
-        if first.is_text != source.is_text:
-            raise BadFile(f"{source.file.name}: expected {_kind(first)}, got {_kind(source)}")
-        if first.dim != source.dim:
-            raise BadFile(
-                f"{source.file.name}: expected {first.dim or 'sparse'} coordinates as in "
-                f"{first.file.name}, got {source.dim or 'sparse ones'}"
-            )
+    def commit(self) -> None:
+        """Put on the disk what has been appended."""
+        known = self.state["names"]
+        if len(self.names) > known:
+            with (self.folder / "names.ndjson").open("a") as file:
+                file.writelines(json.dumps(name) + "\n" for name in [*self.names][known:])
+                file.flush()
+                os.fsync(file.fileno())
+            self.state["names"] = len(self.names)
+        if self.files is not None:
+            self.files.commit()
+            self.state["counts"] = self.files.counts
+        _save(self.folder / _STATE, self.state)
+
+
+def _renumbered(rows: VectorBatch, numbers: UInt32s) -> VectorBatch:
+    """Return rows by other coordinates; no numbers: they stay."""
+    if np.array_equal(numbers, np.arange(len(numbers))):
+        return rows
+    slots, values = numbers[rows.slots >> 1] * np.uint32(2) + (rows.slots & 1), rows.values
+    of = np.repeat(np.arange(len(rows), dtype=np.uint64), np.diff(rows.indptr))
+    order = np.argsort(of << np.uint64(32) | slots)
+    return VectorBatch(
+        "sparse", indptr=rows.indptr, slots=slots[order], values=values[order], norms=rows.norms
+    )
+
+
+def _save(path: Path, state: Mapping[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    with part.open("w") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+# Files to a table
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the first file is taken for, as which all others are read."""
+
+    choices: Choices
+    encoding: str | None
+    config: ix.CollectionConfig
+    name: str
+    format: str
+    settled: Mapping[str, Any]
+    is_text: bool
+    dim: int | None
+    names: list[str] | None
+
+    @classmethod
+    def of(cls, source: Source, encoding: str | None, options: Mapping[str, Any]) -> _First:
+        """Refuse options that do not suit the file."""
+        is_text = source.is_text
         config = ix.CollectionConfig(
-            dim=None if first.is_text else first.dim,
+            dim=None if is_text else source.dim,
             transform=ix.Transform(**options["transform"]),
-            text=ix.TextParams.from_dict(options["text"]) if first.is_text else None,
+            text=ix.TextParams.from_dict(options["text"]) if is_text else None,
         )
         if isinstance(config.transform.weights, str):
             raise ix.InvalidParameter(
                 expected="weights that need not be learned",
                 got=repr(config.transform.weights),
-                loc=("text" if first.is_text else "transform", "weights"),
+                loc=("text" if is_text else "transform", "weights"),
             )
-        if self._state["form"] is None:
-            self._state["form"] = config.form
-            self._open()
-        return VectorSpace.of(config)
+        file = source.file
+        return cls(
+            source.choices, encoding, config, file.name, file.format, source.settled, is_text,
+            source.dim, source.names,
+        )  # fmt: skip
 
-    def _read_file(self, source: Source, space: VectorSpace) -> Iterator[None]:
-        """Append the rows of a file, behind those that are read already."""
-        state, skipped, pending = self._state, self._state["read"], 0
-        passed = end = 0
+    def source(self, file: InputFile | Folder) -> Source:
+        """Return a file as items, if it is of the same form."""
+        settled = self.settled if file.format == self.format else {}
+        source = source_of(file, replace(self.choices, **settled))
+        if self.is_text != source.is_text:
+            kinds = [_kind(is_text=each) for each in (self.is_text, source.is_text)]
+            raise BadFile(f"{file.name}: expected {kinds[0]}, got {kinds[1]}")
+        if self.dim != source.dim:
+            raise BadFile(
+                f"{file.name}: expected {self.dim or 'sparse'} coordinates as in "
+                f"{self.name}, got {source.dim or 'sparse ones'}"
+            )
+        if file.name != self.name and self.names is not None:
+            source.arrange(dict(enumerate(self.names)), self.dim)
+        return source
+
+
+def _kind(*, is_text: bool) -> str:
+    return "texts" if is_text else "vectors"
+
+
+class _Appender:
+    """Appends the rows of files to a table, behind those that it has."""
+
+    def __init__(self, first: _First, table: _Table) -> None:
+        self._first, self._table = first, table
+        self._space = VectorSpace.of(first.config)
+        if table.files is None:
+            table.open(first.config.form)
+        self._pending = 0
+
+    def read(self, files: Sequence[InputFile | Folder], head: Source | None) -> Iterator[int]:
+        """Read files that have not been; yield the bytes that are read after each batch.
+
+        head: the first of all files, if it is among these.
+        """
+        state, behind = self._table.state, 0
+        for number, file in enumerate(files):
+            if number >= state["files"]:
+                is_head = head is not None and head.file is file
+                source = head if head is not None and is_head else self._first.source(file)
+                if not state["read"]:
+                    state["starts"].append([file.name, len(self._table)])
+                for _ in self._read_file(source):
+                    state["bytes"] = behind + file.read_bytes
+                    self._commit(_COMMIT_ROWS)
+                    yield state["bytes"]
+                state["files"], state["read"] = number + 1, 0
+                state["bytes"] = behind + (file.size_bytes or 0)
+                self._commit(0)
+            behind += file.size_bytes or 0
+
+    def _commit(self, least: int) -> None:
+        if self._pending >= least:
+            self._table.commit()
+            self._pending = 0
+
+    def _read_file(self, source: Source) -> Iterator[None]:
+        state = self._table.state
+        skipped, passed, end = state["read"], 0, 0
         for items in source.items():
             passed, first = passed + len(items), end
             end = passed + len(source.dropped)
@@ -397,25 +527,24 @@ class _Corpus:
             numbers = np.setdiff1d(np.arange(first, end), source.dropped)
             if items.numbers is not None:
                 numbers = np.asarray(items.numbers, np.int64)
-            self._append(source, items, space, numbers)
-            state["read"], pending = passed, pending + len(items)
-            if pending >= _COMMIT_ROWS:
-                self._commit()
-                pending = 0
+            self._append(source, items, numbers)
+            state["read"] = passed
+            self._pending += len(items)
             yield
         state["rejected"] += len(source.unreadable)
         state["dropped"] += len(source.dropped)
 
-    def _append(self, source: Source, items: Items, space: VectorSpace, numbers: Int64s) -> None:
+    def _append(self, source: Source, items: Items, numbers: Int64s) -> None:
         """Append the rows of a batch of a file, which have these numbers there."""
+        space, find = self._space, self._table.find
 
         def check(rows: slice) -> ix.RawBatch:
-            raw = items.rows.part(rows).check(space, self._find)
+            raw = items.rows.part(rows).check(space, find)
             space.prepare(raw)
             return raw
 
         try:
-            rows = space.prepare(items.rows.check(space, self._find))
+            rows = space.prepare(items.rows.check(space, find))
         except ix.InvalidVector as error:
             if not source.choices.lenient:
                 at = int(error.loc[0]) if error.loc else 0
@@ -423,75 +552,169 @@ class _Corpus:
                 words = f"expected {error.expected}, got {error.got}"
                 raise BadFile(f"{source.file.name}: {place}: {words}") from None
             bad = ix.bad_rows(len(items), check, ix.InvalidVector)
-            self._state["rejected"] += len(bad)
+            self._table.state["rejected"] += len(bad)
             good = [row for row in range(len(items)) if row not in bad]
             if not good:
                 return
             items, numbers = items.part(good), numbers[good]
-            rows = space.prepare(items.rows.check(space, self._find))
-        count = len(self) + len(rows)
-        if count > _MAX_ROWS:
-            raise BadFile(f"{source.file.name}: expected at most {_MAX_ROWS:,} rows, got more")
-        assert self._files is not None
-        ids = items.texts() or [str(row) for row in range(len(self), count)]
-        texts = [each.encode() for each in ids]
-        borders = np.cumsum([0, *map(len, texts)]) + self._files.counts["ids"]
-        self._files.append("ids", np.frombuffer(b"".join(texts), np.uint8))
-        self._files.append("id_borders", borders[1 if self._files.counts["id_borders"] else 0 :])
-        self._files.append("numbers", numbers)
-        append_rows(self._files, rows)
+            rows = space.prepare(items.rows.check(space, find))
+        ids = items.texts()
+        texts = [_NO_ID] * len(items) if ids is None else [each.encode() for each in ids]
+        borders = np.cumsum([0, *map(len, texts)])
+        self._table.append(np.frombuffer(b"".join(texts), np.uint8), borders, numbers, rows)
 
-    def _find(self, names: Sequence[str]) -> list[int]:
-        """Return the coordinates of names, which are numbered by arrival."""
-        known = self._names
-        return [known.setdefault(name, len(known)) for name in names]
 
-    def _load_names(self) -> dict[str, int]:
-        path = self._folder / "names.ndjson"
-        lines = path.read_bytes().splitlines()[: self._state["names"]] if path.exists() else []
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
-        return {json.loads(line): number for number, line in enumerate(lines)}
+def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path, run: Path) -> None:
+    """Read files into a folder, as long as the caller's run goes on."""
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(closing(kind(place_of(path), first.encoding)))
+            for path, kind in files
+        ]
+        table = stack.enter_context(closing(_Table(folder)))
+        for _ in _Appender(first, table).read(opened, None):
+            if not run.exists():
+                return
 
-    def _commit(self) -> None:
-        """Put on the disk what has been read."""
-        known = self._state["names"]
-        if len(self._names) > known:
-            with (self._folder / "names.ndjson").open("a") as file:
-                file.writelines(json.dumps(name) + "\n" for name in [*self._names][known:])
-                file.flush()
-                os.fsync(file.fileno())
-            self._state["names"] = len(self._names)
-        if self._files is not None:
-            self._files.commit()
-            self._state["counts"] = self._files.counts
-        self._save()
 
-    def _open(self) -> None:
-        types = {**row_types(is_dense=self._state["form"] == "dense"), **_LABELS}
-        self._files = RowFiles(self._folder / "rows", types, self._state["counts"])
+def _parts(files: Sequence[InputFile | Folder], first: int) -> list[range]:
+    """Return the files from one on as runs of enough bytes each for a process."""
+    sizes = np.cumsum([0, *(each.size_bytes or 0 for each in files[first:])])
+    numbers = np.flatnonzero(np.diff(sizes[:-1] // _PROCESS_BYTES, prepend=-1)) + first
+    borders = [*numbers.tolist(), len(files)]
+    return [*map(range, borders[:-1], borders[1:])]
 
-    def _save(self) -> None:
-        part = self._path.with_suffix(".part")
-        with part.open("w") as file:
-            json.dump(self._state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._path)
+
+# All files
+
+
+class _Corpus:
+    """All files as one table, in a folder beside what is found."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (folder / "lock").open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ix.DirectoryLocked(folder, "another process") from None
+        self._path = folder / _STATE
+        state: dict[str, Any] = {"key": key, "done": False}
+        self._state = json.loads(self._path.read_text()) if self._path.exists() else state
+        _save(self._path, self._state)
+        self._table = _Table(folder / "table")
+
+    def close(self) -> None:
+        self._table.close()
+        self._lock.close()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """How many rows could not be read, and how many lacked a number."""
+        return self._table.state["rejected"], self._table.state["dropped"]
+
+    def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        """Return how many bands of how many samples were chosen, now or before."""
+        if "bands" not in self._state:
+            self._state["bands"] = choose()
+            _save(self._path, self._state)
+        bands, width = self._state["bands"]
+        return bands, width
+
+    def rows(self) -> StoredRows:
+        assert self._table.files is not None
+        return self._table.files.rows()
+
+    def read(
+        self,
+        files: Sequence[InputFile | Folder],
+        first: Callable[[], tuple[_First, Source]],
+        processes: int,
+        ray: TaskPool | None,
+        progress: Progress,
+    ) -> None:
+        """Read what has not been read: here, or parts of it at once in as many processes."""
+        if self._state["done"]:
+            return
+        form, head = first()
+        total = sum(each.size_bytes or 0 for each in files) or 1
+        with ExitStack() as stack:
+            # A file that is read in part is read on here.
+            done = self._table.state["files"] + (self._table.state["read"] > 0)
+            parts = _parts(files, done)
+            if ray is None and min(processes, len(parts)) > 1:
+                ray = stack.enter_context(process_pool(min(processes, len(parts))))
+            here = files if ray is None else files[:done]
+            for read in _Appender(form, self._table).read(here, head):
+                progress("reading", read / total)
+            if ray is not None:
+                self._read_parts(form, files, parts, ray, partial(progress, "reading"))
+        if not len(self):
+            raise BadFile(f"{files[0].name}: expected rows, got none")
+        self._state["done"] = True
+        _save(self._path, self._state)
+
+    def _read_parts(
+        self,
+        form: _First,
+        files: Sequence[InputFile | Folder],
+        parts: Sequence[range],
+        pool: TaskPool,
+        progress: Callable[[float], None],
+    ) -> None:
+        """Read parts at once, and join them in their order."""
+        total = sum(each.size_bytes or 0 for each in files) or 1
+        for old in self.folder.glob("run-*"):
+            old.unlink()
+        run = self.folder / f"run-{secrets.token_hex(8)}"
+        run.touch()
+        folders = [self.folder / f"part-{part.start}-{part.stop}" for part in parts]
+        calls = (
+            (form, [(str(files[each].path), type(files[each])) for each in part], folder, run)
+            for part, folder in zip(parts, folders, strict=True)
+        )
+
+        def tell() -> None:
+            read = self._table.state["bytes"]
+            for path in self.folder.glob(f"part-*/{_STATE}"):
+                with suppress(FileNotFoundError):
+                    read += json.loads(path.read_text())["bytes"]
+            progress(min(1.0, read / total))
+
+        with closing(in_order(pool, _read_part, calls, waiting=tell)) as done:
+            try:
+                for folder, _ in zip(folders, done, strict=True):
+                    with closing(_Table(folder)) as part:
+                        self._table.join(part)
+                    self._table.commit()
+                    shutil.rmtree(folder)
+                    tell()
+            finally:
+                run.unlink(missing_ok=True)  # what reads further parts ends
 
     def labels(self, rows: Int64s) -> dict[str, Any]:
         """Return ids, files and rows there of some rows, as Arrow's columns."""
         import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415
 
-        assert self._files is not None
-        parts = (pa.py_buffer(self._files.column(name)) for name in ("id_borders", "ids"))
-        ids = pa.LargeStringArray.from_buffers(len(self), *parts).take(pa.array(rows))
-        firsts = np.array([first for _, first in self._state["starts"]])
+        files, starts = self._table.files, self._table.state["starts"]
+        assert files is not None
+        parts = (pa.py_buffer(files.column(name)) for name in ("id_borders", "ids"))
+        ids = pa.Array.from_buffers(pa.large_binary(), len(self), [None, *parts])
+        ids = ids.take(pa.array(rows))
+        own = pa.array(rows).cast(pa.string()).cast(pa.large_binary())
+        ids = pc.if_else(pc.equal(ids, _NO_ID), own, ids)
+        firsts = np.array([first for _, first in starts])
         of = np.searchsorted(firsts, rows, side="right") - 1
-        names = pa.array([name for name, _ in self._state["starts"]], pa.string())
+        names = pa.array([name for name, _ in starts], pa.string())
         return {
             "id": ids.cast(pa.string()),
             "file": pa.DictionaryArray.from_arrays(pa.array(of.astype(np.int32)), names),
-            "row": pa.array(self._files.column("numbers")[rows]),
+            "row": pa.array(files.column("numbers")[rows]),
         }
 
     def id_of(self, row: int) -> str:
@@ -499,26 +722,26 @@ class _Corpus:
         return found
 
 
-def _kind(source: Source) -> str:
-    return "texts" if source.is_text else "vectors"
-
-
 _Found = tuple[tuple[int, int], Groups, "Float64s", Recall, Wide]
 """Bands and their width; groups, and the scores of their rows to the first of each."""
 
 
-def _group(corpus: _Corpus, wanted: Mapping[str, Any], progress: Progress) -> _Found:
-    rows, workers = corpus.rows(), Workers(wanted["threads"])
-    min_score: float = wanted["min_score"]
+def _group(
+    corpus: _Corpus, wanted: Mapping[str, Any], pool: TaskPool, progress: Progress
+) -> _Found:
+    stored, min_score = corpus.rows(), wanted["min_score"]
+    rows = stored.open()
     progress("choosing bands", None)
     bands, width = corpus.choose_bands(lambda: choose_bands(rows, min_score, wanted["recall"]))
-    grouping = Grouping(rows, corpus.folder, bands, width, workers, wanted["memory_bytes"])
-    grouping.hash(partial(progress, "hashing"))
-    roots, wide = grouping.connect(min_score, partial(progress, "comparing"))
+    grouping = Grouping(stored, corpus.folder.resolve(), bands, width)
+    grouping.hash(pool, partial(progress, "hashing"))
+    roots, wide = grouping.connect(
+        pool, min_score, wanted["memory_bytes"], partial(progress, "comparing")
+    )
     groups = groups_of(roots, rows.norms, wanted["keep"])
     progress("scoring", None)
-    scores = [np.empty(0), *scores_to_first(rows, groups, workers)]
-    recall = measure_recall(rows, roots, min_score, workers, partial(progress, "checking"))
+    scores = [np.empty(0), *scores_to_first(stored, groups, pool)]
+    recall = measure_recall(stored, roots, min_score, pool, partial(progress, "checking"))
     return (bands, width), groups, np.concatenate(scores), recall, wide
 
 

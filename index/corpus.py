@@ -2,16 +2,21 @@
 
 Rows with an equal key in one of L bands of r samples are candidates ([GMM]); they are
 scored exactly, and rows that pairs of enough connect are a group. What is done is on the disk, so
-that an interrupted search goes on from there.
+that an interrupted search goes on from there. Parts are done at once by a pool: of threads, or of
+other machines that see the same folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +35,8 @@ from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.pair_bands import band_plan
 from gcws_search.index.threads import Workers
 
+T = TypeVar("T")
+
 Progress = Callable[[float], None]
 """Called with the share that is done."""
 
@@ -40,12 +47,55 @@ _CHECKED: Final = 256
 """Rows whose partners are looked for among all, to measure recall."""
 _KEY_BYTES: Final = 40
 """Of a table being sorted and looked through, a row."""
+_SCANNED: Final = 4 * CHUNK_ROWS
+"""Rows that one call looks through for partners."""
 _PLACE_BITS: Final = 20
 """Of the place that a slot hashes to."""
 _MULTIPLIER: Final = np.uint32(0x9E3779B1)
 _ROUNDING: Final = 1e-5
 """Relative: more than norms in float32 are off."""
 _SPREAD: Final = 1.96  # standard errors of an interval that holds in 95 of 100 cases
+
+
+class TaskPool(NamedTuple):
+    """Where functions run: so many at once."""
+
+    submit: Callable[..., Future[Any]]  # with a function and its arguments
+    size: int
+
+
+def in_order(
+    pool: TaskPool,
+    function: Callable[..., T],
+    calls: Iterable[tuple[Any, ...]],
+    *,
+    waiting: Callable[[], None] | None = None,
+) -> Generator[T]:
+    """Yield what a function returns for each of its arguments, twice the pool's size begun ahead.
+
+    waiting: called each second for which the next is waited for.
+    """
+    begun = deque[Future[T]]()
+
+    def first() -> T:
+        while waiting is not None:
+            with suppress(TimeoutError):
+                begun[0].exception(timeout=1)
+                break
+            waiting()
+        return begun.popleft().result()
+
+    try:
+        for arguments in calls:
+            if len(begun) >= 2 * pool.size:
+                yield first()
+            begun.append(pool.submit(function, *arguments))
+        while begun:
+            yield first()
+    finally:
+        for each in begun:
+            each.cancel()
+        wait(begun)
 
 
 class RowFiles:
@@ -82,11 +132,40 @@ class RowFiles:
 
     def column(self, name: str) -> AnyArray:
         """Return a column as an array of mapped memory."""
-        if not self.counts[name]:
-            return np.empty(0, self._types[name])
-        shape = (self.counts[name],)
-        found: AnyArray = np.memmap(self._folder / name, self._types[name], "r+", 0, shape)
-        return np.asarray(found)
+        return _mapped(self._folder / name, self._types[name], self.counts[name])
+
+    def rows(self) -> StoredRows:
+        """Return where the committed rows lie."""
+        return StoredRows(self._folder, dict(self.counts))
+
+
+def _mapped(path: Path, type_: str | np.dtype[Any], count: int) -> AnyArray:
+    if not count:
+        return np.empty(0, type_)
+    found: AnyArray = np.memmap(path, type_, "r+", 0, (count,))
+    return np.asarray(found)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows in the files of a folder; any process that sees it opens them."""
+
+    folder: Path
+    counts: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return self.counts["norms"]
+
+    def open(self) -> VectorBatch:
+        """Return all rows; the system reads from the disk what is looked at."""
+        is_dense = "dense" in self.counts
+        columns: Any = {
+            name: _mapped(self.folder / name, type_, self.counts[name])
+            for name, type_ in row_types(is_dense=is_dense).items()
+        }
+        if is_dense:
+            columns["dense"] = columns["dense"].reshape(len(self), -1)
+        return VectorBatch("dense" if is_dense else "sparse", **columns)
 
 
 def row_types(*, is_dense: bool) -> dict[str, str]:
@@ -109,16 +188,6 @@ def append_rows(files: RowFiles, rows: VectorBatch) -> None:
     files.append("norms", rows.norms)
 
 
-def mapped_rows(files: RowFiles) -> VectorBatch:
-    """Return all rows; the system reads from the disk what is looked at."""
-    norms = files.column("norms")
-    if "dense" in files.counts:
-        dense = files.column("dense")
-        return VectorBatch("dense", dense=dense.reshape(len(norms), -1), norms=norms)
-    indptr, slots, values = (files.column(name) for name in ("indptr", "slots", "values"))
-    return VectorBatch("sparse", indptr=indptr, slots=slots, values=values, norms=norms)
-
-
 # Groups
 
 
@@ -130,86 +199,78 @@ class Wide(NamedTuple):
     row: int | None  # one of the rows of the longest
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Grouping:
-    """The search for groups among rows, a table at a time.
+    """The search for groups among rows, by keys of so many bands, one band after the other.
 
     folder: for keys, and for what is found; what is there already is not done again.
-    memory_bytes: for tables.
     """
 
-    rows: VectorBatch
+    rows: StoredRows
     folder: Path
     bands: int
     width: int
-    workers: Workers
-    memory_bytes: int
 
-    def hash(self, progress: Progress) -> None:
+    def hash(self, pool: TaskPool, progress: Progress) -> None:
         """Write the keys of all rows, a chunk a file."""
-        plan = band_plan(self.bands, self.width)
-        dense_width = self.rows.width if self.rows.form == "dense" else None
-        hash_ = Gcws(seed=0, samples=plan.samples, dense_width=dense_width)
-        keys = BandKeys(plan, hash_, self.workers)
-        for first in range(0, len(self.rows), CHUNK_ROWS):
-            path = self._keys_path(first)
-            if not path.exists():
-                chunk = self.rows[first : first + CHUNK_ROWS]
-                found = keys.keys(chunk, self.bands)
-                _write(path, np.ascontiguousarray(found.T))
-            progress(min(1.0, (first + CHUNK_ROWS) / len(self.rows)))
+        chunks = range(0, len(self.rows), CHUNK_ROWS)
+        missing = [(first,) for first in chunks if not self._keys_path(first).exists()]
+        done = len(chunks) - len(missing)
+        for step, _ in enumerate(in_order(pool, self._hash, missing), 1):
+            progress((done + step) / len(chunks))
 
-    def connect(self, min_score: float, progress: Progress) -> tuple[Int32s, Wide]:
-        """Return of each row the first one of its group, and what `Wide` says."""
-        n = len(self.rows)
+    def _hash(self, first: int) -> None:
+        plan = band_plan(self.bands, self.width)
+        chunk = self.rows.open()[first : first + CHUNK_ROWS]
+        dense_width = chunk.width if chunk.form == "dense" else None
+        hash_ = Gcws(seed=0, samples=plan.samples, dense_width=dense_width)
+        found = BandKeys(plan, hash_, Workers(1)).keys(chunk, self.bands)
+        _write(self._keys_path(first), np.ascontiguousarray(found.T))
+
+    def connect(
+        self, pool: TaskPool, min_score: float, memory_bytes: int, progress: Progress
+    ) -> tuple[Int32s, Wide]:
+        """Return of each row the first one of its group, and what `Wide` says.
+
+        Parts of a band hold other keys each, so that neither their number nor what is done at once
+        decides what is found.
+
+        memory_bytes: for all parts at once.
+        """
         parts = 1
-        while n * _KEY_BYTES * self.workers.threads > parts * self.memory_bytes:
+        while parts < pool.size or len(self.rows) * _KEY_BYTES * pool.size > parts * memory_bytes:
             parts *= 2
-        done, roots, wide = self._load()
-        tables = self.bands * parts
-        for step in range(done, tables, self.workers.threads):
-            found = self._look_at(
-                range(step, min(step + self.workers.threads, tables)), parts, roots, min_score
-            )
-            for pairs, count, _ in found:
-                unite(roots, pairs.a[:count], pairs.b[:count])
-            seen = [wide, *(each for _, _, each in found)]
-            buckets = sum(each.buckets for each in seen)
-            wide = max(seen, key=lambda each: each.rows)._replace(buckets=buckets)
-            done = step + len(found)
-            self._save(done, roots, wide)
-            progress(done / tables)
+        done, path, wide = self._load()
+        roots = np.fromfile(path, np.int32)
+        for band in range(done, self.bands):
+            calls = ((path, band, part, parts, min_score) for part in range(parts))
+            for step, (pairs, seen) in enumerate(in_order(pool, self._look, calls)):
+                unite(roots, pairs.a, pairs.b)
+                longest = max(wide, seen, key=lambda each: each.rows)
+                wide = longest._replace(buckets=wide.buckets + seen.buckets)
+                if step == parts - 1:
+                    path = self._save(band + 1, roots, wide)
+                progress((band + (step + 1) / parts) / self.bands)
         return roots, wide
 
-    def _look_at(
-        self, tables: range, parts: int, roots: Int32s, min_score: float
-    ) -> list[tuple[RowPairs, int, Wide]]:
-        """Look through some tables at once."""
-        found: list[tuple[RowPairs, int, Wide]] = []
-
-        def look(first: int, last: int) -> None:
-            found.extend(self._look(each, parts, roots, min_score) for each in tables[first:last])
-
-        self.workers.split(len(tables), look)
-        return found
-
     def _look(
-        self, table: int, parts: int, roots: Int32s, min_score: float
-    ) -> tuple[RowPairs, int, Wide]:
-        """Return the pairs that connect rows of a part of one table's keys."""
-        band, part = divmod(table, parts)
+        self, path: Path, band: int, part: int, parts: int, min_score: float
+    ) -> tuple[RowPairs, Wide]:
+        """Return the pairs that connect rows of a part of one band's keys."""
+        roots = np.memmap(path, np.int32, "c")
         keys, rows = self._part(band, part, parts)
         n = len(keys)
         sort_keys(keys, rows, np.empty_like(keys), np.empty_like(rows))
         out = RowPairs(np.empty(n, np.int32), np.empty(n, np.int32))
-        held = rows_of(self.rows)
+        held = rows_of(self.rows.open())
         count, buckets, place = connect_buckets(
-            keys, rows, held, roots, float(min_score), _WIDE, out
+            keys, rows, held, np.asarray(roots), float(min_score), _WIDE, out
         )
+        found = RowPairs(out.a[:count].copy(), out.b[:count].copy())
         if not buckets:
-            return out, count, Wide(0, 0, None)
+            return found, Wide(0, 0, None)
         size = int(np.searchsorted(keys, keys[place], "right")) - place
-        return out, count, Wide(buckets, size, int(rows[place]))
+        return found, Wide(buckets, size, int(rows[place]))
 
     def _part(self, band: int, part: int, parts: int) -> tuple[UInt64s, Int32s]:
         """Return those keys of a band that begin with the bits of a part, and their rows."""
@@ -230,20 +291,21 @@ class Grouping:
     def _keys_path(self, first: int) -> Path:
         return self.folder / f"keys-{first // CHUNK_ROWS:06}"
 
-    def _load(self) -> tuple[int, Int32s, Wide]:
-        """Return how many tables have been looked through, and what they gave."""
+    def _load(self) -> tuple[int, Path, Wide]:
+        """Return how many bands have been looked through, where the roots are, and `Wide`."""
         for path in self.folder.glob("roots-*[0-9]"):
             done, buckets, rows, row = map(int, path.name.split("-")[1:])
-            roots = np.fromfile(path, np.int32)
-            return done, roots, Wide(buckets, rows, row if buckets else None)
-        return 0, np.arange(len(self.rows), dtype=np.int32), Wide(0, 0, None)
+            return done, path, Wide(buckets, rows, row if buckets else None)
+        none = Wide(0, 0, None)
+        return 0, self._save(0, np.arange(len(self.rows), dtype=np.int32), none), none
 
-    def _save(self, done: int, roots: Int32s, wide: Wide) -> None:
+    def _save(self, done: int, roots: Int32s, wide: Wide) -> Path:
         found = self.folder / f"roots-{done}-{wide.buckets}-{wide.rows}-{wide.row or 0}"
         _write(found, roots)
         for path in self.folder.glob("roots-*"):
             if path != found:
                 path.unlink()
+        return found
 
 
 def _write(path: Path, array: AnyArray) -> None:
@@ -251,7 +313,7 @@ def _write(path: Path, array: AnyArray) -> None:
 
     numpy's own format begins with an expression, and Python 3.11 parses none in two threads.
     """
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")  # others may write the same
     with part.open("wb") as file:
         array.tofile(file)
         file.flush()
@@ -275,7 +337,7 @@ class Recall(NamedTuple):
 
 
 def measure_recall(
-    rows: VectorBatch, roots: Int32s, min_score: float, workers: Workers, progress: Progress
+    rows: StoredRows, roots: Int32s, min_score: float, pool: TaskPool, progress: Progress
 ) -> Recall:
     """Look for all partners of a sample of the rows by scans; return how many share their group.
 
@@ -284,13 +346,30 @@ def measure_recall(
     n = len(rows)
     rng = np.random.default_rng(1)
     sample = np.sort(rng.choice(n, min(n, _CHECKED), replace=False)).astype(np.int64)
-    view = RowView(rows[sample], np.ones(len(sample), np.uint8), len(sample))
+    pairs, found = np.zeros(len(sample), np.int64), np.zeros(len(sample), np.int64)
+    calls = ((rows, sample, min_score, first) for first in range(0, n, _SCANNED))
+    for step, (of, among) in enumerate(in_order(pool, _partners, calls), 1):
+        np.add.at(pairs, among, 1)
+        np.add.at(found, among[roots[of] == roots[sample[among]]], 1)
+        progress(min(1.0, step * _SCANNED / n))
+    with_partners = int(np.count_nonzero(pairs))
+    total, good = int(pairs.sum()), int(found.sum())
+    low, high = _wilson(good / total, with_partners) if total else (0.0, 1.0)
+    return Recall(total, good, low, high)
+
+
+def _partners(
+    rows: StoredRows, sample: Int64s, min_score: float, start: int
+) -> tuple[Int64s, Int64s]:
+    """Return rows from one on that score enough with one of the sample, and with which."""
+    every, workers = rows.open(), Workers(1)
+    view = RowView(every[sample], np.ones(len(sample), np.uint8), len(sample))
     inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=len(sample), recall=1.0, min_score=min_score)
-    pairs, found = np.zeros(len(sample), np.int64), np.zeros(len(sample), np.int64)
     near = _near_rows(view.vectors, min_score)
-    for first in range(0, n, CHUNK_ROWS // 8):
-        chunk = rows[first : first + CHUNK_ROWS // 8]
+    found = []
+    for first in range(start, min(start + _SCANNED, len(every)), CHUNK_ROWS // 8):
+        chunk = every[first : first + CHUNK_ROWS // 8]
         some = near(chunk)
         chunk, numbers = chunk[some], first + some
         skip = np.searchsorted(sample, numbers)
@@ -300,14 +379,9 @@ def measure_recall(
             view, chunk, params, skip=skip, inverted=inverted, workers=workers, with_ties=False
         )
         there = np.arange(hits.rows.shape[1]) < hits.sizes[:, None]
-        of, among = np.repeat(numbers, hits.sizes), hits.rows[there]
-        np.add.at(pairs, among, 1)
-        np.add.at(found, among[roots[of] == roots[sample[among]]], 1)
-        progress(min(1.0, (first + CHUNK_ROWS // 8) / n))
-    with_partners = int(np.count_nonzero(pairs))
-    total, good = int(pairs.sum()), int(found.sum())
-    low, high = _wilson(good / total, with_partners) if total else (0.0, 1.0)
-    return Recall(total, good, low, high)
+        found.append((np.repeat(numbers, hits.sizes), hits.rows[there]))
+    of, among = zip(*found, strict=True)
+    return np.concatenate(of), np.concatenate(among)
 
 
 def _near_rows(sample: VectorBatch, min_score: float) -> Callable[[VectorBatch], Int64s]:
@@ -367,20 +441,15 @@ def groups_of(roots: Int32s, norms: AnyArray, keep: str) -> Groups:
     return Groups(rows, np.append(starts, len(rows)))
 
 
-def scores_to_first(rows: VectorBatch, groups: Groups, workers: Workers) -> Iterator[Float64s]:
+def scores_to_first(rows: StoredRows, groups: Groups, pool: TaskPool) -> Iterator[Float64s]:
     """Yield the scores of the rows of groups to the first of each, a run of rows at a time."""
     firsts = np.repeat(groups.rows[groups.starts[:-1]], np.diff(groups.starts))
-    for start in range(0, len(groups.rows), CHUNK_ROWS):
-        run = slice(start, start + CHUNK_ROWS)
-        yield _scores(rows, firsts[run], groups.rows[run], workers)
+    runs = (slice(start, start + CHUNK_ROWS) for start in range(0, len(firsts), CHUNK_ROWS))
+    yield from in_order(pool, _scores, ((rows, firsts[run], groups.rows[run]) for run in runs))
 
 
-def _scores(rows: VectorBatch, a: Int64s, b: Int64s, workers: Workers) -> Float64s:
+def _scores(rows: StoredRows, a: Int64s, b: Int64s) -> Float64s:
     """Return the scores of pairs of rows."""
-    held, scores = rows_of(rows), np.empty(len(a))
-
-    def score(first: int, last: int) -> None:
-        exact_pairs(held, a[first:last], held, b[first:last], scores[first:last])
-
-    workers.split(len(a), score, min_size=256)
+    held, scores = rows_of(rows.open()), np.empty(len(a))
+    exact_pairs(held, a, held, b, scores)
     return scores

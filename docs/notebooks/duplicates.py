@@ -79,7 +79,7 @@ articles.close()
 # | `kept.parquet`, `removed.parquet` | each row that is kept, or not | id, file, row |
 # | `report.json` | the search | counts of rows kept, removed and left out; recall |
 #
-# A row is the number of a row in its file. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files.
+# A row is the number of a row in its file, or in a folder that is read as one table: one whose folders' names are columns, or with `--missing mean`. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files.
 #
 # 1. Rows are written to files of `unique/`, checked and transformed as in a collection.
 # 2. Rows with equal keys are candidates: a key is of some samples of a row, and there are some keys a row. How many is derived from `--min-score` and `--recall` by [the collision law](../algorithms.md), and from how alike rows of a sample are by chance.
@@ -89,6 +89,8 @@ articles.close()
 # A key that more than 256 rows of several groups have, such as that of a common header, would make too many pairs: each row is compared with 256 of them at most, and the report names the longest.
 #
 # Interrupted, the same command goes on where it was: what has been read, hashed and compared is on the disk. `--memory 2G` is for tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each coordinate that is not zero, and for 8 bytes a key.
+#
+# As many processes as there are processors read files of 32 MiB and more. With `--ray HOST:PORT`, or `--ray auto` on a machine of the cluster, the tasks of a [Ray](https://docs.ray.io) cluster read, hash, compare and score, one for each of its processors. Its nodes see the files and `unique/` under the same paths, on a shared disk or in object storage for the files, and have the same version, with `pip install 'gcws-search[cluster]'`. Ray runs the tasks of a lost node again. The result is the same, wherever and with how much at once the work is done.
 #
 # In Python, `gcws_search.dedupe("corpus/", "unique", min_score=0.8, choices=Choices(text="body"), text={"ngrams": [3, 3]})`, with `Choices` of `gcws_search.formats.sources`.
 #

@@ -101,7 +101,14 @@ def dedupe(
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Of tables of keys: 512M, 2G.")
     ] = "2G",
-    threads: Annotated[int | None, typer.Option(min=1, help="One a processor unless set.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="And processes that read files; one a processor unless set."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Have a Ray cluster do the work: HOST:PORT, or auto."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find groups of near-duplicates in files, and write which rows are kept.
@@ -140,6 +147,8 @@ def dedupe(
             transform=transform_of(normalize, power),
             memory_bytes=_bytes_of(memory),
             threads=threads,
+            processes=threads,
+            ray=ray,
             show=_show,
             progress=progress,
         )

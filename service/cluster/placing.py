@@ -9,14 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import ray
-from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import RayError
 from ray.util.placement_group import (
     get_placement_group,
@@ -33,6 +31,7 @@ from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError, StoreUnavailable
 from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
+from gcws_search.tasks import joined_ray
 
 NAMESPACE: Final = "gcws-search"  # of all actors and groups
 # That a replica asks for: not none, so that none is on a node that has none to give.
@@ -41,7 +40,6 @@ CPUS: Final = 0.01
 _TASK_CPUS: Final = 0.9
 _TASK_RETRIES: Final = 3
 _RETRY_SECONDS: Final = 1.0
-_HEAD_SECONDS: Final = 3.0
 _STATE_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 15.0  # how long a replica may take to close its files
@@ -120,26 +118,10 @@ _Actor: Final = ray.remote(ReplicaActor)
 def connect_ray(settings: Settings) -> Iterator[RayPlacement]:
     """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
 
-    OSError where there is none, it is of another version, or it has another token.
+    ConnectionError as of `joined_ray`.
     """
-    try:
-        address = canonicalize_bootstrap_address("auto")
-        host, _, port = address.rpartition(":")
-        # Ray itself tries for minutes.
-        socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
-        ray.init(
-            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
-        )
-    except (OSError, RayError, RuntimeError, ValueError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ConnectionError(
-            f"Ray cannot be joined: {' '.join(lines)}. The head has to run, with this token and"
-            f" Ray {ray.__version__}"
-        ) from None
-    try:
+    with joined_ray(namespace=NAMESPACE):
         yield RayPlacement(settings)
-    finally:
-        ray.shutdown()
 
 
 class RayPlacement:

@@ -202,6 +202,49 @@ def test_the_same_call_goes_on_after_a_stop(
     assert not (tmp_path / "out" / ".work").exists()
 
 
+def write_large(folder: Path, rng: np.random.Generator) -> list[Path]:
+    """Write three files of vectors by names, each large enough for a process of its own."""
+    names = np.array([f"n{number}" for number in range(60)])
+    rows = [dict.fromkeys(rng.choice(names, 8, replace=False).tolist(), 1.0) for _ in range(66)]
+    rows += [{**row, f"m{number}": -0.5} for number, row in enumerate(rows[:33])]
+    folder.mkdir()
+    paths = [folder / f"{number}.ndjson" for number in range(3)]
+    for number, path in enumerate(paths):
+        with path.open("w") as file:
+            for row in rows[number::3]:
+                vector = {"names": [*row], "values": [*row.values()]}
+                file.write(json.dumps({"vector": vector, "payload": {"pad": " " * (1 << 20)}}))
+                file.write("\n")
+    return paths
+
+
+def test_files_that_processes_read_at_once(rng: np.random.Generator, tmp_path: Path) -> None:
+    paths, told = write_large(tmp_path / "in", rng), set[str]()
+    done = gcws_search.dedupe(
+        paths, tmp_path / "out", min_score=0.9, recall=0.999, processes=2,
+        progress=lambda word, _share: told.add(word),
+    )  # fmt: skip
+    assert (done.rows, done.removed) == (99, 33)
+    assert "reading" in told
+    gcws_search.dedupe(paths, tmp_path / "one", min_score=0.9, recall=0.999)
+    for name in ("groups", "kept", "removed"):
+        one, other = (pq.read_table(tmp_path / each / f"{name}.parquet") for each in ("out", "one"))
+        assert one.equals(other), name
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+def test_rows_of_a_folder_are_told_by_file(tmp_path: Path, *, is_table: bool) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,x,y\na0,1,2\na1,3,-1\n")
+    (folder / "b.csv").write_text("id,y,x\nb0,-1,3\nb1,9,9\n")
+    choices = Choices(missing="mean" if is_table else "error")  # a mean is that of all files
+    gcws_search.dedupe(folder, tmp_path / "out", min_score=0.99, choices=choices)
+    [row] = pq.read_table(tmp_path / "out" / "removed.parquet").to_pylist()
+    wanted = (str(folder), 2) if is_table else (str(folder / "b.csv"), 0)
+    assert (row["id"], row["file"], row["row"]) == ("b0", *wanted)
+
+
 def test_a_file_that_is_read_in_part_is_read_on(rng: np.random.Generator, tmp_path: Path) -> None:
     rows = rng.standard_normal((80_000, 3)).astype(np.float32)
     rows[75_000:] = rows[:5000]
@@ -216,7 +259,7 @@ def test_a_file_that_is_read_in_part_is_read_on(rng: np.random.Generator, tmp_pa
     with pytest.raises(StoppedAtError):
         gcws_search.dedupe(tmp_path / "a.npy", tmp_path / "out", min_score=0.9999, progress=stop)
     assert {*told} == {"reading"}
-    state = json.loads((tmp_path / "out" / ".work" / "state.json").read_text())
+    state = json.loads((tmp_path / "out" / ".work" / "table" / "state.json").read_text())
     assert 0 < state["read"] < 80_000
     found = gcws_search.dedupe(tmp_path / "a.npy", tmp_path / "out", min_score=0.9999)
     assert (found.rows, found.removed >= 5000) == (80_000, True)
@@ -241,6 +284,7 @@ def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
         ),
         ((tmp_path / "none", "--min-score", 0.5), "expected a file, got nothing of that name"),
         (("-", "--min-score", 0.5), "standard input: expected files"),
+        ((lines, *text, "--min-score", 0.5, "--ray", "127.0.0.1:1"), "Ray cannot be joined"),
     ]:
         assert said in " ".join(call(*words, "-o", out, code=1).split())
         assert not out.exists()

@@ -210,7 +210,7 @@ def test_dedupe_reads_a_store_as_it_reads_a_disk(store: ObjectStore, tmp_path: P
     groups = pq.read_table(tmp_path / "out" / "groups.parquet").drop_columns(["file"])
     assert groups.equals(pq.read_table(tmp_path / "local" / "groups.parquet").drop_columns("file"))
     files = pq.read_table(tmp_path / "out" / "kept.parquet")["file"].to_pylist()
-    assert {*files} == {store.address("in")}
+    assert {*files} == {store.address(f"in/{name}.parquet") for name in "ab"}
     assert gcws_search.dedupe(store.address("in"), tmp_path / "out", min_score=0.9) == found
     store.put("in/b.parquet", parquet(31, 30))
     with pytest.raises(gcws_search.InvalidParameter, match="something else"):
@@ -393,8 +393,8 @@ def test_a_dedupe_that_is_killed_goes_on(store: ObjectStore, tmp_path: Path) -> 
     words = [store.address("in"), "-o", str(tmp_path / "out"), "--min-score", "0.9"]
     kill_when_held(store, is_second_open("b.ndjson"), "dedupe", *words)
     assert not (tmp_path / "out" / "report.json").exists()
-    state = json.loads((tmp_path / "out" / ".work" / "state.json").read_text())
-    assert (state["file"], state["done"]) == (1, False)
+    state = json.loads((tmp_path / "out" / ".work" / "table" / "state.json").read_text())
+    assert state["files"] == 1
     whole = gcws_search.dedupe(store.address("in"), tmp_path / "whole", min_score=0.9)
     done = CliRunner(env=store.variables).invoke(app, ["dedupe", *words, "--json"])
     assert json.loads(done.stdout)["groups"] == whole.groups == 30
@@ -421,8 +421,8 @@ def test_a_dedupe_goes_on_after_its_store_refused(
     assert last.startswith(f"gcws-search: {store.address(f'in/b.{kind}')}: ")
     assert "ACCESS_DENIED" in last
     assert "AWS_ACCESS_KEY_ID" in last
-    state = json.loads((tmp_path / "out" / ".work" / "state.json").read_text())
-    assert state["file"] == 1
+    state = json.loads((tmp_path / "out" / ".work" / "table" / "state.json").read_text())
+    assert state["files"] == 1
     done = CliRunner(env=store.variables).invoke(app, [*words, "--json"])
     assert json.loads(done.stdout)["rows"] == (60 if kind == "ndjson" else 32)
 

@@ -1,5 +1,7 @@
 """Groups of rows in files: no false member, as many true ones as the bands promise, restarts."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,16 @@ from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.corpus import (
     Grouping,
     RowFiles,
+    StoredRows,
+    TaskPool,
     Wide,
     append_rows,
     groups_of,
-    mapped_rows,
     measure_recall,
     row_types,
     scores_to_first,
 )
 from gcws_search.index.lsh.pair_bands import bands_for, choose_bands, recall_of
-from gcws_search.index.threads import Workers
 from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference.kernels import gmm_of_rows
@@ -61,26 +63,45 @@ def first_of_group(scores: np.ndarray, least: float) -> np.ndarray:
     return np.asarray(np.unique(labels, return_index=True)[1][labels])
 
 
-def grouping(
-    batch: VectorBatch, folder: Path, bands: int, width: int, memory_bytes: int = 1 << 30
-) -> Grouping:
-    folder.mkdir(exist_ok=True)
-    return Grouping(batch, folder, bands, width, Workers(2), memory_bytes)
+@pytest.fixture
+def pool() -> Iterator[TaskPool]:
+    with ThreadPoolExecutor(2) as executor:
+        yield TaskPool(executor.submit, 2)
 
 
-def connect(some: Grouping, least: float = LEAST) -> tuple[Int32s, Wide]:
-    some.hash(lambda _: None)
-    return some.connect(least, lambda _: None)
+def stored(batch: VectorBatch, folder: Path) -> StoredRows:
+    """Return rows in files of a folder."""
+    with closing(RowFiles(folder, row_types(is_dense=batch.form == "dense"), {})) as files:
+        append_rows(files, batch)
+        files.commit()
+        return files.rows()
+
+
+def grouping(batch: VectorBatch, folder: Path, bands: int, width: int) -> Grouping:
+    return Grouping(stored(batch, folder), folder, bands, width)
+
+
+def connect(
+    some: Grouping, pool: TaskPool, least: float = LEAST, memory_bytes: int = 1 << 30
+) -> tuple[Int32s, Wide]:
+    some.hash(pool, ignore)
+    return some.connect(pool, least, memory_bytes, ignore)
+
+
+def ignore(_: float) -> None:
+    """Look at no progress."""
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_groups_are_those_of_all_pairs(rng: np.random.Generator, tmp_path: Path, form: str) -> None:
+def test_groups_are_those_of_all_pairs(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool, form: str
+) -> None:
     batch, scores = made(rng, form)
-    roots, wide = connect(grouping(batch, tmp_path, 100, 4))  # 0.59^100 of the least are left
+    roots, wide = connect(grouping(batch, tmp_path, 100, 4), pool)  # 0.59^100 of the least are left
     assert np.array_equal(roots, first_of_group(scores, LEAST))
     assert wide.buckets == 0
     groups = groups_of(roots, batch.norms, "first")
-    near = np.concatenate([*scores_to_first(batch, groups, Workers(2))])
+    near = np.concatenate([*scores_to_first(stored(batch, tmp_path / "rows"), groups, pool)])
     firsts = roots[groups.rows]
     assert np.allclose(near, scores[groups.rows, firsts], rtol=0, atol=1e-12)
     assert np.all(np.diff(firsts) >= 0)
@@ -93,11 +114,11 @@ def test_groups_are_those_of_all_pairs(rng: np.random.Generator, tmp_path: Path,
 
 
 def test_few_bands_find_what_they_promise_and_nothing_false(
-    rng: np.random.Generator, tmp_path: Path
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
 ) -> None:
     batch, scores = made(rng, "sparse")
     truth = first_of_group(scores, LEAST)
-    roots, _ = connect(grouping(batch, tmp_path, 2, 4))
+    roots, _ = connect(grouping(batch, tmp_path, 2, 4), pool)
     assert np.array_equal(truth[roots], truth)  # each group is within one of all pairs
     a, b = np.nonzero(np.triu(scores >= LEAST, 1))
     promised = np.array([recall_of(2, 4, score) for score in scores[a, b]])
@@ -106,41 +127,62 @@ def test_few_bands_find_what_they_promise_and_nothing_false(
     assert found < 1
 
 
-def test_tables_in_parts_give_the_same_groups(rng: np.random.Generator, tmp_path: Path) -> None:
+def test_parts_of_bands_give_the_same_groups(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
+) -> None:
     batch, _ = made(rng, "sparse")
-    whole, _ = connect(grouping(batch, tmp_path / "a", 6, 3))
-    parts, _ = connect(grouping(batch, tmp_path / "b", 6, 3, memory_bytes=5000))
+    whole, _ = connect(grouping(batch, tmp_path / "a", 6, 3), pool)
+    parts, _ = connect(grouping(batch, tmp_path / "b", 6, 3), pool, memory_bytes=5000)
     assert np.array_equal(whole, parts)
     assert len({*whole.tolist()}) < ROWS
 
 
-def test_an_interrupted_search_goes_on(rng: np.random.Generator, tmp_path: Path) -> None:
+def test_what_is_done_at_once_does_not_decide_what_is_found(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
+) -> None:
+    rows = (1 + 0.05 * rng.standard_normal((700, DIM))).astype(np.float32)
+    batch = SmallIndex(CollectionConfig(dim=DIM)).prepare(rows)
+    found = [
+        connect(
+            grouping(batch, tmp_path / str(size), 3, 1), TaskPool(pool.submit, size), least=0.95
+        )
+        for size in (1, 2, 8)
+    ]
+    assert found[0][1].buckets > 0  # rows that are compared with leaders alone
+    for roots, wide in found:
+        assert np.array_equal(roots, found[0][0])
+        assert wide == found[0][1]
+
+
+def test_an_interrupted_search_goes_on(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
+) -> None:
     batch, _ = made(rng, "dense")
-    wanted, _ = connect(grouping(batch, tmp_path / "a", 8, 3))
+    wanted, _ = connect(grouping(batch, tmp_path / "a", 8, 3), pool)
     shares: list[float] = []
 
     def stop(share: float) -> None:
         shares.append(share)
-        if len(shares) == 2:
+        if len(shares) == 5:  # two parts a band
             raise StoppedAtError
 
     begun = grouping(batch, tmp_path / "b", 8, 3)
-    begun.hash(lambda _: None)
+    begun.hash(pool, ignore)
     with pytest.raises(StoppedAtError):
-        begun.connect(LEAST, stop)
+        begun.connect(pool, LEAST, 1 << 30, stop)
     again: list[float] = []
-    roots, _ = grouping(batch, tmp_path / "b", 8, 3).connect(LEAST, again.append)
+    roots, _ = begun.connect(pool, LEAST, 1 << 30, again.append)
     assert np.array_equal(roots, wanted)
-    assert min(again) > max(shares)
+    assert min(again) == max(shares)  # of the part of a band that was stopped
 
 
 def test_rows_of_one_key_are_compared_with_some_alone(
-    rng: np.random.Generator, tmp_path: Path
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
 ) -> None:
     rows = (1 + 0.05 * rng.standard_normal((700, DIM))).astype(np.float32)
     rows[650:] = rows[:50]
     batch = SmallIndex(CollectionConfig(dim=DIM)).prepare(rows)
-    roots, wide = connect(grouping(batch, tmp_path, 3, 1), least=0.999)
+    roots, wide = connect(grouping(batch, tmp_path, 3, 1), pool, least=0.999)
     assert wide.buckets > 0
     assert 256 < wide.rows <= 700
     assert wide.row is not None
@@ -170,24 +212,27 @@ def test_longer_keys_where_rows_are_alike_by_chance(rng: np.random.Generator) ->
     assert widths[0] < widths[1]
 
 
-def test_measured_recall_is_that_of_the_sample(rng: np.random.Generator) -> None:
+def test_measured_recall_is_that_of_the_sample(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
+) -> None:
     batch, scores = made(rng, "sparse")
+    rows = stored(batch, tmp_path)
     truth = first_of_group(scores, LEAST).astype(np.int32)
-    whole = measure_recall(batch, truth, LEAST, Workers(2), lambda _: None)
+    whole = measure_recall(rows, truth, LEAST, pool, ignore)
     assert whole.found == whole.pairs > 50
     assert whole.low < whole.high == 1
-    apart = measure_recall(
-        batch, np.arange(ROWS, dtype=np.int32), LEAST, Workers(2), lambda _: None
-    )
+    apart = measure_recall(rows, np.arange(ROWS, dtype=np.int32), LEAST, pool, ignore)
     assert (apart.found, apart.pairs) == (0, whole.pairs)
     half = truth.copy()
     half[ROWS // 2 :] = np.arange(ROWS // 2, ROWS)
-    some = measure_recall(batch, half, LEAST, Workers(2), lambda _: None)
+    some = measure_recall(rows, half, LEAST, pool, ignore)
     assert some.low < some.found / some.pairs < some.high
     assert 0 < some.found < some.pairs == whole.pairs
 
 
-def test_recall_is_measured_by_all_rows_that_may_score_enough(rng: np.random.Generator) -> None:
+def test_recall_is_measured_by_all_rows_that_may_score_enough(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool
+) -> None:
     whole = np.sort(rng.integers(0, 2**32, (400, 10), dtype=np.uint32), axis=1)
     rows = [each for row in whole for each in (row, row[:8])]  # 8 of 10 are a score of LEAST
     sizes = np.array([*map(len, rows)])
@@ -199,9 +244,8 @@ def test_recall_is_measured_by_all_rows_that_may_score_enough(rng: np.random.Gen
         values=np.ones(len(slots), np.float32),
         norms=sizes.astype(np.float32),
     )
-    found = measure_recall(
-        batch, np.arange(len(rows), dtype=np.int32) // 2, LEAST, Workers(1), lambda _: None
-    )
+    pairs = np.arange(len(rows), dtype=np.int32) // 2
+    found = measure_recall(stored(batch, tmp_path), pairs, LEAST, pool, ignore)
     assert found.found == found.pairs == 256  # sampled rows, each of which has one partner
 
 
@@ -221,6 +265,6 @@ def test_rows_come_back_and_what_is_not_committed_is_gone(
             assert files.counts == counts
             append_rows(files, batch[700:])
             files.commit()
-            found = mapped_rows(files)
+            found = files.rows().open()
             for name in ("dense", "indptr", "slots", "values", "norms"):
                 assert np.array_equal(getattr(found, name), getattr(batch, name)), name

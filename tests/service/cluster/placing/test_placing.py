@@ -6,12 +6,16 @@ All tests share a cluster, one after the other; each leaves all replicas filled.
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+import gcws_search
 from gcws_search.service.cluster.contract import Replica
 from tests.crashes.cluster import ClusterTrial
 from tests.service.cluster.partitions.clients import asked, query
@@ -159,6 +163,37 @@ def test_what_cannot_be_is_refused(
     done = cluster.run("up", code=1, prelude=prelude, **variables)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_nodes_find_the_duplicates_of_files(
+    cluster: RayCluster, tmp_path: Path, rng: np.random.Generator, *, bad: bool
+) -> None:
+    rows = rng.integers(0, 3, (200, 30)).astype(np.float32)
+    rows[150:] = rows[:50]
+    if bad:
+        rows[90] = np.nan
+    for number, part in enumerate(np.split(rows, [80])):
+        np.save(tmp_path / f"{number}.npy", part)
+    done = subprocess.run(
+        [sys.executable, "-m", "gcws_search", "dedupe", "0.npy", "1.npy", "--min-score=0.9",
+         "--output=out", "--ray=auto"],
+        cwd=tmp_path, env=cluster.variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == bad, done.stderr
+    if bad:
+        assert "1.npy: row 10: expected" in done.stderr
+        assert not (tmp_path / "out").exists()
+        return
+    files = [tmp_path / "0.npy", tmp_path / "1.npy"]
+    gcws_search.dedupe(files, tmp_path / "here", min_score=0.9)
+    for name in ("groups", "kept", "removed"):
+        found, wanted = (
+            pq.read_table(tmp_path / out / f"{name}.parquet").drop_columns("file")
+            for out in ("out", "here")
+        )
+        assert found.equals(wanted), name
+    assert len(pq.read_table(tmp_path / "here" / "removed.parquet")) == 50
 
 
 def test_down_ends_all_replicas_and_leaves_the_items(

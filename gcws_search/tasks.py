@@ -1,0 +1,141 @@
+"""Parts of a work at once: in threads, in processes of this machine, or as tasks of Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from gcws_search.index import InvalidParameter, error_words
+from gcws_search.index.contracts.parameters import require
+from gcws_search.index.corpus import TaskPool
+from gcws_search.version import program_version
+
+T = TypeVar("T")
+
+_HEAD_SECONDS: Final = 3.0
+
+
+@contextmanager
+def thread_pool(threads: int) -> Iterator[TaskPool]:
+    """Yield threads of this process, for functions that release the interpreter's lock."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="part") as executor:
+        yield TaskPool(executor.submit, threads)
+
+
+@contextmanager
+def process_pool(processes: int) -> Iterator[TaskPool]:
+    """Yield processes; as with any, the main module of a script is imported once more by each.
+
+    They leave an interrupt to this process.
+    """
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(processes, get_context("spawn"), ignore) as executor:
+        yield TaskPool(executor.submit, processes)
+
+
+class _Here(NamedTuple):
+    """What tasks find on their machines as the caller has it."""
+
+    version: str
+    folder: Path  # of the caller: paths may begin there
+    shared: Path
+
+
+@contextmanager
+def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[Any]:
+    """Join the Ray cluster at an address for a while; yield Ray.
+
+    "auto" is that of this machine, or the one at RAY_ADDRESS.
+    Raises ConnectionError where there is none, it is of another version, or it has another token.
+    """
+    if any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # read by the import
+    import ray  # noqa: PLC0415  # takes long, and may be missing
+    from ray._private.services import canonicalize_bootstrap_address  # noqa: PLC0415
+
+    try:
+        found = canonicalize_bootstrap_address(address)
+        host, _, port = found.rpartition(":")
+        # Ray itself tries for minutes.
+        socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
+        ray.init(
+            address=found, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except (OSError, ray.exceptions.RayError, RuntimeError, ValueError) as error:
+        lines = [line.strip() for line in error_words(error).splitlines() if line.strip()]
+        raise ConnectionError(
+            f"Ray cannot be joined: {' '.join(lines)}. The head has to run, with this token and"
+            f" Ray {ray.__version__}"
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def ray_pool(address: str, shared: Path) -> Iterator[TaskPool]:
+    """Yield the processors of a cluster of Ray, each for one task at once.
+
+    Ray runs a task again whose process or node is lost.
+
+    shared: a folder that all nodes see under this path.
+    Raises ConnectionError as `joined_ray` does, and InvalidParameter where a node has another
+    version of this package, or does not see the folder.
+    """
+    if find_spec("ray") is None:
+        raise InvalidParameter(
+            expected="Ray, which pip install 'gcws-search[cluster]' brings",
+            got="no module named 'ray'",
+            loc=("ray",),
+        )
+    with joined_ray(address) as ray:
+        # Less than one: replicas on the same nodes ask for a hundredth of one each.
+        run = ray.remote(num_cpus=0.9, max_retries=3)(_run)
+        here = ray.put(_Here(program_version(), Path.cwd(), shared))
+
+        def submit(function: Callable[..., object], *arguments: object) -> Future[Any]:
+            told = Future[Any]()
+            told.set_running_or_notify_cancel()
+
+            def settle(done: Future[Any]) -> None:
+                error = done.exception()
+                if error is None:
+                    told.set_result(done.result())
+                else:  # what a task raised, without Ray's account of it
+                    told.set_exception(getattr(error, "cause", error))
+
+            run.remote(here, function, arguments).future().add_done_callback(settle)
+            return told
+
+        size = int(ray.cluster_resources().get("CPU", 0))
+        require(size >= 1, name="ray", expected="a cluster with processors", got=size)
+        yield TaskPool(submit, size)
+
+
+def _run(here: _Here, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Call a function on a node of Ray."""
+    expected, got = here.version, program_version()
+    if expected != got:
+        raise InvalidParameter(
+            expected=f"gcws-search {expected} on every node", got=got, loc=("ray",)
+        )
+    if not here.shared.is_dir():
+        raise InvalidParameter(
+            expected=f"nodes that all see {str(here.shared)!r}",
+            got=f"{os.uname().nodename}, which does not",
+            loc=("ray",),
+        )
+    with suppress(OSError):  # paths are whole where this folder is not on all machines
+        os.chdir(here.folder)
+    return function(*arguments)
