@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -36,11 +37,15 @@ def thread_pool(threads: int) -> Iterator[TaskPool]:
 def process_pool(processes: int) -> Iterator[TaskPool]:
     """Yield processes; as with any, the main module of a script is imported once more by each.
 
-    They leave an interrupt to this process.
+    They leave an interrupt to this process. Raises ChildProcessError where one was killed.
     """
     ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(processes, get_context("spawn"), ignore) as executor:
-        yield TaskPool(executor.submit, processes)
+    try:
+        with ProcessPoolExecutor(processes, get_context("spawn"), ignore) as executor:
+            yield TaskPool(executor.submit, processes)
+    except BrokenProcessPool:
+        text = "one of the processes was killed, perhaps for want of memory; the same call goes on"
+        raise ChildProcessError(text) from None
 
 
 class _Here(NamedTuple):

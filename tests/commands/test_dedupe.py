@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
@@ -220,6 +221,16 @@ def write_large(folder: Path, rng: np.random.Generator) -> list[Path]:
 
 def test_files_that_processes_read_at_once(rng: np.random.Generator, tmp_path: Path) -> None:
     paths, told = write_large(tmp_path / "in", rng), set[str]()
+
+    def kill(_word: str, _share: float | None) -> None:
+        for each in psutil.Process().children():
+            if any("spawn_main" in word for word in each.cmdline()):
+                each.kill()
+
+    with pytest.raises(ChildProcessError, match="was killed"):
+        gcws_search.dedupe(
+            paths, tmp_path / "out", min_score=0.9, recall=0.999, processes=2, progress=kill
+        )
     done = gcws_search.dedupe(
         paths, tmp_path / "out", min_score=0.9, recall=0.999, processes=2,
         progress=lambda word, _share: told.add(word),
