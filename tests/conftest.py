@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import ssl
 import sys
 import tempfile
@@ -37,6 +38,9 @@ if (
 # Each client of httpx would read all root certificates, which takes longer than most tests do;
 # nothing here is encrypted.
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
+
+# A shell that starts this in the background has interrupts ignored; tests send some.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MARKS = {

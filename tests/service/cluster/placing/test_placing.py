@@ -165,14 +165,11 @@ def test_what_cannot_be_is_refused(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("bad", [False, True])
 def test_nodes_find_the_duplicates_of_files(
-    cluster: RayCluster, tmp_path: Path, rng: np.random.Generator, *, bad: bool
+    cluster: RayCluster, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows = rng.integers(0, 3, (200, 30)).astype(np.float32)
     rows[150:] = rows[:50]
-    if bad:
-        rows[90] = np.nan
     for number, part in enumerate(np.split(rows, [80])):
         np.save(tmp_path / f"{number}.npy", part)
     done = subprocess.run(
@@ -180,11 +177,7 @@ def test_nodes_find_the_duplicates_of_files(
          "--output=out", "--ray=auto"],
         cwd=tmp_path, env=cluster.variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == bad, done.stderr
-    if bad:
-        assert "1.npy: row 10: expected" in done.stderr
-        assert not (tmp_path / "out").exists()
-        return
+    assert done.returncode == 0, done.stderr
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     gcws_search.dedupe(files, tmp_path / "here", min_score=0.9)
     for name in ("groups", "kept", "removed"):
