@@ -1,6 +1,8 @@
 """Near-duplicates of files without a server: what is written, restarts, what is refused."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +282,22 @@ def test_a_file_that_is_read_in_part_is_read_on(rng: np.random.Generator, tmp_pa
 @pytest.fixture
 def lines(rng: np.random.Generator, tmp_path: Path) -> Path:
     return write_lines(tmp_path / "a.ndjson", texts(rng, 30))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of open files are told by /proc")
+def test_what_a_restart_goes_on_with_is_on_the_disk(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = set[str](), os.fsync
+
+    def note(file: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{file}")).name.partition("-")[0])
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    gcws_search.dedupe(lines, tmp_path / "out", min_score=0.5, choices=Choices(text="body"))
+    rows = {"indptr", "slots", "values", "norms", "ids", "id_borders", "numbers"}
+    assert synced >= rows | {"state.part", "keys", "roots"}
 
 
 def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ from gcws_search.index.corpus import (
     row_types,
     scores_to_first,
 )
-from gcws_search.index.lsh.pair_bands import bands_for, choose_bands, recall_of
+from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.lsh.band_keys import BandKeys
+from gcws_search.index.lsh.pair_bands import band_plan, bands_for, choose_bands, recall_of
+from gcws_search.index.threads import Workers
 from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference.kernels import gmm_of_rows
@@ -125,6 +128,27 @@ def test_few_bands_find_what_they_promise_and_nothing_false(
     found = np.mean(roots[a] == roots[b])
     assert found >= promised.mean() - 5 * np.sqrt(0.25 / (len(a) / 8))  # chains find more
     assert found < 1
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_each_band_joins_the_pairs_of_equal_keys_in_it(
+    rng: np.random.Generator, tmp_path: Path, pool: TaskPool, form: str
+) -> None:
+    batch, scores = made(rng, form)
+    bands, width = 3, 4
+    roots, wide = connect(grouping(batch, tmp_path, bands, width), pool)
+    plan = band_plan(bands, width)
+    dense_width = batch.width if form == "dense" else None
+    hash_ = Gcws(seed=0, samples=plan.samples, dense_width=dense_width)
+    keys = BandKeys(plan, hash_, Workers(1)).keys(batch, bands)
+    is_equal = keys[:, None] == keys[None]  # by band
+    found = [first_of_group(scores * is_equal.any(axis=2), LEAST)]
+    for band in range(bands):
+        without = np.delete(is_equal, band, axis=2).any(axis=2)
+        found.append(first_of_group(scores * without, LEAST))
+    assert wide.buckets == 0
+    assert np.array_equal(roots, found[0])
+    assert not any(np.array_equal(found[0], each) for each in found[1:])
 
 
 def test_parts_of_bands_give_the_same_groups(
