@@ -222,6 +222,8 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)
+    if isinstance(given, set | frozenset):
+        raise InvalidId(expected="ids in the order of the items", got="a set", loc=("ids",))
     if isinstance(given, np.ndarray) and has_counts(given.dtype):
         raise InvalidId(expected="strings or integers", got=str(given.dtype), loc=("ids",))
     if len(values) != count:

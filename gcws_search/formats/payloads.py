@@ -83,6 +83,8 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, np.longdouble):
+        value = np.float64(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUM":
         return value.tolist()
     raise TypeError(f"{type(value).__name__} {value!r:.60}")

@@ -46,6 +46,8 @@ _LISTS: Final = (
 )  # fmt: skip
 _TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
+_NO_COLUMN: Final = (pa.ArrowException, OverflowError, UnicodeError)
+"""Arrow makes no column of values of several types, of integers beyond 64 bits, of no Unicode."""
 _IDS: Final = "text, whole numbers or UUIDs as ids"
 _JSON: Final = "values that JSON holds"
 
@@ -121,7 +123,7 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     rest = frame.assign(**dict.fromkeys(mixed)) if mixed else frame
     try:
         table = _table_of(rest)
-    except InvalidParameter:
+    except InvalidParameter:  # also integers beyond 64 bits, and halves of surrogate pairs
         mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
         table = _table_of(frame.assign(**dict.fromkeys(mixed)))
     return table, {name: _present_values(each) for name, each in mixed.items()}
@@ -154,7 +156,7 @@ def _has_others(values: list[Any]) -> bool:
 def _is_of_one_type(column: Any) -> bool:
     try:
         pa.array(column, from_pandas=True)
-    except pa.ArrowException:
+    except _NO_COLUMN:
         return False
     return True
 
@@ -180,7 +182,7 @@ def _table_of(frame: Any) -> Any:
         return frame.to_table()
     try:
         return pa.table(frame)
-    except pa.ArrowException as error:
+    except _NO_COLUMN as error:
         text = "; ".join(map(str, error.args))[:200]
         raise InvalidParameter(expected="columns of one type each", got=text) from None
 
@@ -530,6 +532,9 @@ def floats(column: Any) -> Any:
 def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
     """Return where each list of texts begins and ends, the different texts, and their places."""
     indptr, texts = _flat(column, name)
+    if texts.null_count:
+        row = _row_at(indptr, texts.is_null().to_pylist().index(True))
+        raise InvalidVector(expected="text", got="a missing value", loc=(row, name))
     words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
     return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
 
@@ -540,18 +545,21 @@ def _coordinates(column: Any, name: str) -> tuple[Any, Any]:
     if entries.dtype.kind == "f":
         odd = np.flatnonzero(~np.isfinite(entries) | (entries != np.rint(entries)))
         if len(odd):
-            row = int(np.searchsorted(indptr, odd[0], side="right")) - 1
-            value = entries[odd[0]]
+            row, value = _row_at(indptr, odd[0]), entries[odd[0]]
             got = "a missing value" if np.isnan(value) else str(value)
             raise InvalidVector(expected="a whole number", got=got, loc=(row, name))
     return indptr, entries
 
 
+def _row_at(indptr: Any, entry: int) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
+
+
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
     """Return where each list begins and ends, (n + 1,), and all their numbers."""
     indptr, values = _flat(column, name)
-    if values.null_count:
-        values = values.cast(pa.float64())
+    if values.null_count or pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64(), safe=False)
     return indptr, values.to_numpy(zero_copy_only=False)
 
 

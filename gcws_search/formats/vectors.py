@@ -297,6 +297,8 @@ def _too_large() -> InvalidVector:
 def _lengths(data: Any) -> str:
     """Describe why a sequence of vectors makes no array."""
     for number, vector in enumerate(data):
+        if hasattr(vector, "tocsr"):
+            return f"{_article(vector)} as vector {number} beside others"
         if hasattr(vector, "GetNonzeroElements"):
             return f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
         if not hasattr(vector, "__len__") or isinstance(vector, str):

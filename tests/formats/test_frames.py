@@ -265,6 +265,7 @@ def test_columns_that_are_not_there_are_named(options: dict[str, Json], words: s
         ({"id": ["a", None], "x": [1, 2]}, InvalidId, "UUIDs as ids, got a missing value"),
         ({"x": [1], "payload": ["{"]}, InvalidPayload, "JSON text of an object"),
         ({"indices": [[1, 2]], "values": [[1]]}, InvalidVector, "as many indices as values"),
+        ({"names": [["a"], ["b", None]], "values": [[1], [1, 2]]}, InvalidVector, "[1].names"),
     ],
 )
 def test_what_makes_no_items_is_refused(
@@ -307,6 +308,30 @@ def test_columns_of_several_types_are_taken_as_they_are() -> None:
     assert items_of(frame[:2], ids="label").ids == ["a", "3"]
     with pytest.raises(InvalidId):
         items_of(frame, ids="label")
+
+
+def test_values_that_arrow_does_not_hold_are_taken_as_json_or_refused_by_their_column() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "label": [10**30, 2]})
+    assert items_of(frame).payloads == [f'{{"label":{10**30}}}'.encode(), b'{"label":2}']
+    assert items_of(frame, ids="label").ids == [str(10**30), "2"]
+    halves = pandas.Series(["a\ud800", "b"], dtype=object)
+    with pytest.raises(InvalidPayload, match="half of a surrogate pair") as refused:
+        items_of(frame.assign(label=halves))
+    assert refused.value.loc == (0, "label")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[2**53 + 1, None]]),
+        pa.array([[Decimal(2**53), None]]),
+        pa.array([[2.0**53, None]], pa.large_list(pa.float64())),
+    ],
+)
+def test_lists_of_long_and_missing_numbers_are_left_to_the_collection(column: Json) -> None:
+    [row] = items_of(pa.table({"vector": column})).rows.matrix()
+    np.testing.assert_array_equal(row, [2.0**53, np.nan])
 
 
 def test_bytes_in_a_frame_are_refused_by_their_column() -> None:

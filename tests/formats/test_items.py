@@ -38,6 +38,7 @@ def test_ids_are_strings_or_whole_numbers(ids: Json) -> None:
         ([True, 2, 3], "True"),
         ([None] * 3, "N"),
         (np.arange(3).astype("M8[ns]"), "datetime64"),
+        ({"a", "b", "c"}, "order of the items, got a set"),
     ],
 )
 def test_other_ids_are_refused(ids: Json, words: str) -> None:
@@ -213,8 +214,8 @@ def test_what_json_does_not_hold_is_refused_by_its_column(bad: Json) -> None:
 def test_decimals_are_numbers_or_text_where_a_float_loses_digits() -> None:
     long = "12345678901234.5678"
     values = [Decimal("1.50"), Decimal("2E+3"), Decimal(2) ** 70, Decimal(long), Decimal("NaN")]
-    found = items_of(np.eye(5), payloads={"a": values}).payloads
-    expected = ["1.5", "2000", str(2**70), f'"{long}"', "null"]
+    found = items_of(np.eye(6), payloads={"a": [*values, np.longdouble(1.5)]}).payloads
+    expected = ["1.5", "2000", str(2**70), f'"{long}"', "null", "1.5"]
     assert found == [f'{{"a":{text}}}'.encode() for text in expected]
     with pytest.raises(InvalidPayload, match="Decimal Infinity"):
         items_of(np.eye(1), payloads=[{"a": Decimal("inf")}])

@@ -143,6 +143,7 @@ def test_two_vectors_and_strings_are_not_one() -> None:
         (np.zeros((1, 2), complex), "complex128"),
         ([[1, 2], [1]], "got 1 values in vector 1, 2 in vector 0"),
         ([[1, 2], "ab"], "'ab' as vector 1"),
+        ([VALUES[0], sparse.csr_array(VALUES[:1])], "a csr_array as vector 1 beside others"),
         ([1, 2], "two dimensions"),
         ({"acid": 1}, "a dict; put it in a list"),
         ({"acid": [1], "ester": [2]}, "makes a frame of columns"),
