@@ -269,7 +269,7 @@ class DamagedSnapshot(StoreError):
 
 
 class IncompatibleFile(StoreError):
-    """A collection's file is of a format or hash version this program does not read."""
+    """A collection's file is of a format or hash version this program does not read, or a link."""
 
     def __init__(self, name: str, expected: str, got: str) -> None:
         self.name = name

@@ -25,6 +25,7 @@ from gcws_search.index.contracts.errors import (
     DamagedFile,
     DiskFull,
     GcwsError,
+    IncompatibleFile,
     OutOfDescriptors,
     StorageFailed,
     StoreError,
@@ -126,6 +127,9 @@ class Store:
             note = None if path == MEMORY or despite_note else read_note(path)
         if note is not None:
             raise DamagedFile(name, note)
+        if path.is_symlink():  # this process owns the link's folder, and not the file's
+            got = f"a symbolic link to {path.resolve()}; move that here, or link its folder"
+            raise IncompatibleFile(name, "a file in the data folder", got)
         self._durability: Durability = durability
         self._owned = owned
         self._open(identity)

@@ -74,6 +74,16 @@ def is_locked(lock: Path) -> bool:
     return bool(lock.read_bytes())
 
 
+def test_a_link_to_a_file_opens_that_file(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link.sqlite"
+    link.symlink_to(tmp_path / "a.sqlite")
+    with Collection.open(link, dim=1) as items, Collection.open(tmp_path / "a.sqlite") as same:
+        items.add([[1]])
+        assert (items.name, len(same)) == ("a", 1)
+    assert link.is_symlink()
+
+
 def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) -> None:
     text = (
         "import sys; from gcws_search import Collection\n"

@@ -183,3 +183,18 @@ def test_one_process_cannot_open_a_directory_twice(catalog: ix.Catalog, tmp_path
     catalog.create("things", EXACT)
     with pytest.raises(ix.DirectoryLocked):  # the first attempt has not let go of the lock
         ix.Catalog.open(tmp_path)
+
+
+def test_a_link_to_the_file_of_another_folder_is_refused_and_stays(tmp_path: Path) -> None:
+    """Two processes would write to one file: each has a folder of its own."""
+    there, here = opened_catalog(tmp_path / "there"), tmp_path / "here"
+    fill(there.create("things", EXACT)[0], 5)
+    here.mkdir()
+    (here / "link.sqlite").symlink_to(tmp_path / "there" / "things.sqlite")
+    other = opened_catalog(here)
+    with pytest.raises(ix.IncompatibleFile, match=r"a symbolic link to .*; move that here"):
+        other.get("link")
+    other.drop("link")
+    other.close()
+    assert (len(ids(there.get("things"))), [*here.glob("link*")]) == (5, [])
+    there.close()
