@@ -93,7 +93,7 @@ _MIN_TIER: Final = 12
 _SHORT: Final = 0.3
 """Where items whose hits tie are found by this setting as well as others, ties tell nothing."""
 _TIGHT: Final = 0.25
-"""Distances then tie that differ by this share as much: those in a tight group do."""
+"""Distances then tie that differ by this share as much, and so on: those in a tight group do."""
 _MAX_SHORT: Final = 0.1
 """A setting is of no use by which more queries than this share find too few rows."""
 _BEYOND, _SMALL_SAMPLE_BEYOND, _SMALL_SAMPLE = 0.2, 0.4, 500
@@ -160,7 +160,7 @@ def calibrate(
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample)
-    if contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied):
+    while contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied):
         contrasts = contrasts._replace(
             spread=_TIGHT * contrasts.spread, tied=_TIGHT * contrasts.tied
         )

@@ -295,11 +295,8 @@ def _extend(
     if tied > 0:
         begin_again(state)
         state.bound = bound
-        if tied == CONTRAST_PLACE and not enter_buckets(
-            rows, state, scratch, entries, keys, visible.count, visible.hidden
-        ):
-            state.is_cut = 1
-            return False
+        if tied == CONTRAST_PLACE:
+            enter_buckets(rows, state, scratch, entries, keys, visible.count, visible.hidden)
     elif is_first and plan.reranked[2] > plan.reranked[1]:
         first = _level(pointer(plan.levels), 0)
         if is_filtered or first.slack < np.inf:

@@ -85,15 +85,16 @@ def enter(
 @inner
 def enter_buckets(
     rows: Any, state: Any, scratch: Any, entries: Any, keys: Any, count: Any, hidden: UInt8s
-) -> bool:
-    """Mark the rows of a query's buckets, and prefetch them; return whether all have room.
+) -> None:
+    """Mark the rows of a query's buckets, and prefetch them.
 
     The bucket of a table holds the rows that share three quarters of the longest prefix that any
-    row shares with the query: the rows of a tight group differ in the last samples. As for `enter`;
-    the rows beside the query's places are marked already.
+    row shares with the query: the rows of a tight group differ in the last samples. One that takes
+    more than half of the room left is that of a dense region. As for `enter`; the rows beside the
+    query's places are marked already.
     """
     marked = before = state.seen
-    segments, has_room = entries.segments, True
+    segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
         first_table, end = _tables_of(entries, s)
@@ -112,20 +113,25 @@ def enter_buckets(
                 shared -= 1
             if shared == 0:
                 continue
-            shift = _SAMPLE_BITS * (_SAMPLES - (3 * shared + 3) // 4)
-            for way in (-1, 1):
-                i = place - 1 if way < 0 else place
-                while 0 <= i < length and (at(table_keys, i) ^ own) >> np.uint64(shift) == 0:
-                    if marked >= scratch.room:
-                        has_room = False
-                        break
-                    row = np.int64(at(table_rows, i))
-                    if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
-                        marked = mark(scratch.marks, row, marked)
-                    i += way
+            shift = np.uint64(_SAMPLE_BITS * (_SAMPLES - (3 * shared + 3) // 4))
+            most = (scratch.room - marked) // 2
+            first = last = place
+            while first > 0 and (at(table_keys, first - 1) ^ own) >> shift == 0:
+                first -= 1
+                if place - first > most:
+                    break
+            while last < length and (at(table_keys, last) ^ own) >> shift == 0:
+                last += 1
+                if last - first > most:
+                    break
+            if last - first > most:
+                continue
+            for i in range(first, last):
+                row = np.int64(at(table_rows, i))
+                if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
+                    marked = mark(scratch.marks, row, marked)
     fetch_ahead(rows, scratch.marks.seen, before, marked)
     state.seen = marked
-    return has_room
 
 
 @inner

@@ -469,13 +469,17 @@ def test_rows_whose_sums_are_nothing_are_calibrated(sparse: bool, rng: np.random
     assert hits.scores[:5].tolist() == [1.0] * 5
 
 
-@pytest.mark.parametrize(("missed", "share"), [(0, 0.25), (5, 1.0)])
-def test_where_a_short_search_finds_what_ties_closer_hits_tie(missed: int, share: float) -> None:
-    """Every fifth query has hits that differ by a tenth as much as those of others."""
+@pytest.mark.parametrize(
+    ("missed", "times", "share"), [(0, 10, 0.25), (0, 100, 0.25**3), (5, 10, 1.0), (5, 100, 1.0)]
+)
+def test_where_a_short_search_finds_what_ties_closer_hits_tie(
+    missed: int, times: int, share: float
+) -> None:
+    """Every fifth query has hits that differ by a tenth, or hundredth, as much as others' do."""
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         hits = true(chosen, limit)
-        hits.scores[chosen % 5 == 0] = 1.0 - np.arange(limit) / 2000
+        hits.scores[chosen % 5 == 0] = 1.0 - np.arange(limit) / (200 * times)
         return hits
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
