@@ -605,6 +605,7 @@ class Collection:
                 asked,
                 lambda found: int(found["updated"]),
                 method="PATCH",
+                repeatable=only is None,
             ),
         )
 

@@ -201,8 +201,10 @@ class Requester(ABC):
                 )
             except Unreachable as error:
                 is_last = attempt + 1 >= policy.attempts
-                if is_last or not repeatable or not self.has_answered:
-                    raise NoServer(self.url, str(error)) from error
+                is_doubtful = error.is_sent and not repeatable
+                if is_last or is_doubtful or not self.has_answered:
+                    doubt = ", so it may have been done" if is_doubtful else ""
+                    raise NoServer(self.url, f"{error}{doubt}") from error
                 wait = policy.wait_seconds(attempt)
                 cause = f"{self.url} does not answer ({error})"
             else:

@@ -137,10 +137,12 @@ class RemoteCollection:
         result: Callable[[Any], R],
         *,
         method: str = "POST",
+        repeatable: bool = True,
     ) -> R:
         """Send JSON, and return what ``result`` makes of the JSON of the answer."""
         body = write_json(document)
-        return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
+        reply = await self.ask(method, word, body, JSON_HEADERS, repeatable=repeatable)
+        return result(read_json(reply.content))
 
     async def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
         found: dict[str, Any] = await self.post("transform/fit", present(weights=weights), dict)
@@ -275,7 +277,7 @@ class RemoteCollection:
         return Compared(backends, answer["mean_similarity"])
 
     async def put(self, read: Callable[[], Items], mode: str) -> Added:
-        """Store items by one request, all or none."""
+        """Store items over their versions by one request, all or none."""
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
@@ -300,12 +302,12 @@ class RemoteCollection:
         def counts(found: Any) -> Added:
             return Added(found["inserted"], found["updated"])
 
-        return await self.post("items", body, counts, method="PUT")
+        return await self.post("items", body, counts, method="PUT", repeatable=False)
 
     async def delete_one(self, item_id: str, if_version: int) -> int:
         """Delete the item of an id if it has a version; return how many there were."""
         params = {"if_version": str(if_version)}
-        await self.ask("DELETE", item_path(item_id), params=params)
+        await self.ask("DELETE", item_path(item_id), params=params, repeatable=False)
         return 1
 
     async def load(

@@ -32,7 +32,14 @@ _CHUNKED: Final = "Transfer-Encoding: chunked\r\n"
 
 
 class Unreachable(Exception):
-    """No answer came: there is no connection, or it broke."""
+    """No answer came: there is no connection, or it broke.
+
+    is_sent: whether the request may have been served.
+    """
+
+    def __init__(self, text: str, *, is_sent: bool = True) -> None:
+        super().__init__(text)
+        self.is_sent = is_sent
 
 
 class Answer(NamedTuple):
@@ -66,7 +73,8 @@ def through_httpx() -> Iterator[None]:
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        raise Unreachable(str(error) or type(error).__name__) from error
+        is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        raise Unreachable(str(error) or type(error).__name__, is_sent=is_sent) from error
 
 
 class _Reader:
@@ -131,12 +139,12 @@ def _pieces(
 
 
 @contextmanager
-def _socket_errors() -> Iterator[None]:
+def _socket_errors(*, is_sent: bool = True) -> Iterator[None]:
     """Raise what a socket raises as Unreachable."""
     try:
         yield
     except OSError as error:
-        raise Unreachable(str(error) or "timed out") from error
+        raise Unreachable(str(error) or "timed out", is_sent=is_sent) from error
 
 
 class _Line(_Reader):
@@ -342,7 +350,7 @@ class AsyncWire:
                 if line.is_usable():
                     return line
                 line.close()
-        with _socket_errors():
+        with _socket_errors(is_sent=False):
             return await self._kind.open(self._address, self._seconds)
 
     def _close_idle(self) -> None:

@@ -1,5 +1,6 @@
 """Which requests are sent again, and after how long; errors come back as themselves."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from gcws_search import (
     AccessRefused,
+    Collection,
     CollectionLoading,
     GcwsError,
     InvalidVector,
@@ -17,8 +19,9 @@ from gcws_search import (
 )
 from gcws_search.client.connection import Requester
 from gcws_search.client.errors import error_of
-from gcws_search.client.remote import run
+from gcws_search.client.remote import RemoteCollection, run
 from gcws_search.client.wire import Answer, Unreachable
+from gcws_search.index import CollectionConfig
 from gcws_search.index.contracts import errors as ix
 from gcws_search.service import problems
 from gcws_search.service.errors import Refused
@@ -27,6 +30,7 @@ from gcws_search.service.problems import document
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
 DONE = Answer(200, {}, b"{}")
 RESET = Unreachable("reset")
+REFUSED = Unreachable("refused", is_sent=False)
 GET = "GET /v1"
 
 
@@ -100,6 +104,7 @@ ENDS: dict[str, tuple[list[Answer | Unreachable], str, object, int]] = {
     "a dropped connection": ([RESET, RESET, DONE], "", DONE, 3),
     "a server that never answered": ([RESET], "never answered", NoServer, 1),
     "what may have happened": ([RESET], "sent once", NoServer, 1),
+    "what was never sent": ([REFUSED, DONE], "sent once", DONE, 2),
     "no room for what was not begun": ([BUSY, DONE], "sent once", DONE, 2),
     "no key": ([problem(401, "key_missing")], "", AccessRefused, 1),
     "another key": ([problem(403, "key_refused")], "", AccessRefused, 1),
@@ -124,6 +129,24 @@ def test_a_request_ends_so_and_is_sent_so_often(case: str) -> None:
     if known == "never answered":
         assert "http://there" in str(end)
         assert "gcws-search serve" in str(end)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda items: items.add([[1]], ids=["a"], if_version=1),
+        lambda items: items.set_payload("a", payload={"x": 1}, if_version=1),
+        lambda items: items.delete("a", if_version=1),
+    ],
+)
+def test_a_write_over_a_version_is_not_sent_again_once_it_may_be_done(
+    write: Callable[[Collection], object],
+) -> None:
+    """The second one would be told of a conflict with the first."""
+    server = Scripted([RESET], POLICY)
+    server.has_answered = True
+    with pytest.raises(NoServer, match="it may have been done"):
+        write(Collection(RemoteCollection("coffees", CollectionConfig(dim=1), server)))
 
 
 @pytest.mark.parametrize(

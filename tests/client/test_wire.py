@@ -193,8 +193,9 @@ def test_a_server_that_refuses_a_body_may_close_before_it_has_read_it() -> None:
 
 @pytest.mark.parametrize("answer", [b"", OK[:20], OK[:-1], b"SMTP 220\r\n\r\n"])
 def test_what_is_no_answer_is_told(asking: Asking, answer: bytes) -> None:
-    with played(answering(answer)) as url, asking(url) as ask, pytest.raises(Unreachable):
+    with played(answering(answer)) as url, asking(url) as ask, pytest.raises(Unreachable) as odd:
         ask("GET", "/")
+    assert odd.value.is_sent
 
 
 def test_a_silent_server_is_waited_for_as_long_as_was_said(asking: Asking) -> None:
@@ -221,8 +222,9 @@ def test_errors_of_a_body_are_its_own(asking: Asking) -> None:
 def test_nobody_listens(asking: Asking) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with asking(f"http://127.0.0.1:{port}") as ask, pytest.raises(Unreachable):
+    with asking(f"http://127.0.0.1:{port}") as ask, pytest.raises(Unreachable) as refused:
         ask("GET", "/")
+    assert not refused.value.is_sent
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Other: b", "a\n", "\r"])
