@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -76,6 +77,8 @@ _LEADING_ZERO: Final = r"^\s*[+-]?0\d"
 _IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(MISSING[1:]))
 _IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*_TRUE, *_FALSE)))
 _INTEGER: Final = re.compile(r"[+-]?\d+")
+_MAX_DIGITS: Final = 300
+"""Of a whole number; longer ones are beyond a float, and soon beyond what Python reads."""
 
 
 def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | None]:
@@ -88,7 +91,8 @@ def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | Non
             return plain in _TRUE
         if not pattern.fullmatch(plain):
             return None
-        return int(plain) if _INTEGER.fullmatch(plain) else float(plain.replace(point, "."))
+        is_whole = len(plain) <= _MAX_DIGITS and _INTEGER.fullmatch(plain)
+        return int(plain) if is_whole else float(plain.replace(point, "."))
 
     return parse
 
@@ -542,7 +546,10 @@ class _Batch:
             value = None
             if text is not None and text.strip() not in MISSING:
                 value = self._number(text)
-                is_other = kind is not None and isinstance(value, bool) != (kind == "truth")
+                if kind is None:
+                    is_other = value is not None and math.isinf(value)
+                else:
+                    is_other = isinstance(value, bool) != (kind == "truth")
                 if value is None or is_other:
                     self.reject(row, name, f"expected {expected}, got {text!r:.60}", advice)
                     value = None

@@ -13,7 +13,7 @@ from gcws_search.formats.sources import Source
 
 _BYTE: Final = 8
 _FEATURES: Final = 2**64
-_FEATURE: Final = re.compile(r"(\d+)(?::(\d+))?")
+_FEATURE: Final = re.compile(r"([0-9]{1,20})(?::([0-9]{1,15}))?")
 _EMPTY: Final = "*"
 _BITS: Final = [[bit for bit in range(_BYTE) if byte >> bit & 1] for byte in range(256)]
 
@@ -25,7 +25,7 @@ def read_fps(source: Source) -> None:
     """
     file, header, first = _begin(source, "FPS")
     text = header.get("num_bits") or str(_BYTE * (len(first) // 2))
-    if not text.isdecimal() or not int(text):
+    if not re.fullmatch("0*[1-9][0-9]{0,9}", text):
         raise BadFile(f"{file.name}: expected a number of bits as num_bits, got {text!r:.40}")
     size = int(text)
     digits = 2 * (-(-size // _BYTE))

@@ -131,7 +131,7 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
     if is_matrix:
         numbers = {
-            name: [each for each in columns[name] if isinstance(each, int | float)]
+            name: [_number(each, name) for each in columns[name] if isinstance(each, int | float)]
             for name in layout.vector
         }
         describe_shares(source, {name: np.array(numbers[name], np.float64) for name in numbers})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
@@ -29,6 +30,8 @@ Payloads = list[bytes | None]
 _CLAUSES: Final = {"must", "should", "must_not"}
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
+_HALVES: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Text that has one may hold half of a surrogate pair, which is no Unicode."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
 _JSON: Final = "values that JSON holds"
 NAME_IT: Final = "; {'label': values} gives each item one of them"
@@ -41,9 +44,21 @@ def read_json(text: bytes | str) -> Any:
     """Return what JSON text says, integers of any size; raise ValueError where it is none."""
     raw = text.encode() if isinstance(text, str) else text
     try:
-        return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
+        if not _LONG_NUMBER.search(raw):
+            return orjson.loads(raw)
+        found = json.loads(raw.decode(), parse_float=_finite, parse_constant=_finite)
+        if _HALVES.search(raw):
+            _long_json(found).encode()
+        return found
     except RecursionError:
         raise ValueError("a document that is too deep") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.60}, which is no number of JSON")
+    return value
 
 
 _long_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))

@@ -17,7 +17,7 @@ from gcws_search.spectra import bins
 _BIN: Final = 0.01
 _COMMENTS: Final = (b"#", b";", b"!", b"/")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_CHARGE: Final = re.compile(r"([+-]?)(\d+)([+-]?)")
+_CHARGE: Final = re.compile(r"([+-]?)(\d{1,9})([+-]?)")
 _QUOTED: Final = re.compile(r'"[^"]*"')
 """An annotation of a peak."""
 _PRECURSOR: Final = "precursor_mz"
@@ -147,9 +147,9 @@ def _value(field: str, text: str) -> Any:
         return -int(found[2]) if "-" in (found[1], found[3]) else int(found[2])
     if field == _PRECURSOR:
         text = text.split(maxsplit=1)[0]  # its intensity may follow
-    if not _NUMBER.fullmatch(text):
+    if not _NUMBER.fullmatch(text) or math.isinf(number := float(text)):
         return text
-    return float(text) if {*text} & {*".eE"} else int(text)
+    return number if {*text} & {*".eE"} else int(text)
 
 
 def _add(fields: dict[str, Any], name: str, value: str) -> None:

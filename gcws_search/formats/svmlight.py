@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from typing import Any, Final
@@ -11,7 +12,8 @@ from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_
 from gcws_search.formats.sources import Source
 
 _LINE: Final = re.compile(
-    rb"\s*(?P<label>[^\s:#]+)(?:[ \t]+qid:(?P<qid>\d+))?(?P<pairs>(?:[ \t]+\d+:[^\s:#]+)*)"
+    rb"\s*(?P<label>[^\s:#]+)(?:[ \t]+qid:(?P<qid>\d{1,18}))?"
+    rb"(?P<pairs>(?:[ \t]+\d{1,18}:[^\s:#]+)*)"
     rb"\s*(?:#.*)?",
     re.DOTALL,
 )
@@ -69,4 +71,6 @@ def _entry(line: bytes, base: int) -> Entry:
 
 def _number(word: bytes) -> int | float:
     value = float(word)
+    if math.isinf(value):
+        raise ValueError(f"{show_line(word):.60}")
     return int(value) if value.is_integer() else value

@@ -423,6 +423,32 @@ def test_numbers_of_json_keep_all_digits(tmp_path: Path) -> None:
             assert found == [(n, [1, 2], {"a": 1}) for n in numbers]
 
 
+@pytest.mark.parametrize("bad", ["NaN", "1e400", '"\\ud800"', "9" * 5000])
+def test_what_is_no_json_is_refused_beside_long_numbers_too(tmp_path: Path, bad: str) -> None:
+    good = '{"x": 1, "y": 2, "label": [12345678901234567890]}'
+    (tmp_path / "a.ndjson").write_text(good + "\n" + good.replace("]", f", {bad}]") + "\n")
+    with pytest.raises(BadFile, match="row 1: expected a JSON object"):
+        items(tmp_path / "a.ndjson")
+    assert len(items(tmp_path / "a.ndjson", lenient=True)) == 1
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1e400"])
+def test_a_number_beyond_a_float_is_refused_by_its_row(tmp_path: Path, number: str) -> None:
+    """A payload has none; a collection refuses it in a vector."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"x,y,label\n1,2,3\n1,2,{number}\n")
+    with pytest.raises(BadFile, match="row 1: column 'label': expected a number"):
+        items(path, payload=["label"])
+    assert len(items(path, payload=["label"], lenient=True)) == 1
+    path.write_text(f"x,y,label\n1,2,3\n{number},2,4\noops,2,5\n4,5,6\n")
+    found = [vector for _, vector, _ in items(path, lenient=True)]
+    assert found == [[1, 2, 3], [float("inf"), 2, 4], [4, 5, 6]]
+    path.write_text(f"1.5,{number},2\n3,4,5\n6,7,9\n")
+    assert items(path, header=False)[0][1] == [1.5, float("inf"), 2]
+    path.with_suffix(".ndjson").write_text(f'{{"x": 1, "y": 2}}\n{{"x": {"9" * 400}, "y": 2}}\n')
+    assert items(path.with_suffix(".ndjson"))[1][1] == [float("inf"), 2]
+
+
 @pytest.mark.parametrize("bad", ["null", "true", "[1]", '""', "{}"])
 def test_an_object_without_an_id_is_refused_by_its_row(tmp_path: Path, bad: str) -> None:
     (tmp_path / "a.ndjson").write_text(f'{{"id": "a", "x": 1}}\n{{"id": {bad}, "x": 2}}\n')

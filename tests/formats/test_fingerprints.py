@@ -79,6 +79,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "fpc-word": ("a.fpc", "1,x\tx", "a feature of 64 bits .* got 'x'"),
     "fpc-blank": ("a.fpc", "1,,2\tx", "a feature of 64 bits .* got ''"),
     "fpc-large": ("a.fpc", f"{2**64}\tx", "a feature of 64 bits"),
+    "fpc-long": ("a.fpc", f"1:{10**400}\tx", "a feature of 64 bits and a count"),
     "fpc-twice": ("a.fpc", "1,1\tx", "each coordinate once, got '1' twice"),
     "fpc-empty": ("a.fpc", "*\tx", "at least one number other than 0"),
     "fpc-no-id": ("a.fpc", "1,2", "a fingerprint, a tab and an id"),
@@ -104,6 +105,7 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, case: str) -> None:
         ("#FPS1\n", "expected fingerprints of FPS, got none"),
         ("#FPS1\n#num_bits=x\n00\ta\n", "expected a number of bits as num_bits, got 'x'"),
         ("#FPS1\n#num_bits=0\n00\ta\n", "expected a number of bits as num_bits, got '0'"),
+        (f"#FPS1\n#num_bits={'1' * 5000}\n00\ta\n", "expected a number of bits as num_bits"),
         ("#FPS1\nff01\n", "expected a fingerprint, a tab and an id, got 'ff01'"),
     ],
 )
