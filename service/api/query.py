@@ -66,6 +66,8 @@ T = TypeVar("T")
 _PACKED: Final = (NPY, ARROW)
 _JSON: Final = JSON.encode()
 _GROWTH: Final = 10
+_MAX_SEEN: Final = 1 << 31
+"""More hits than any pages show."""
 _LONG_TEXT: Final = 4096
 """Characters of a text that becomes a vector in less than a millisecond."""
 Hint: TypeAlias = Callable[[ix.Filter], list[str]]
@@ -803,7 +805,7 @@ def _read_cursor(cursor: str, mark: int) -> tuple[int, float, str]:
     try:
         found, seen, score, item_id = orjson.loads(urlsafe_b64decode(cursor))
         kinds = isinstance(seen, int), isinstance(score, float), isinstance(item_id, str)
-        if found == mark and all(kinds):
+        if found == mark and all(kinds) and 0 < seen < _MAX_SEEN:
             return seen, score, item_id
     except (ValueError, TypeError):
         pass

@@ -1,6 +1,9 @@
 """Pages of a ranking by cursor: no hit twice, none left out, whatever is written meanwhile."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
 import numpy as np
+import orjson
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
@@ -34,6 +37,12 @@ def page(client: Client, cursor: Json, **asked: Json) -> Json:
     answer = client.post(f"{URL}/query", json=asked | {"cursor": cursor})
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def with_hits_seen(cursor: str, seen: int) -> str:
+    """Return a cursor that claims another number of hits on the pages before."""
+    mark, _, *last = orjson.loads(urlsafe_b64decode(cursor))
+    return urlsafe_b64encode(orjson.dumps([mark, seen, *last])).decode()
 
 
 @pytest.mark.parametrize("limit", [7, 45, 90, 200])
@@ -87,6 +96,7 @@ def test_a_cursor_belongs_to_its_query(client: Client, rows: np.ndarray) -> None
         ({"cursor": "bm9uc2Vuc2U="}, "cursor"),
         ({"cursor": "ü"}, "cursor"),
         ({"cursor": 7}, "cursor"),
+        *(({"cursor": with_hits_seen(cursor, seen)}, "cursor") for seen in (-6, 0, 2**64 - 1)),
         ({"offset": 5}, "offset"),
     ]
     for more, word in wrong:
