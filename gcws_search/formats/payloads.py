@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, np.longdouble):
         value = np.float64(value)
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUM":
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUMO":
         return value.tolist()
     raise TypeError(f"{type(value).__name__} {value!r:.60}")
 

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
@@ -332,6 +334,17 @@ def test_values_that_arrow_does_not_hold_are_taken_as_json_or_refused_by_their_c
 def test_lists_of_long_and_missing_numbers_are_left_to_the_collection(column: Json) -> None:
     [row] = items_of(pa.table({"vector": column})).rows.matrix()
     np.testing.assert_array_equal(row, [2.0**53, np.nan])
+
+
+def test_lists_of_text_are_taken_as_pandas_reads_them_from_parquet(tmp_path: Path) -> None:
+    """It makes arrays of objects of them."""
+    pandas = pytest.importorskip("pandas")
+    lists = {"names": [["acid", "ester"], ["acid"]], "values": [[1.0, 2.0], [3.0]]}
+    table = pa.table({"id": ["a", "b"], **lists, "tags": [["x"], ["x", None]]})
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    expected, found = items_of(table), items_of(pandas.read_parquet(tmp_path / "a.parquet"))
+    assert [*found.rows.json()] == [*expected.rows.json()]
+    assert found.payloads == expected.payloads == [b'{"tags":["x"]}', b'{"tags":["x",null]}']
 
 
 def test_bytes_in_a_frame_are_refused_by_their_column() -> None:
