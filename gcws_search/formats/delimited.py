@@ -65,6 +65,8 @@ _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
 _DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
 _MONEY: Final = r"(?:\$|€|£|¥)?"
 _AMOUNT: Final = "(?:\\d{1,3}(?:(?:[,.' ]|\xa0|\u2009|\u202f)\\d{3})+|\\d+)(?:[.,]\\d+)?"
+_BYTES: Final = "latin-1"
+"""An encoding in which each byte is a character."""
 _MARKED: Final = rf"^\s*\(?(?:[-+]|−)?\s*{_MONEY}\s*{_AMOUNT}\s*{_MONEY}%?\s*\)?\s*$"
 """A number, perhaps with marks of thousands, of money or percent, or a comma as its point."""
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
@@ -198,10 +200,14 @@ class _Table:
         """
         is_named = self.has_names and first is None
         before = (first or 0) - (1 + is_named)
+        is_text = _is_utf8(rows)
+        if not is_text:  # Arrow passes on no row of such bytes, but ends there
+            rows = rows.decode(_BYTES).encode()
 
         def leave_out(row: Any) -> str:
             detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-            odd.append(Unreadable(before + row.number, detail, row.text))
+            text = row.text if is_text else row.text.encode(_BYTES).decode(errors="replace")
+            odd.append(Unreadable(before + row.number, detail, text))
             return "skip"
 
         found = pa.csv.read_csv(
@@ -217,6 +223,8 @@ class _Table:
             ),
             conversion,
         )
+        if not is_text:
+            found = _of_bytes(found)
         return found.rename_columns(self.names) if self.names else found
 
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
@@ -259,6 +267,25 @@ class _Table:
                         f"{self.file.name}: expected a quote that ends, got none up to the end of "
                         f"the file behind {block[end : end + 40]!r}"
                     )
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _of_bytes(table: Any) -> Any:
+    """Return a table of what was read as text of `_BYTES`, with the bytes that there were."""
+
+    def cells_of(column: Any) -> Any:
+        cells = (cell and cell.decode().encode(_BYTES) for cell in column.to_pylist())
+        return pa.array(cells, pa.binary()) if column.type == pa.binary() else column
+
+    columns = [*map(cells_of, table.columns)]
+    return pa.table(columns, [name.encode(_BYTES).decode() for name in table.column_names])
 
 
 def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
