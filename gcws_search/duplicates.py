@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -41,8 +40,8 @@ from gcws_search.index.corpus import (
     Wide,
     append_rows,
     groups_of,
-    in_order,
     measure_recall,
+    results,
     row_types,
     scores_to_first,
 )
@@ -564,8 +563,8 @@ class _Appender:
         self._table.append(np.frombuffer(b"".join(texts), np.uint8), borders, numbers, rows)
 
 
-def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path, run: Path) -> None:
-    """Read files into a folder, as long as the caller's run goes on."""
+def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path) -> None:
+    """Read files into a folder."""
     with ExitStack() as stack:
         opened = [
             stack.enter_context(closing(kind(place_of(path), first.encoding)))
@@ -573,8 +572,7 @@ def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path, r
         ]
         table = stack.enter_context(closing(_Table(folder)))
         for _ in _Appender(first, table).read(opened, None):
-            if not run.exists():
-                return
+            pass
 
 
 def _parts(files: Sequence[InputFile | Folder], first: int) -> list[range]:
@@ -668,13 +666,9 @@ class _Corpus:
     ) -> None:
         """Read parts at once, and join them in their order."""
         total = sum(each.size_bytes or 0 for each in files) or 1
-        for old in self.folder.glob("run-*"):
-            old.unlink()
-        run = self.folder / f"run-{secrets.token_hex(8)}"
-        run.touch()
         folders = [self.folder / f"part-{part.start}-{part.stop}" for part in parts]
         calls = (
-            (form, [(str(files[each].path), type(files[each])) for each in part], folder, run)
+            (form, [(str(files[each].path), type(files[each])) for each in part], folder)
             for part, folder in zip(parts, folders, strict=True)
         )
 
@@ -685,16 +679,13 @@ class _Corpus:
                     read += json.loads(path.read_text())["bytes"]
             progress(min(1.0, read / total))
 
-        with closing(in_order(pool, _read_part, calls, waiting=tell)) as done:
-            try:
-                for folder, _ in zip(folders, done, strict=True):
-                    with closing(_Table(folder)) as part:
-                        self._table.join(part)
-                    self._table.commit()
-                    shutil.rmtree(folder)
-                    tell()
-            finally:
-                run.unlink(missing_ok=True)  # what reads further parts ends
+        with closing(results(pool, _read_part, calls, waiting=tell)) as done:
+            for folder, _ in zip(folders, done, strict=True):
+                with closing(_Table(folder)) as part:
+                    self._table.join(part)
+                self._table.commit()
+                shutil.rmtree(folder)
+                tell()
 
     def labels(self, rows: Int64s) -> dict[str, Any]:
         """Return ids, files and rows there of some rows, as Arrow's columns."""

@@ -12,18 +12,24 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gcws_search.index import InvalidParameter, error_words
 from gcws_search.index.contracts.parameters import require
-from gcws_search.index.corpus import TaskPool
+from gcws_search.index.corpus import TaskPool, results
 from gcws_search.version import program_version
+
+__all__ = ["TaskPool", "joined_ray", "process_pool", "ray_pool", "results", "thread_pool"]
 
 T = TypeVar("T")
 
 _HEAD_SECONDS: Final = 3.0
+_TRIES: Final = 3
+_AGAIN: Final = f"{_TRIES} times, perhaps for want of memory; the same call goes on"
 
 
 @contextmanager
@@ -35,17 +41,46 @@ def thread_pool(threads: int) -> Iterator[TaskPool]:
 
 @contextmanager
 def process_pool(processes: int) -> Iterator[TaskPool]:
-    """Yield processes; as with any, the main module of a script is imported once more by each.
+    """Yield processes, of one this one; others import the main module of a script once more.
 
-    They leave an interrupt to this process. Raises ChildProcessError where one was killed.
+    They leave an interrupt to this process, and end with the pool or with this process. What one
+    was killed at another does again; ChildProcessError where that comes again.
     """
-    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    try:
-        with ProcessPoolExecutor(processes, get_context("spawn"), ignore) as executor:
-            yield TaskPool(executor.submit, processes)
-    except BrokenProcessPool:
-        text = "one of the processes was killed, perhaps for want of memory; the same call goes on"
-        raise ChildProcessError(text) from None
+    if processes == 1:
+        yield TaskPool(_call_here, 1)
+        return
+    life, end = Pipe(duplex=False)
+    start = partial(ProcessPoolExecutor, 1, get_context("spawn"), _live_with, (life,))
+    idle = [start() for _ in range(processes)]
+
+    def call(function: Callable[..., T], *arguments: object) -> T:
+        for _ in range(_TRIES):
+            process = idle.pop()
+            try:
+                return process.submit(function, *arguments).result()
+            except BrokenProcessPool:
+                process = start()
+            finally:
+                idle.append(process)
+            if end.closed:
+                break
+        raise ChildProcessError(f"a process was killed {_AGAIN}")
+
+    with ThreadPoolExecutor(processes, thread_name_prefix="process") as threads, end:
+        submit = lambda function, *given: threads.submit(call, function, *given)  # noqa: E731
+        yield TaskPool(submit, processes, end.close)
+
+
+def _call_here(function: Callable[..., T], *arguments: object) -> Future[T]:
+    told = Future[T]()
+    told.set_result(function(*arguments))
+    return told
+
+
+def _live_with(caller: Connection) -> None:
+    """Leave interrupts to the caller, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=lambda: caller.poll(None) and os._exit(1), daemon=True).start()
 
 
 class _Here(NamedTuple):
@@ -53,7 +88,7 @@ class _Here(NamedTuple):
 
     version: str
     folder: Path  # of the caller: paths may begin there
-    shared: Path
+    shared: Path | None
 
 
 @contextmanager
@@ -89,10 +124,10 @@ def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[
 
 
 @contextmanager
-def ray_pool(address: str, shared: Path) -> Iterator[TaskPool]:
+def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
     """Yield the processors of a cluster of Ray, each for one task at once.
 
-    Ray runs a task again whose process or node is lost.
+    Ray runs a task again whose process or node is lost; ChildProcessError where it gives up.
 
     shared: a folder that all nodes see under this path.
     Raises ConnectionError as `joined_ray` does, and InvalidParameter where a node has another
@@ -106,26 +141,31 @@ def ray_pool(address: str, shared: Path) -> Iterator[TaskPool]:
         )
     with joined_ray(address) as ray:
         # Less than one: replicas on the same nodes ask for a hundredth of one each.
-        run = ray.remote(num_cpus=0.9, max_retries=3)(_run)
+        run = ray.remote(num_cpus=0.9, max_retries=_TRIES)(_run)
         here = ray.put(_Here(program_version(), Path.cwd(), shared))
+        begun = set()
 
         def submit(function: Callable[..., object], *arguments: object) -> Future[Any]:
             told = Future[Any]()
             told.set_running_or_notify_cancel()
+            task = run.remote(here, function, arguments)
+            begun.add(task)
 
             def settle(done: Future[Any]) -> None:
+                begun.discard(task)
                 error = done.exception()
                 if error is None:
                     told.set_result(done.result())
                 else:  # what a task raised, without Ray's account of it
-                    told.set_exception(getattr(error, "cause", error))
+                    lost = ChildProcessError(f"a task of Ray was lost {_AGAIN}")
+                    told.set_exception(getattr(error, "cause", lost))
 
-            run.remote(here, function, arguments).future().add_done_callback(settle)
+            task.future().add_done_callback(settle)
             return told
 
         size = int(ray.cluster_resources().get("CPU", 0))
         require(size >= 1, name="ray", expected="a cluster with processors", got=size)
-        yield TaskPool(submit, size)
+        yield TaskPool(submit, size, lambda: [ray.cancel(each, force=True) for each in [*begun]])
 
 
 def _run(here: _Here, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
@@ -135,7 +175,7 @@ def _run(here: _Here, function: Callable[..., T], arguments: tuple[object, ...])
         raise InvalidParameter(
             expected=f"gcws-search {expected} on every node", got=got, loc=("ray",)
         )
-    if not here.shared.is_dir():
+    if here.shared is not None and not here.shared.is_dir():
         raise InvalidParameter(
             expected=f"nodes that all see {str(here.shared)!r}",
             got=f"{os.uname().nodename}, which does not",

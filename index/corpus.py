@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -62,39 +60,44 @@ class TaskPool(NamedTuple):
 
     submit: Callable[..., Future[Any]]  # with a function and its arguments
     size: int
+    end: Callable[[], object] = lambda: None  # what runs, where it takes long; no more is submitted
 
 
-def in_order(
+def results(
     pool: TaskPool,
     function: Callable[..., T],
     calls: Iterable[tuple[Any, ...]],
     *,
-    waiting: Callable[[], None] | None = None,
+    in_order: bool = True,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Generator[T]:
     """Yield what a function returns for each of its arguments, twice the pool's size begun ahead.
 
+    in_order: of the calls; else as they end.
     waiting: called each second for which the next is waited for.
     """
-    begun = deque[Future[T]]()
+    begun: list[Future[T]] = []
 
-    def first() -> T:
-        while waiting is not None:
-            with suppress(TimeoutError):
-                begun[0].exception(timeout=1)
-                break
+    def following() -> T:
+        among = begun[: 1 if in_order else None]
+        while not (ended := wait(among, 1, FIRST_COMPLETED).done):
             waiting()
-        return begun.popleft().result()
+        found = ended.pop()
+        begun.remove(found)
+        return found.result()
 
     try:
         for arguments in calls:
             if len(begun) >= 2 * pool.size:
-                yield first()
+                yield following()
             begun.append(pool.submit(function, *arguments))
         while begun:
-            yield first()
+            yield following()
     finally:
         for each in begun:
             each.cancel()
+        if begun:
+            pool.end()
         wait(begun)
 
 
@@ -216,7 +219,7 @@ class Grouping:
         chunks = range(0, len(self.rows), CHUNK_ROWS)
         missing = [(first,) for first in chunks if not self._keys_path(first).exists()]
         done = len(chunks) - len(missing)
-        for step, _ in enumerate(in_order(pool, self._hash, missing), 1):
+        for step, _ in enumerate(results(pool, self._hash, missing), 1):
             progress((done + step) / len(chunks))
 
     def _hash(self, first: int) -> None:
@@ -244,7 +247,7 @@ class Grouping:
         roots = np.fromfile(path, np.int32)
         for band in range(done, self.bands):
             calls = ((path, band, part, parts, min_score) for part in range(parts))
-            for step, (pairs, seen) in enumerate(in_order(pool, self._look, calls)):
+            for step, (pairs, seen) in enumerate(results(pool, self._look, calls)):
                 unite(roots, pairs.a, pairs.b)
                 longest = max(wide, seen, key=lambda each: each.rows)
                 wide = longest._replace(buckets=wide.buckets + seen.buckets)
@@ -348,7 +351,7 @@ def measure_recall(
     sample = np.sort(rng.choice(n, min(n, _CHECKED), replace=False)).astype(np.int64)
     pairs, found = np.zeros(len(sample), np.int64), np.zeros(len(sample), np.int64)
     calls = ((rows, sample, min_score, first) for first in range(0, n, _SCANNED))
-    for step, (of, among) in enumerate(in_order(pool, _partners, calls), 1):
+    for step, (of, among) in enumerate(results(pool, _partners, calls), 1):
         np.add.at(pairs, among, 1)
         np.add.at(found, among[roots[of] == roots[sample[among]]], 1)
         progress(min(1.0, step * _SCANNED / n))
@@ -445,7 +448,7 @@ def scores_to_first(rows: StoredRows, groups: Groups, pool: TaskPool) -> Iterato
     """Yield the scores of the rows of groups to the first of each, a run of rows at a time."""
     firsts = np.repeat(groups.rows[groups.starts[:-1]], np.diff(groups.starts))
     runs = (slice(start, start + CHUNK_ROWS) for start in range(0, len(firsts), CHUNK_ROWS))
-    yield from in_order(pool, _scores, ((rows, firsts[run], groups.rows[run]) for run in runs))
+    yield from results(pool, _scores, ((rows, firsts[run], groups.rows[run]) for run in runs))
 
 
 def _scores(rows: StoredRows, a: Int64s, b: Int64s) -> Float64s:

@@ -156,7 +156,9 @@ def load(
     The same command goes on where it was interrupted.
     """
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
-    from gcws_search.service.cluster.bulk import BulkLoad, bulk_load, run_here  # noqa: PLC0415
+    from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415
+    from gcws_search.service.cluster.command import require_token  # noqa: PLC0415
+    from gcws_search.tasks import process_pool, ray_pool  # noqa: PLC0415
 
     if text is not None and (vector is not None or dim is not None):
         usage("--text: expected neither --vector nor --dim beside it")
@@ -204,14 +206,13 @@ def load(
             expires=expires,
             replace=replace,
         )
-        run = run_here(jobs)
+        pool = process_pool(jobs)
         if ray is not None:
-            from gcws_search.service.cluster.command import join_ray  # noqa: PLC0415
-
-            os.environ["RAY_ADDRESS"] = ray
-            run = stack.enter_context(join_ray(settings)).run
-        progress = stack.enter_context(steps())
-        found = bulk_load(asked, settings, run, has_settings=ray is None, tell=progress)
+            require_token(os.environ)
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            pool = ray_pool(ray)
+        tasks, progress = stack.enter_context(pool), stack.enter_context(steps())
+        found = bulk_load(asked, settings, tasks, has_settings=ray is None, tell=progress)
     _tell(into, found, as_json)
     if found.rejected_count:
         raise typer.Exit(REJECTED)

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -61,13 +58,13 @@ from gcws_search.service.ingest.npy import read_npy
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
 from gcws_search.service.keys import cluster_access
 from gcws_search.service.settings import Settings
+from gcws_search.tasks import TaskPool, results
 from gcws_search.version import program_version
 
 _UNKNOWN_ROWS: Final = 1 << 32  # for which a file has keys that does not tell how many it has
 _MAX_LISTED: Final = 1000  # rejected rows of a part
 _NEVER: Final = 1 << 40  # seconds after which parts are forgotten
 _LONG_SECONDS: Final = 86_400.0  # that indexes may take
-_RETRIES: Final = 3  # of parts whose process was killed
 _RETRY_SECONDS: Final = 0.2
 _JOB: Final = f"{BULK_KEYS}job"  # key of what is loaded, and how
 _ROW: Final = re.compile(r"^row \d+: ")
@@ -98,9 +95,6 @@ _DROP: Final = "DELETE FROM collections WHERE name = %b RETURNING number"
 
 Tell: TypeAlias = Callable[[str, float | None], None]
 """Called with a word for what is done, and the share of it that is, None where it is not known."""
-Run: TypeAlias = Callable[[Callable[..., str], Sequence[tuple[Any, ...]]], Iterator[str]]
-"""Calls a function once with each of some arguments, anywhere; yields what it returns, as it comes.
-What was killed is called again."""
 
 
 class FilePart(NamedTuple):
@@ -162,7 +156,7 @@ class BulkLoaded:
 def bulk_load(
     load: BulkLoad,
     settings: Settings,
-    run: Run,
+    pool: TaskPool,
     *,
     has_settings: bool = True,  # whether calls are told the settings; else they have their own
     tell: Tell = lambda _word, _share: None,
@@ -193,7 +187,7 @@ def bulk_load(
         )
         states = _states(database, number)
         missing = [part for part in parts if not _is_done(states, part)]
-        loads = run(load_part, [(job, part) for part in missing])
+        loads = results(pool, load_part, ((job, part) for part in missing), in_order=False)
         _wait(loads, partial(tell, "loading"), len(parts) - len(missing), len(parts))
         states = _states(database, number)
         lost = [part for part in parts if not _is_done(states, part)]
@@ -201,7 +195,8 @@ def bulk_load(
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
         row = _finish(database, load, number, tell)
         shards = _shards(database, load, row, settings)
-        builds = run(build_base, [(job.settings, row, each, shards) for each in range(shards)])
+        calls = ((job.settings, row, each, shards) for each in range(shards))
+        builds = results(pool, build_base, calls, in_order=False)
         _wait(builds, partial(tell, "building"), 0, shards)
         items = database.count(number)
         database.rename(number, load.name, None if taken is None else taken.number)
@@ -621,34 +616,3 @@ def _filled(
 def _scratch(settings: Settings, database: Database, number: int) -> Path:
     """Return where the files of a collection are built."""
     return settings.data_dir / "bulk" / f"{database.identity}-c{number}"
-
-
-# Processes
-
-
-def run_here(jobs: int) -> Run:
-    """Return what makes calls in some processes of this machine; of one, in this one."""
-
-    def run(call: Callable[..., str], given: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-        if jobs == 1 or len(given) <= 1:
-            yield from (call(*each) for each in given)
-            return
-        left, context = dict(enumerate(given)), multiprocessing.get_context("spawn")
-        for retry in range(_RETRIES):
-            pool = ProcessPoolExecutor(min(jobs, len(left)), context)
-            try:
-                asked = {pool.submit(call, *each): place for place, each in left.items()}
-                for each in as_completed(asked):
-                    found = each.result()
-                    del left[asked[each]]
-                    yield found
-            except BrokenProcessPool:
-                if retry + 1 == _RETRIES:
-                    text = f"processes were killed {_RETRIES} times; the same command goes on"
-                    raise StoreUnavailable(text) from None
-            else:
-                return
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    return run

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -25,10 +25,9 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gcws_search.index import GcwsError
-from gcws_search.service.cluster.connections import first_line
 from gcws_search.service.cluster.rollout import ReplicaPlace, ReplicaState
 from gcws_search.service.cluster.server import ShardServer
-from gcws_search.service.errors import ServiceError, StoreUnavailable
+from gcws_search.service.errors import ServiceError
 from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.tasks import joined_ray
@@ -36,9 +35,6 @@ from gcws_search.tasks import joined_ray
 NAMESPACE: Final = "gcws-search"  # of all actors and groups
 # That a replica asks for: not none, so that none is on a node that has none to give.
 CPUS: Final = 0.01
-# That a task asks for: one a processor, beside the replicas.
-_TASK_CPUS: Final = 0.9
-_TASK_RETRIES: Final = 3
 _RETRY_SECONDS: Final = 1.0
 _STATE_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 30.0
@@ -203,23 +199,6 @@ class RayPlacement:
         _wait_for_calls(asked, seconds + _CLOSE_SECONDS)
         for actor in actors.values():
             ray.kill(actor, no_restart=True)
-
-    def run(self, call: Callable[..., str], given: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-        """Make calls as tasks, those again whose process or node is lost; yield what they return.
-
-        StoreUnavailable where that is so again and again.
-        """
-        task = ray.remote(num_cpus=_TASK_CPUS, max_retries=_TASK_RETRIES)(call)
-        left = [task.remote(*each) for each in given]
-        try:
-            while left:
-                done, left = ray.wait(left)
-                yield from ray.get(done)
-        except RayError as error:
-            raise StoreUnavailable(f"a task of Ray has failed: {first_line(error)}") from None
-        finally:
-            for each in left:
-                ray.cancel(each)
 
     def remove_groups(self, cell: str, *, but: int | None) -> None:
         """Remove the groups of all numbers of shards but one; no replica is in them any more."""

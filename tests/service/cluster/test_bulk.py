@@ -21,10 +21,10 @@ from gcws_search.commands.app import app
 from gcws_search.formats.files import BadFile, input_files
 from gcws_search.formats.sources import Choices, source_of
 from gcws_search.service.cluster.bases import Bases
-from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load, run_here
+from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
-from tests.support.killed import die_once
+from gcws_search.tasks import process_pool
 from tests.support.service.client import Json, running
 from tests.support.service.cluster import BUCKETS, ClusterClient
 from tests.support.service.shards import KEY
@@ -96,7 +96,7 @@ def bulk(
         text = ix.TextParams() if first.is_text else None
         asked = {"config": ix.CollectionConfig(dim=dim, text=text), **PARTS, **own}
         load = BulkLoad(name=name, given=files, first=first, **asked)
-        return bulk_load(load, settings, run_here(jobs))
+        return bulk_load(load, settings, stack.enter_context(process_pool(jobs)))
 
 
 def put(client: ClusterClient, name: str, items: Sequence[Json], **config: Json) -> None:
@@ -304,13 +304,6 @@ def test_shards_begin_with_the_files_that_were_built_with_it(
         client.put("/v1/collections/bulk/items", json={"items": [{**items[9], "id": "new"}]})
         new = client.post("/v1/collections/bulk/query", json={"id": "new", "limit": 1}).json()
         assert new["hits"][0]["id"] == "i9"
-
-
-def test_calls_whose_process_is_killed_are_made_again(tmp_path: Path) -> None:
-    run = run_here(2)
-    (tmp_path / "a").touch()
-    assert {*run(die_once, [(tmp_path / "a",), (tmp_path / "b",)])} == {"a", "b"}
-    assert [*run(die_once, [])] == []
 
 
 KILLED = """
