@@ -71,7 +71,7 @@ def results(
     in_order: bool = True,
     waiting: Callable[[], None] = lambda: None,
 ) -> Generator[T]:
-    """Yield what a function returns for each of its arguments, twice the pool's size begun ahead.
+    """Yield what a function returns for each of its arguments; some calls are begun ahead.
 
     in_order: of the calls; else as they end.
     waiting: called each second for which the next is waited for.
@@ -82,13 +82,12 @@ def results(
         among = begun[: 1 if in_order else None]
         while not (ended := wait(among, 1, FIRST_COMPLETED).done):
             waiting()
-        found = ended.pop()
-        begun.remove(found)
-        return found.result()
+        place = next(place for place, each in enumerate(begun) if each in ended)
+        return begun.pop(place).result()
 
     try:
         for arguments in calls:
-            if len(begun) >= 2 * pool.size:
+            if len(begun) >= 2 * pool.size - 1:  # of one, one after the other
                 yield following()
             begun.append(pool.submit(function, *arguments))
         while begun:

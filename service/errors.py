@@ -35,6 +35,13 @@ class Refused(ServiceError):
         super().__init__(detail)
 
 
+def require_place(others: int, most: int) -> None:
+    """Raise Refused where there are so many collections that one more is too many."""
+    if others >= most:
+        detail = f"expected at most {most} collections, got one more; drop one first"
+        raise Refused("too_many_collections", detail)
+
+
 def unsupported(got: str, expected: Sequence[str], hint: str = "") -> Refused:
     """Return why a content type or encoding is not read; ``hint`` says what to do instead."""
     detail = f"expected {' or '.join(expected)}, got {got}"

@@ -35,7 +35,14 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from gcws_search import index as ix
 from gcws_search.service import models, problems
 from gcws_search.service.contract import RouterProtocol, SearchesProtocol
-from gcws_search.service.errors import BodyTooLarge, Refused, RequestTimeout, Stopping, unsupported
+from gcws_search.service.errors import (
+    BodyTooLarge,
+    Refused,
+    RequestTimeout,
+    Stopping,
+    require_place,
+    unsupported,
+)
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room
@@ -112,9 +119,7 @@ class Service(Guards):
     def require_place(self, others: int) -> None:
         """Raise Refused where ``others`` leave no room for a new collection."""
         self.room.require()
-        if others >= self.settings.max_collections:
-            expected = f"expected at most {self.settings.max_collections} collections"
-            raise Refused("too_many_collections", f"{expected}, got one more; drop one first")
+        require_place(others, self.settings.max_collections)
 
 
 def guards_of(request: Request) -> Guards:

@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import os
-from collections.abc import Callable
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from gcws_search.commands.options import (
-    DIM,
     OPEN,
     REJECTED,
-    Encoding,
-    Fingerprint,
-    Header,
-    IdColumn,
+    Expires,
     Json,
-    Missing,
     Name,
+    Ngrams,
     Normalize,
+    Payload,
     Power,
+    Scale,
     Storage,
-    TextColumn,
+    Tokens,
     Ttl,
-    VectorColumns,
-    dim_of,
     fail,
     failures,
     family,
     ngrams_of,
+    reading,
     report,
     show_guess,
     space_words,
     steps,
     tell,
     transform_of,
-    usage,
     words_of,
 )
-from gcws_search.formats.files import WORDS, input_files, is_encoding
-from gcws_search.service.settings import flags, settings_from
+from gcws_search.formats.files import WORDS, input_files
+from gcws_search.service.cluster.command import command, require_token
+from gcws_search.service.settings import settings_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gcws_search.formats.sources import Source
+    from gcws_search.formats.sources import Choices, Source
     from gcws_search.index import CollectionConfig
     from gcws_search.service.cluster.bulk import BulkLoaded
 
@@ -58,42 +51,14 @@ cli.add_typer(bulk, name="bulk")
 
 _SETTINGS: Final = (
     "database_url", "database_url_file", "cluster_key", "cluster_key_file", "buckets", "cell",
-    "shards", "base", "data_dir", "threads",
+    "shards", "base", "data_dir", "threads", "max_collections",
 )  # fmt: skip
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 
 
-def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a function as a command, with flags for the settings of a cluster."""
-
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        @contextmanager
-        def explain() -> Iterator[None]:
-            from gcws_search.service.errors import ServiceError  # noqa: PLC0415
-
-            try:
-                with failures():
-                    yield
-            except ImportError as error:
-                fail(f"{error}; pip install 'gcws-search[cluster]' adds it")
-            except (ServiceError, ValueError) as error:
-                fail(str(error))
-
-        own = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in inspect.signature(function, eval_str=True).parameters.values()
-            if each.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        command = explain()(function)
-        command.__signature__ = flags(*own, names=_SETTINGS)  # type: ignore[attr-defined]
-        bulk.command(name)(command)
-        return function
-
-    return add
-
-
-@_command("load")
+@command(bulk, _SETTINGS)
+@reading
 def load(
     sources: Annotated[
         list[str],
@@ -107,34 +72,18 @@ def load(
     replace: Annotated[
         bool, typer.Option("--replace", help="Put it in the place of the one of that name.")
     ] = False,
-    id_: IdColumn = None,
-    vector: VectorColumns = None,
-    text: TextColumn = None,
-    tokens: Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")] = "words",
-    ngrams: Annotated[
-        str,
-        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
-    ] = "1",
-    payload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
-    ] = None,
-    header: Header = None,
-    encoding: Encoding = None,
-    missing: Missing = "error",
-    fingerprint: Fingerprint = None,
-    dim: Annotated[str | None, DIM] = None,
+    payload: Payload = None,
+    choices: Choices,
+    encoding: str | None,
+    dim: str | None,
+    tokens: Tokens = "words",
+    ngrams: Ngrams = "1",
     normalize: Normalize = None,
     power: Power = None,
+    scale: Scale = None,
     storage: Storage = None,
     ttl: Ttl = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
-        ),
-    ] = None,
+    expires: Expires = None,
     on_error: Annotated[
         Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
     ] = "stop",
@@ -155,28 +104,13 @@ def load(
     It asks no router: rows go from the files to the database. Of rows of one id the last is stored.
     The same command goes on where it was interrupted.
     """
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import source_of  # noqa: PLC0415  # loads numpy
     from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415
-    from gcws_search.service.cluster.command import require_token  # noqa: PLC0415
     from gcws_search.tasks import process_pool, ray_pool  # noqa: PLC0415
 
-    if text is not None and (vector is not None or dim is not None):
-        usage("--text: expected neither --vector nor --dim beside it")
-    if encoding is not None and not is_encoding(encoding):
-        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
-    choices = Choices(
-        id=id_,
-        vector=words_of(vector),
-        text=text,
-        payload=words_of(payload),
-        dim=dim_of(dim),
-        header=header,
-        lenient=on_error == "skip",
-        missing=missing,
-        fingerprint=fingerprint,
-    )
+    choices = dataclasses.replace(choices, payload=words_of(payload), lenient=on_error == "skip")
     settings = settings_from(given)
-    with ExitStack() as stack:
+    with failures(), ExitStack() as stack:
         inputs = [
             stack.enter_context(closing(each))
             for path in sources
@@ -185,7 +119,7 @@ def load(
         first = source_of(inputs[0], choices)
         show_guess(first)
         options = {
-            "transform": transform_of(normalize, power),
+            "transform": transform_of(normalize, power, scale),
             "storage": storage,
             "ttl": ttl,
             "text": {"tokens": tokens, "ngrams": ngrams_of(ngrams)},
@@ -238,7 +172,7 @@ def _config(first: Source, dim: str | None, options: dict[str, Any]) -> Collecti
     return found
 
 
-@_command("drop")
+@command(bulk, _SETTINGS)
 def drop(name: Name, **given: Any) -> None:
     """Drop what an interrupted bulk load into a collection has stored."""
     from gcws_search.service.cluster.bulk import bulk_drop  # noqa: PLC0415
@@ -252,12 +186,15 @@ def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
     """Print what became of the rows."""
     for place, _, words in found.rejected[:_SHOWN]:
         report(f"{place}: {words}")
+    for path in found.rejected_files:
+        report(f"{path}: rejected rows")
     names = "place", "code", "detail"
-    told = asdict(found) | {
+    told = dataclasses.asdict(found) | {
         "collection": into,
         "rejected": [dict(zip(names, each, strict=True)) for each in found.rejected],
     }
     words = f"{into}: {found.items} items"
+    words += ", loaded before" if found.loaded_before else ""
     words += f", {found.rejected_count} rejected" if found.rejected_count else ""
     words += f", {found.dropped} left out for missing numbers" if found.dropped else ""
     words += f", {found.repeated} replaced by later rows of their id" if found.repeated else ""

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from gcws_search.commands.options import (
-    DIM,
     REJECTED,
-    Encoding,
-    Fingerprint,
-    Header,
-    IdColumn,
     Json,
-    Missing,
+    Ngrams,
     Normalize,
     Power,
-    TextColumn,
-    VectorColumns,
-    dim_of,
+    Tokens,
     failures,
     family,
     ngrams_of,
+    reading,
     show_guess,
     steps,
     tell,
     transform_of,
     usage,
-    words_of,
 )
-from gcws_search.formats.files import WORDS, is_encoding
+from gcws_search.formats.files import WORDS
 
 if TYPE_CHECKING:
     from gcws_search.duplicates import Deduplicated
-    from gcws_search.formats.sources import Source
+    from gcws_search.formats.sources import Choices, Source
 
 cli = family()
 
@@ -48,6 +41,7 @@ _UNITS: Final = {"M": _MIB, "G": _MIB << 10}
     "dedupe",
     epilog="Example: gcws-search dedupe corpus/ --text body --ngrams 3 --min-score 0.8 -o out",
 )
+@reading
 def dedupe(
     sources: Annotated[
         list[str],
@@ -76,23 +70,14 @@ def dedupe(
         Literal["first", "longest"],
         typer.Option(help="Which row of a group is kept: the first one, or the longest."),
     ] = "first",
-    id_: IdColumn = None,
-    vector: VectorColumns = None,
-    text: TextColumn = None,
-    tokens: Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")] = "words",
-    ngrams: Annotated[
-        str,
-        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
-    ] = "1",
+    choices: Choices,
+    encoding: str | None,
+    tokens: Tokens = "words",
+    ngrams: Ngrams = "1",
     weights: Annotated[
         Literal["set", "counts"],
         typer.Option(help="Weight of an n-gram: 1, or how often a text has it."),
     ] = "set",
-    dim: Annotated[str | None, DIM] = None,
-    header: Header = None,
-    encoding: Encoding = None,
-    missing: Missing = "error",
-    fingerprint: Fingerprint = None,
     normalize: Normalize = None,
     power: Power = None,
     on_error: Annotated[
@@ -118,21 +103,7 @@ def dedupe(
     goes on where it was interrupted. In the place of --to, report.json comes last.
     """
     from gcws_search.duplicates import dedupe as run  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices  # noqa: PLC0415
 
-    if encoding is not None and not is_encoding(encoding):
-        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
-    choices = Choices(
-        id=id_,
-        vector=words_of(vector),
-        text=text,
-        payload=(),
-        dim=dim_of(dim),
-        header=header,
-        lenient=on_error == "skip",
-        missing=missing,
-        fingerprint=fingerprint,
-    )
     with failures(), steps() as progress:
         found = run(
             sources,
@@ -141,7 +112,7 @@ def dedupe(
             min_score=min_score,
             recall=recall,
             keep=keep,
-            choices=choices,
+            choices=replace(choices, payload=(), lenient=on_error == "skip"),
             encoding=encoding,
             text={"tokens": tokens, "ngrams": ngrams_of(ngrams), "weights": weights},
             transform=transform_of(normalize, power),

@@ -16,30 +16,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from gcws_search.commands.options import (
-    DIM,
     OPEN,
     REJECTED,
-    Encoding,
-    Fingerprint,
-    Header,
-    IdColumn,
+    Expires,
     Json,
-    Missing,
     Normalize,
+    Payload,
     Power,
     Scale,
     Storage,
-    TextColumn,
     Ttl,
-    VectorColumns,
     Yes,
     arrange,
     asking,
     bar,
-    dim_of,
     fail,
     family,
     fingerprint_of,
+    reading,
     show_guess,
     space_words,
     tell,
@@ -47,7 +41,7 @@ from gcws_search.commands.options import (
     usage,
     words_of,
 )
-from gcws_search.formats.files import WORDS, input_files, is_encoding
+from gcws_search.formats.files import WORDS, input_files, rejected_path
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
@@ -57,7 +51,7 @@ if TYPE_CHECKING:
     from gcws_search.commands.options import Bar
     from gcws_search.formats.files import Folder, InputFile
     from gcws_search.formats.items import LoadBody
-    from gcws_search.formats.sources import Source
+    from gcws_search.formats.sources import Choices, Source
     from gcws_search.index import WeightKind
 
 cli = family()
@@ -75,6 +69,7 @@ _TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar", "repe
     epilog="Examples: gcws-search load train.csv --into mnist --vector 'px*' --payload label; "
     "zcat items.ndjson.gz | gcws-search load - --into items",
 )
+@reading
 def load(
     server: Server,
     files: Annotated[
@@ -87,56 +82,16 @@ def load(
     ],
     *,
     into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
-    id_: IdColumn = None,
-    vector: VectorColumns = None,
-    text: TextColumn = None,
-    payload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
-    ] = None,
-    header: Header = None,
-    encoding: Encoding = None,
-    missing: Missing = "error",
-    zero_based: Annotated[
-        bool,
-        typer.Option("--zero-based", help="Coordinates of svmlight count from 0; else guessed."),
-    ] = False,
-    one_based: Annotated[
-        bool, typer.Option("--one-based", help="Coordinates of svmlight count from 1.")
-    ] = False,
-    transpose: Annotated[
-        bool, typer.Option("--transpose", help="Rows of CSV are features, and its columns items.")
-    ] = False,
-    fingerprint: Fingerprint = None,
-    sheet: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Sheet of a workbook; the first unless given."),
-    ] = None,
-    ksize: Annotated[
-        int | None, typer.Option(min=1, help="Sketches of signatures: those of this k.")
-    ] = None,
-    moltype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE", help="Sketches of signatures: those of dna, protein, dayhoff or hp."
-        ),
-    ] = None,
-    bin_: Annotated[
-        float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")
-    ] = None,
-    dim: Annotated[str | None, DIM] = None,
+    payload: Payload = None,
+    choices: Choices,
+    encoding: str | None,
+    dim: str | None,
     normalize: Normalize = None,
     power: Power = None,
     scale: Scale = None,
     storage: Storage = None,
     ttl: Ttl = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
-        ),
-    ] = None,
+    expires: Expires = None,
     mode: Annotated[
         Literal["upsert", "insert", "unless_similar"],
         typer.Option(
@@ -187,38 +142,17 @@ def load(
 
     The same command run again goes on where it was interrupted; --again loads all once more.
     """
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import source_of  # noqa: PLC0415  # loads numpy
 
     if (mode == "unless_similar") != (min_score is not None):
         usage("--min-score and --mode unless_similar: expected both, or neither")
-    if text is not None and (vector is not None or dim is not None):
-        usage("--text: expected neither --vector nor --dim beside it")
-    if zero_based and one_based:
-        usage("expected one of --zero-based and --one-based, got both")
     if files.count("-") > 1:
         usage("expected standard input once, got - twice")
-    choices = Choices(
-        id=id_,
-        vector=words_of(vector),
-        text=text,
-        payload=words_of(payload),
-        dim=dim_of(dim),
-        header=header,
-        id_start=id_start,
-        lenient=on_error == "skip",
-        missing=missing,
-        zero_based=zero_based if zero_based or one_based else None,
-        transpose=transpose or None,
-        fingerprint=fingerprint,
-        ksize=ksize,
-        moltype=moltype and moltype.lower(),
-        sheet=sheet,
-        bin=bin_,
+    choices = replace(
+        choices, payload=words_of(payload), id_start=id_start, lenient=on_error == "skip"
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
-    if encoding is not None and not is_encoding(encoding):
-        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
     with ExitStack() as stack:
         inputs = [
             stack.enter_context(closing(each))
@@ -446,9 +380,7 @@ class _Load:
         from gcws_search.formats.items import SEGMENT_ROWS  # noqa: PLC0415
         from gcws_search.formats.payloads import write_json  # noqa: PLC0415
 
-        place = source.file.path or "stdin"
-        name = place if isinstance(place, Path | str) else place.name  # here, for what is stored
-        path = Path(f"{name}.rejected.ndjson")
+        path = rejected_path(source.file)
         path.unlink(missing_ok=True)
         done, first = Added(0, 0), 0
         before: list[Mapping[str, Any] | None] = []

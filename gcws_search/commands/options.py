@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gcws_search.client.collection import Collection
+    from gcws_search.client.connection import Server
     from gcws_search.formats.sources import Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
@@ -55,27 +56,22 @@ Fingerprint = Annotated[
         help="What becomes of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
     ),
 ]
-IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")]
-VectorColumns = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
-]
-TextColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector.")
-]
-Header = Annotated[
-    bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."),
-]
-Missing = Annotated[
-    Literal["error", "drop", "zero", "mean"],
-    typer.Option(help="What a missing number becomes: an error, its row left out, 0, the mean."),
-]
 Recall = Annotated[float, typer.Option(help="Expected share found of what there is; 1 finds all.")]
 DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
+Payload = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none.")
+]
+Tokens = Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")]
+Ngrams = Annotated[
+    str, typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3.")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
+    ),
+]
 Normalize = Annotated[
     Literal["none", "l1", "l2"] | None,
     typer.Option(help="Transform of a collection that is created: divide by this norm."),
@@ -93,6 +89,111 @@ Storage = Annotated[
 ]
 OPEN: Final = "open"
 """The value of --dim for an open space."""
+
+
+def _choices_of(
+    *,
+    id_: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")
+    ] = None,
+    vector: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector."),
+    ] = None,
+    dim: Annotated[str | None, DIM] = None,
+    header: Annotated[
+        bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."
+        ),
+    ] = None,
+    missing: Annotated[
+        Literal["error", "drop", "zero", "mean"],
+        typer.Option(
+            help="What a missing number becomes: an error, its row left out, 0, the mean."
+        ),
+    ] = "error",
+    zero_based: Annotated[
+        bool,
+        typer.Option("--zero-based", help="Coordinates of svmlight count from 0; else guessed."),
+    ] = False,
+    one_based: Annotated[
+        bool, typer.Option("--one-based", help="Coordinates of svmlight count from 1.")
+    ] = False,
+    transpose: Annotated[
+        bool, typer.Option("--transpose", help="Rows of CSV are features, and its columns items.")
+    ] = False,
+    fingerprint: Fingerprint = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Sheet of a workbook; the first unless given."),
+    ] = None,
+    ksize: Annotated[
+        int | None, typer.Option(min=1, help="Sketches of signatures: those of this k.")
+    ] = None,
+    moltype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="Sketches of signatures: those of dna, protein, dayhoff or hp."
+        ),
+    ] = None,
+    bin_: Annotated[
+        float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")
+    ] = None,
+) -> Any:
+    """Return `Choices`."""
+    from gcws_search.formats.files import is_encoding  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices  # noqa: PLC0415
+
+    if text is not None and (vector is not None or dim is not None):
+        usage("--text: expected neither --vector nor --dim beside it")
+    if zero_based and one_based:
+        usage("expected one of --zero-based and --one-based, got both")
+    if encoding is not None and not is_encoding(encoding):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
+    return Choices(
+        id=id_,
+        vector=words_of(vector),
+        text=text,
+        dim=dim_of(dim),
+        header=header,
+        missing=missing,
+        zero_based=zero_based if zero_based or one_based else None,
+        transpose=transpose or None,
+        fingerprint=fingerprint,
+        ksize=ksize,
+        moltype=moltype and moltype.lower(),
+        sheet=sheet,
+        bin=bin_,
+    )
+
+
+def reading(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say what files hold, in the place of ``choices``."""
+    added = signature(_choices_of, eval_str=True).parameters
+    imported = "server", "choices"  # when it is called
+    for name in imported:
+        command.__annotations__.pop(name, None)
+    own = signature(command, eval_str=True).parameters
+
+    def read(*server: Server, **given: Any) -> None:
+        chosen = {name: given[name] if name in own else given.pop(name) for name in added}
+        command(*server, choices=_choices_of(**chosen), **given)
+
+    parameters = list[Parameter]()
+    for name, each in own.items():
+        parameters += added.values() if name == "choices" else [each] * (name not in added)
+    read.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    read.__annotations__ = {}
+    read.__name__, read.__doc__ = command.__name__, command.__doc__
+    return read
 
 
 def family() -> typer.Typer:
@@ -136,7 +237,7 @@ def asking(
                 command(server, **given)
 
         address = [*signature(ask, eval_str=True).parameters.values()][:-1]
-        del command.__annotations__["server"]  # which is imported when it is asked
+        command.__annotations__.pop("server", None)  # which is imported when it is asked
         own = [*signature(command, eval_str=True).parameters.values()][1:]
         ask.__signature__ = Signature([*own, *address])  # type: ignore[attr-defined]
         ask.__annotations__ = {}

@@ -419,6 +419,12 @@ class InputFile:
         return self._copy
 
 
+def rejected_path(file: InputFile | Folder) -> Path:
+    """Return where rows of a file are written that are left out: beside it, or here."""
+    place = file.path or "stdin"
+    return Path(f"{place if isinstance(place, Path | str) else place.name}.rejected.ndjson")
+
+
 class Folder:
     """A folder whose files are one table; names of folders in it may hold values.
 

@@ -13,14 +13,13 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gcws_search import index as ix
 from gcws_search.formats.stores import StoredPath, StoreFailed, stored_path
-from gcws_search.service.cluster.connections import Connection
 from gcws_search.service.cluster.contract import CollectionRow, served_number
 from gcws_search.service.cluster.database import BASE_DAYS, Database
 
@@ -56,8 +55,6 @@ _FORGET: Final = """
 DELETE FROM bases WHERE collection = %b AND generation = %b AND shards = %b AND shard = %b
     AND file = %b
 """
-_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%b, 0))"
-_UNLOCK: Final = "SELECT pg_advisory_unlock(hashtextextended(%b, 0))"
 
 
 class Base(NamedTuple):
@@ -143,7 +140,7 @@ class Bases:
         StoreUnavailable, DiskFull: the base that there was stays.
         """
         folder = f"{self._database.identity}/c{row.served}/{self._shard}-of-{self._shards}"
-        with self._lock(folder) as connection:
+        with self._database.connections.lock(folder) as connection:
             if connection is None:
                 return False
             # Nobody else writes here: these are the base of now, and what was left by writers that
@@ -159,19 +156,6 @@ class Bases:
                 with suppress(StoreFailed):  # the next writer removes it
                     each.remove()
         return True
-
-    @contextmanager
-    def _lock(self, folder: str) -> Iterator[Connection | None]:
-        """Lend the connection that alone may write to a folder; None where another one may."""
-        with self._database.connections.use() as connection:
-            if not connection.column(_LOCK, folder)[0]:
-                yield None
-                return
-            try:
-                yield connection
-            finally:
-                if not connection.closed:
-                    connection.run(_UNLOCK, folder)
 
     def remove_useless(self) -> None:
         """Remove the bases, of any shard, of dropped collections and those too old to be of use."""

@@ -30,8 +30,9 @@ import numpy as np
 from psycopg import errors
 
 from gcws_search import index as ix
-from gcws_search.formats.files import BadFile, Folder, InputFile
+from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path
 from gcws_search.formats.items import ARROW, NPY, LoadBody
+from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import Choices, Source, source_of
 from gcws_search.formats.stores import place_of
 from gcws_search.service.cluster import schema
@@ -47,16 +48,16 @@ from gcws_search.service.cluster.database import (
     STAMP_COMMIT,
     Database,
     add_names,
+    open_database,
     write_load,
 )
 from gcws_search.service.cluster.follower import Follower, HostOptions, Place
-from gcws_search.service.errors import ServiceError, StoreUnavailable
+from gcws_search.service.errors import ServiceError, StoreUnavailable, require_place
 from gcws_search.service.ingest.arrow import read_arrow
-from gcws_search.service.ingest.job import Account, Load, LoadFailed, LoadState
+from gcws_search.service.ingest.job import Account, Load, LoadFailed, LoadState, Mark
 from gcws_search.service.ingest.ndjson import read_ndjson
 from gcws_search.service.ingest.npy import read_npy
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
-from gcws_search.service.keys import cluster_access
 from gcws_search.service.settings import Settings
 from gcws_search.tasks import TaskPool, results
 from gcws_search.version import program_version
@@ -67,11 +68,10 @@ _NEVER: Final = 1 << 40  # seconds after which parts are forgotten
 _LONG_SECONDS: Final = 86_400.0  # that indexes may take
 _RETRY_SECONDS: Final = 0.2
 _JOB: Final = f"{BULK_KEYS}job"  # key of what is loaded, and how
+_DONE: Final = f"{BULK_KEYS}bulk"  # key of that in a collection that is whole
 _ROW: Final = re.compile(r"^row \d+: ")
 
-_FIND: Final = "SELECT number FROM collections WHERE name = %b"
-_TRY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%b, 0))"
-_UNLOCK: Final = "SELECT pg_advisory_unlock(hashtextextended(%b, 0))"
+_NUMBER: Final = "SELECT number FROM collections WHERE name = %b"
 _CREATE: Final = """
 INSERT INTO collections (name, config, algorithm_version, metadata) VALUES (%b, %b, %b, %b)
 RETURNING number
@@ -91,7 +91,6 @@ _ADD_HEAD: Final = """
 INSERT INTO heads (collection, head, items, free_id) VALUES (%b, %b, %b, %b)
 ON CONFLICT DO NOTHING RETURNING true
 """
-_DROP: Final = "DELETE FROM collections WHERE name = %b RETURNING number"
 
 Tell: TypeAlias = Callable[[str, float | None], None]
 """Called with a word for what is done, and the share of it that is, None where it is not known."""
@@ -141,16 +140,21 @@ class BulkLoad:
 
 @dataclass(frozen=True, slots=True)
 class BulkLoaded:
-    """What became of them; ``rejected`` has a place, a code and words for each of the first."""
+    """What became of them; ``rejected`` has a place, a code and words for each of the first.
+
+    ``rejected_files`` have these rows. ``loaded_before``: the collection was whole when it began.
+    """
 
     items: int
     repeated: int  # rows that a later one of their id replaced
     dropped: int
     rejected_count: int
-    rejected: list[tuple[str, str, str]]
     parts: int
     parts_before: int  # that an earlier call had loaded
     bases: int  # of shards
+    rejected: Sequence[tuple[str, str, str]] = ()
+    rejected_files: Sequence[str] = ()
+    loaded_before: bool = False
 
 
 def bulk_load(
@@ -164,18 +168,27 @@ def bulk_load(
     """Load files into a new collection; the same call goes on with one that was interrupted.
 
     CollectionExists: there is one, or files or options differ from those of a load that was
-    interrupted. BadFile: a file cannot be read, or a row of it is not taken.
+    interrupted. BadFile: a file cannot be read, or a row of it is not taken. Refused: there are too
+    many collections.
     """
     ix.check_name(load.name)
+    began = time.time()
     with open_database(settings, _LONG_SECONDS) as database, _alone(database, load.name):
         taken = database.find(load.name)
-        if taken is not None and not load.replace:
-            raise ix.CollectionExists(load.name, "already; --replace puts the files in its place")
         parts = [*_divide(load)]
+        key = _key_of(load, parts)
+        if taken is not None:
+            if (done := _done_before(database, taken, key, load)) is not None:
+                shards = _shards(database, load, taken, settings)
+                return _answer(done, len(parts), len(parts), shards, loaded_before=True)
+            if not load.replace:
+                text = "already; --replace puts the files in its place"
+                raise ix.CollectionExists(load.name, text)
         names = load.first.names
         if names is None or len(names) != load.config.dim:
-            names = None
-        number = _begin(database, load, parts, names)
+            names = (load.first.export or {}).get("names") if load.config.dim else None
+        most = settings.max_collections + (taken is not None)
+        number = _begin(database, load, key, names, most)
         job = Job(
             settings if has_settings else None,
             number,
@@ -198,19 +211,62 @@ def bulk_load(
         calls = ((job.settings, row, each, shards) for each in range(shards))
         builds = results(pool, build_base, calls, in_order=False)
         _wait(builds, partial(tell, "building"), 0, shards)
-        items = database.count(number)
-        database.rename(number, load.name, None if taken is None else taken.number)
-        stored = sum(states[part.key].inserted for part in parts)
-        return BulkLoaded(
-            items=items,
-            repeated=stored - items,
-            dropped=sum(states[part.key].dropped_count or 0 for part in parts),
-            rejected_count=sum(states[part.key].rejected_count for part in parts),
-            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
-            parts=len(parts),
-            parts_before=len(parts) - len(missing),
-            bases=shards,
+        counts = [states[part.key] for part in parts]
+        rejected = sum(each.rejected_count for each in counts)
+        dropped = sum(each.dropped_count or 0 for each in counts)
+        done = LoadState(
+            parameters=f"{key} {row.head}",
+            mark=Mark(sum(each.inserted for each in counts) + rejected + dropped, 0, 0),
+            inserted=database.count(number),
+            rejected_count=rejected,
+            dropped_count=dropped,
+            seconds=time.time() - began,
+            started=began,
+            is_complete=True,
         )
+        answer = _answer(
+            done,
+            len(parts),
+            len(parts) - len(missing),
+            shards,
+            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
+            rejected_files=_write_rejected(load, parts, states),
+        )
+        record = ix.LoadRecord(_DONE, int(time.time()), done.text())
+        database.rename(number, load.name, None if taken is None else taken.number, record)
+        return answer
+
+
+def _done_before(
+    database: Database, row: CollectionRow, key: str, load: BulkLoad
+) -> LoadState | None:
+    """Return what the same call has made of a collection, which is not replaced unless changed."""
+    for record in database.loads(row.number, 0, _DONE):
+        state = LoadState.read(cast(Any, row), record)
+        known, head = state.parameters.split()
+        if known == key and (not load.replace or int(head) == row.head):
+            return state
+    return None
+
+
+def _answer(
+    done: LoadState,
+    parts: int,
+    parts_before: int,
+    bases: int,
+    **more: Any,  # noqa: ANN401
+) -> BulkLoaded:
+    left_out = done.rejected_count + (done.dropped_count or 0)
+    return BulkLoaded(
+        items=done.inserted,
+        repeated=done.mark.rows - left_out - done.inserted,
+        dropped=left_out - done.rejected_count,
+        rejected_count=done.rejected_count,
+        parts=parts,
+        parts_before=parts_before,
+        bases=bases,
+        **more,
+    )
 
 
 def _wait(failures: Iterator[str], tell: Callable[[float], None], done: int, every: int) -> None:
@@ -225,40 +281,23 @@ def _wait(failures: Iterator[str], tell: Callable[[float], None], done: int, eve
 def bulk_drop(name: str, settings: Settings) -> bool:
     """Drop what an interrupted bulk load has stored; return whether there was any."""
     with open_database(settings) as database, _alone(database, name):
-        with database.connections.transaction() as connection:
-            numbers = connection.column(_DROP, BULK + name)
-            for number in numbers:
-                connection.run("DELETE FROM heads WHERE collection = %b", number)
-                connection.run("INSERT INTO dropped VALUES (%b)", number)
+        with database.connections.use() as connection:
+            numbers = connection.column(_NUMBER, BULK + name)
         for number in numbers:
+            database.drop(number)
             shutil.rmtree(_scratch(settings, database, number), ignore_errors=True)
-        database.remove_dropped()
         if settings.base is not None:
             Bases(settings.base, database, 0, 1).remove_useless()
     return bool(numbers)
 
 
 @contextmanager
-def open_database(settings: Settings, seconds: float = 10.0) -> Iterator[Database]:
-    """Lend the database of a cluster, which may take some time to answer."""
-    url, key = cluster_access(settings)
-    opened = partial(Database.open, url, buckets=settings.buckets, application="command", key=key)
-    with closing(opened(seconds=seconds)) as database:
-        yield database
-
-
-@contextmanager
 def _alone(database: Database, name: str) -> Iterator[None]:
     """Be the only one that loads into a name; CollectionBusy where somebody does."""
-    word = f"{database.identity}/bulk/{name}"
-    with database.connections.use() as connection:
-        if not connection.column(_TRY_LOCK, word)[0]:
+    with database.connections.lock(f"{database.identity}/bulk/{name}") as alone:
+        if alone is None:
             raise ix.CollectionBusy(name, "a bulk load of it is under way")
-        try:
-            yield
-        finally:
-            if not connection.closed:
-                connection.run(_UNLOCK, word)
+        yield
 
 
 # Beginning
@@ -299,18 +338,23 @@ def _form(source: Source) -> str:
     return "sparse vectors" if source.dim is None else f"vectors of {source.dim} values"
 
 
-def _begin(
-    database: Database, load: BulkLoad, parts: Sequence[FilePart], names: list[str] | None
-) -> int:
-    """Return the number of the collection that is filled: a new one, or that of the same call."""
+def _key_of(load: BulkLoad, parts: Sequence[FilePart]) -> str:
+    """Return the same for the same files, options and program."""
     # Whether bad rows are left out may change, unless rows are counted otherwise then.
     told = [each._replace(choices=_counting(each.choices)) for each in parts]
     config = json.dumps(load.config.to_dict())
     said = repr(told), config, load.expires, load.metadata, load.encoding, program_version()
-    key = hashlib.sha256(repr(said).encode()).hexdigest()
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None, most: int) -> int:
+    """Return the number of the collection that is filled: a new one, or that of the same call.
+
+    most: how many collections there may be.
+    """
     with database.connections.transaction() as connection:
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
-        found = connection.column(_FIND, BULK + load.name)
+        found = connection.column(_NUMBER, BULK + load.name)
         if found:
             [number] = found
             known = "SELECT progress FROM loads WHERE collection = %b AND key = %b"
@@ -321,10 +365,12 @@ def _begin(
                     f" 'gcws-search bulk drop {load.name}' drops that",
                 )
             return int(number)
+        require_place(connection.column("SELECT count(*) FROM collections")[0], most)
+        config = json.dumps(load.config.to_dict())
         values = BULK + load.name, config, ix.ALGORITHM_VERSION, load.metadata
         [number] = connection.column(_CREATE, *values)
         connection.execute(schema.ITEMS.format(number=number).encode())
-        if names is not None:
+        if names:
             named = ix.check_names(names, load.config.dim)
             add_names(connection, number, named, stored=True)
         write_load(connection, number, ix.LoadRecord(_JOB, int(time.time()), key))
@@ -399,15 +445,12 @@ def _words(source: Source, error: Exception, row: int) -> str:
 @contextmanager
 def _of_part(database: Database, number: int, key: str) -> Iterator[Connection]:
     """Lend a connection that alone stores a part: one that was left alone may still do so."""
-    word = f"{database.identity}/bulk/{number}/{key}"
-    with database.connections.use() as connection:
-        while not connection.column(_TRY_LOCK, word)[0]:
-            time.sleep(_RETRY_SECONDS)
-        try:
-            yield connection
-        finally:
-            if not connection.closed:
-                connection.run(_UNLOCK, word)
+    while True:
+        with database.connections.lock(f"{database.identity}/bulk/{number}/{key}") as connection:
+            if connection is not None:
+                yield connection
+                return
+        time.sleep(_RETRY_SECONDS)
 
 
 @lru_cache(maxsize=1)
@@ -429,9 +472,7 @@ class _Filling(ClusterCollection):
         self, database: Database, connection: Connection, job: Job, part: FilePart
     ) -> None:
         row = CollectionRow(job.number, str(job.number), job.config, ix.ALGORITHM_VERSION, 0)
-        # It is not asked for: there is no router.
-        router = SimpleNamespace(database=database, shards=None)
-        super().__init__(row, cast(ClusterCatalog, router))
+        super().__init__(row, _router(database))
         if job.names is not None:
             self.names.load(ix.check_names(job.names, self.config.dim))
         self._connection = connection
@@ -521,11 +562,45 @@ def _rejected(load: BulkLoad, part: FilePart, state: LoadState) -> Iterator[tupl
         yield f"{part.path}: row {each['row']}", each["code"], words
 
 
+def _write_rejected(
+    load: BulkLoad, parts: Sequence[FilePart], states: Mapping[str, LoadState]
+) -> list[str]:
+    """Write rows that were left out beside their files, each as it stands there."""
+    for file in load.given if load.first.choices.lenient else ():
+        rejected_path(file).unlink(missing_ok=True)
+    written = dict[str, None]()
+    for part in parts:
+        if not (rejected := states[part.key].rejected):
+            continue
+        source = _open(part.path, part.is_folder, part.version, part.choices, load.encoding)
+        source.only(part.first, part.end)
+        items = _items_at(source, {each["row"] for each in rejected})
+        path = rejected_path(source.file)
+        with path.open("ab") as to:
+            for each in rejected:
+                told = each | {"detail": _ROW.sub("", each["detail"]), "item": items[each["row"]]}
+                to.write(write_json(told, str) + b"\n")
+        written[str(path)] = None
+    return [*written]
+
+
+def _items_at(source: Source, wanted: set[int]) -> dict[int, Any]:
+    """Return rows of a part as they stand in the file, by their numbers."""
+    found, first = dict[int, Any].fromkeys(wanted), source.part[0]
+    for body in source.segments():
+        end = first + (body.rows or 0)
+        for place, number in enumerate(body.numbers or range(first, end)):
+            if number in wanted and body.original is not None:
+                found[number] = body.original(place)
+        first = end
+    return found | {each.row: each.text for each in source.unreadable if each.row in wanted}
+
+
 # The end
 
 
 def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> CollectionRow:
-    """Make the indexes of the items that are there, and give the collection its head."""
+    """Make the indexes of the items that are there; give the collection head and weights."""
     with database.connections.use(load.name) as connection:
         tell("indexes", None)
         while not connection.column(_HAS_INDEXES, number):
@@ -542,8 +617,26 @@ def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> Coll
             values = number, head, items, 0 if highest is None else highest + 1
             if connection.column(_ADD_HEAD, *values):
                 connection.run(STAMP_COMMIT, number, head, os.urandom(16))
-    config = load.config.to_dict()
-    return CollectionRow(number, BULK + load.name, config, ix.ALGORITHM_VERSION, head)
+    row = _find(database, load)
+    if isinstance(load.config.transform.weights, str) and row.weights is None:
+        tell("weights", None)
+        with closing(ClusterCollection(row, _router(database))) as collection:
+            collection.fit(None)
+        row = _find(database, load)
+    return row
+
+
+def _find(database: Database, load: BulkLoad) -> CollectionRow:
+    row = database.find(BULK + load.name)
+    assert row is not None
+    return row
+
+
+def _router(database: Database) -> ClusterCatalog:
+    """Return what stands for a router, of no shards, where there is none."""
+    shards = SimpleNamespace(epoch=0, seconds=0.0, tell=lambda _: None, wait=lambda _: [])
+    router = SimpleNamespace(database=database, shards=shards, renew=lambda _: None)
+    return cast(ClusterCatalog, router)
 
 
 def _shards(database: Database, load: BulkLoad, row: CollectionRow, settings: Settings) -> int:

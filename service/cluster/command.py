@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -24,7 +24,6 @@ from gcws_search.service.settings import Settings, flags, settings_from, unread
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
-    from gcws_search.service.cluster.database import Database
     from gcws_search.service.cluster.placing import RayPlacement
     from gcws_search.service.cluster.rollout import Rollout
 
@@ -94,7 +93,7 @@ def _refuse() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _command(
+def command(
     group: typer.Typer,
     names: Collection[str],
     **settings: Any,  # noqa: ANN401
@@ -107,9 +106,9 @@ def _command(
             for each in inspect.signature(function, eval_str=True).parameters.values()
             if each.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        command = _refuse()(function)
-        command.__signature__ = flags(*own, names=names)  # type: ignore[attr-defined]
-        group.command(context_settings=settings)(command)
+        call = _refuse()(function)
+        call.__signature__ = flags(*own, names=names)  # type: ignore[attr-defined]
+        group.command(context_settings=settings)(call)
         return function
 
     return add
@@ -124,7 +123,7 @@ _Seconds: TypeAlias = Annotated[
 ]
 
 
-@_command(cli, _SHARD)
+@command(cli, _SHARD)
 def shard(
     shard: Annotated[int, _option("--shard", "Which shard, from 0 on.", min=0)],
     replica: Annotated[int, _option("--replica", "Which of its replicas, from 0 on.", min=0)] = 0,
@@ -146,7 +145,7 @@ def shard(
     server.run()
 
 
-@_command(cluster, _PLACED)
+@command(cluster, _PLACED)
 def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
     """Start what is missing, wait until it is filled, and have routers ask it.
 
@@ -156,7 +155,7 @@ def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
         rollout.up()
 
 
-@_command(cluster, _PLACED)
+@command(cluster, _PLACED)
 def move(
     replica: Annotated[
         str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
@@ -173,14 +172,14 @@ def move(
         typer.echo(f"replica {replica} has moved; it is {place.short} now")
 
 
-@_command(cluster, _CELL)
+@command(cluster, _CELL)
 def down(**given: Any) -> None:  # noqa: ANN401
     """End all replicas; the database stays as it is."""
     with _rollout(given, 0.0) as rollout:
         rollout.down()
 
 
-@_command(cluster, _DATABASE)
+@command(cluster, _DATABASE)
 def adopt(**given: Any) -> None:  # noqa: ANN401
     """Adopt a database that was restored from a backup.
 
@@ -194,19 +193,21 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
-@_command(cluster, (*_DATABASE, "buckets"))
+@command(cluster, (*_DATABASE, "buckets"))
 def rekey(**given: Any) -> None:  # noqa: ANN401
     """Replace the key that the database asks for by that of the settings.
 
     Start all routers and shards again with it after that.
     """
     settings = settings_from(given)
-    with _database(settings, checks_key=False) as database:
+    from gcws_search.service.cluster.database import open_database  # noqa: PLC0415
+
+    with open_database(settings, checks_key=False) as database:
         database.rekey(cluster_access(settings)[1])
     typer.echo("the database has the new key; start all routers and shards again with it")
 
 
-@_command(cluster, _PLACED)
+@command(cluster, _PLACED)
 def status(
     as_json: Annotated[
         bool, _option("--json", "Print JSON: an object a line, one for each replica.")
@@ -214,10 +215,11 @@ def status(
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Show all replicas; exit with 1 where a shard has none that answers."""
+    from gcws_search.service.cluster.database import open_database  # noqa: PLC0415
     from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
 
     settings = settings_from(given)
-    with _database(settings) as database:
+    with open_database(settings) as database:
         try:
             with join_ray(settings) as placement:
                 found, unanswered = status_of(database, settings, placement)
@@ -237,7 +239,7 @@ def status(
         raise ValueError(f"no replica answers for shard {', '.join(map(str, unanswered))}")
 
 
-@_command(cluster, _REPLICA, allow_extra_args=True)
+@command(cluster, _REPLICA, allow_extra_args=True)
 def node(
     context: typer.Context,
     head: Annotated[bool, _option("--head", "Start the head of the cluster.")] = False,
@@ -267,7 +269,7 @@ def node(
     os.execve(sys.executable, [*words, *context.args], variables)
 
 
-@_command(cluster, ("cell", "shards", "replicas", "base"))
+@command(cluster, ("cell", "shards", "replicas", "base"))
 def manifest(
     kuberay: Annotated[
         bool, _option("--kuberay", "Have Ray place the shards, on nodes that KubeRay starts.")
@@ -371,24 +373,12 @@ def require_token(variables: Mapping[str, str]) -> None:
 @contextmanager
 def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     """Lend a rollout of the configured cluster."""
+    from gcws_search.service.cluster.database import open_database  # noqa: PLC0415
     from gcws_search.service.cluster.rollout import Rollout  # noqa: PLC0415
 
     settings = settings_from(given)
-    with _database(settings) as database, join_ray(settings) as placement:
+    with open_database(settings) as database, join_ray(settings) as placement:
         yield Rollout(placement, database, settings, typer.echo, seconds)
-
-
-@contextmanager
-def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Database]:
-    from gcws_search.service.cluster.database import Database  # noqa: PLC0415
-
-    url, key = cluster_access(settings)
-    with closing(
-        Database.open(
-            url, buckets=settings.buckets, application="command", key=key if checks_key else None
-        )
-    ) as database:
-        yield database
 
 
 @contextmanager

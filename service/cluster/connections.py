@@ -214,6 +214,21 @@ class Connections:
             if connection.warnings:
                 raise StoreUnavailable(connection.warnings[0])
 
+    @contextmanager
+    def lock(
+        self, *key: str | int, of: str = "hashtextextended(%b, 0)"
+    ) -> Iterator[Connection | None]:
+        """Lend a connection that alone has the advisory lock of a key; None where another has."""
+        with self.use() as connection:
+            if not connection.column(f"SELECT pg_try_advisory_lock({of})", *key)[0]:
+                yield None
+                return
+            try:
+                yield connection
+            finally:
+                if not connection.closed:
+                    connection.run(f"SELECT pg_advisory_unlock({of})", *key)
+
     def _take(self) -> Connection:
         while self._idle:
             with suppress(IndexError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +29,8 @@ from gcws_search.service.cluster.contract import (
     bucket_of,
 )
 from gcws_search.service.errors import StoreUnavailable
+from gcws_search.service.keys import cluster_access
+from gcws_search.service.settings import Settings
 
 Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
 """Since a position: the one of now, ids that were deleted, rows put by key, number of the epoch."""
@@ -324,8 +326,13 @@ class Database:
         self.remove_dropped()
         return found
 
-    def rename(self, number: int, name: str, before: int | None) -> None:
-        """Give a collection a free name, or that of ``before`` in its place; CollectionExists."""
+    def rename(
+        self, number: int, name: str, before: int | None, load: ix.LoadRecord | None = None
+    ) -> None:
+        """Give a collection a free name, or that of ``before`` in its place; CollectionExists.
+
+        ``load`` is kept in the place of what a bulk load has.
+        """
         with self.connections.transaction() as connection:
             connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             if before is not None:
@@ -335,6 +342,8 @@ class Database:
             connection.run("UPDATE collections SET name = %b WHERE number = %b", name, number)
             forget = "DELETE FROM loads WHERE collection = %b AND starts_with(key, %b)"
             connection.run(forget, number, BULK_KEYS)
+            if load is not None:
+                write_load(connection, number, load)
         self.remove_dropped()
 
     def remove_dropped(self) -> None:
@@ -737,6 +746,21 @@ class Database:
                 connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
 
 
+@contextmanager
+def open_database(
+    settings: Settings, seconds: float = 10.0, *, checks_key: bool = True
+) -> Iterator[Database]:
+    """Lend the database of a cluster to a command; it may take so long to answer."""
+    url, key = cluster_access(settings)
+    asked: dict[str, Any] = {
+        "seconds": seconds,
+        "application": "command",
+        "key": key if checks_key else None,
+    }
+    with closing(Database.open(url, buckets=settings.buckets, **asked)) as database:
+        yield database
+
+
 @dataclass(frozen=True, slots=True)
 class _OneConnection:
     """Stands for connections by one that is inside of a transaction."""
@@ -752,9 +776,9 @@ class _OneConnection:
 def _drop(connection: Connection, number: int) -> bool:
     """Take a collection off the list; return whether it was there."""
     # The head is the lock of writes: those that wait for it find no collection.
-    found = connection.column("DELETE FROM heads WHERE collection = %b RETURNING 1", number)
+    connection.run("DELETE FROM heads WHERE collection = %b", number)
+    found = connection.column("DELETE FROM collections WHERE number = %b RETURNING 1", number)
     if found:
-        connection.run("DELETE FROM collections WHERE number = %b", number)
         connection.run("INSERT INTO dropped VALUES (%b)", number)
     return bool(found)
 

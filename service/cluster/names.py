@@ -32,8 +32,6 @@ SELECT h.collection FROM heads AS h
 WHERE removed > 0 AND rested < now() AND (items <= %b OR removed >= items)
     AND EXISTS (SELECT 1 FROM names AS n WHERE n.collection = h.collection AND stored)
 """
-_TRY_LOCK: Final = "SELECT pg_try_advisory_lock(%b::int, %b::int)"
-_UNLOCK: Final = "SELECT pg_advisory_unlock(%b::int, %b::int)"
 _LOCK_HEAD: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
 _STATE: Final = "SELECT head, removed FROM heads WHERE collection = %b"
 _OLDER_ROUTERS: Final = """
@@ -64,16 +62,10 @@ def free_names(
     None while another router does, or one of a program that would not ask for them again runs.
     """
     start = time.monotonic()
-    with database.connections.use() as guard:
-        if not guard.column(_TRY_LOCK, LOCK, number)[0]:
+    with database.connections.lock(LOCK, number, of="%b::int, %b::int") as guard:
+        if guard is None or guard.column(_OLDER_ROUTERS):
             return 0
-        try:
-            if guard.column(_OLDER_ROUTERS):
-                return 0
-            return _Sweep(database, number, coordinates_of, stop).run(start)
-        finally:
-            if not guard.closed:
-                guard.run(_UNLOCK, LOCK, number)
+        return _Sweep(database, number, coordinates_of, stop).run(start)
 
 
 class _Sweep:

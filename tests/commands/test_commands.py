@@ -670,7 +670,10 @@ def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none
 
 
 USED = {
-    "bulk load": ({"--database-url", "--jobs", "--on-error"}, {"--url", "--replicas"}),
+    "bulk load": (
+        {"--database-url", "--jobs", "--on-error", "--scale", "--one-based"},
+        {"--url", "--replicas"},
+    ),
     "shard": ({"--shard", "--database-url", "--port"}, {"--workers", "--durability"}),
     "cluster manifest": ({"--shards", "--replicas"}, {"--port", "--data-dir", "--database-url"}),
     "cluster adopt": ({"--database-url"}, {"--shards", "--host"}),

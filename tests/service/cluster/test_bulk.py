@@ -23,6 +23,7 @@ from gcws_search.formats.sources import Choices, source_of
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.errors import Refused
 from gcws_search.service.settings import Settings
 from gcws_search.tasks import process_pool
 from tests.support.service.client import Json, running
@@ -198,6 +199,12 @@ def test_names_of_an_open_space_and_times_are_those_of_a_load(
     assert found == wanted
 
 
+def rejected_in(found: BulkLoaded) -> list[Json]:
+    """Return the rows of the only file of rejected rows."""
+    [path] = found.rejected_files
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
+
+
 def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
 ) -> None:
@@ -214,6 +221,8 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     [(place, _, words)] = found.rejected
     assert place == f"{path}: row 37"
     assert words.startswith("column 'x2': ")
+    [line] = rejected_in(found)
+    assert (line["row"], line["item"]["id"]) == (37, items[37]["id"])
     (tmp_path / "b.ndjson").write_bytes(lines_of(items) + b'{"id": "x"}\n' + b"{]\n")
     with pytest.raises(BadFile, match=r"b\.ndjson: row 50"):
         bulk(settings, tmp_path / "b.ndjson", name="b")
@@ -222,6 +231,9 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     assert [place for place, *_ in found.rejected] == [
         f"{tmp_path / 'b.ndjson'}: row {row}" for row in (50, 51)
     ]
+    assert [(each["row"], each["item"]) for each in rejected_in(found)] == [
+        (50, {"id": "x"}), (51, "{]"),
+    ]  # fmt: skip
 
 
 def test_what_was_begun_is_dropped_or_taken_up_by_the_same_call_alone(
@@ -261,6 +273,48 @@ def test_a_collection_is_replaced_in_one_step_and_only_where_that_is_asked_for(
     assert {hit["id"] for hit in everything(client, "bulk", queries)["hits"][0]} == {
         each["id"] for each in items[3:9]
     }
+
+
+def test_the_same_load_says_that_it_was_done(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", items)
+    choice: Json = {"vector": ("x*",)}
+    found = bulk(settings, path, **choice)
+    again = bulk(settings, path, **choice)
+    assert (again.loaded_before, again.parts_before) == (True, found.parts)
+    assert (again.items, again.repeated) == (found.items, found.repeated)
+    [told] = client.get("/v1/collections/bulk/loads").json()["loads"]
+    assert (told["state"], told["rows"]) == ("done", ROWS)
+    assert bulk(settings, path, replace=True, **choice).loaded_before
+    client.delete("/v1/collections/bulk/items/i1")
+    assert bulk(settings, path, **choice).loaded_before
+    found = bulk(settings, path, replace=True, **choice)
+    assert (found.loaded_before, found.items) == (False, 45)
+
+
+def test_there_are_no_more_collections_than_a_router_makes(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    put(client, "routed", items[:3])
+    path = write_parquet(tmp_path / "a.parquet", items[3:9])
+    told = settings.model_copy(update={"max_collections": 1})
+    with pytest.raises(Refused, match="expected at most 1 collections"):
+        bulk(told, path, vector=("x*",))
+    assert bulk(told, path, name="routed", replace=True, vector=("x*",)).items == 6
+
+
+def test_weights_are_learned_as_those_of_a_collection_that_is_fitted(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", items)
+    config = ix.CollectionConfig(dim=DIM, transform=ix.Transform(weights="standard"))
+    bulk(settings, path, vector=("x*",), config=config)
+    put(client, "routed", items, dim=DIM, transform={"weights": "standard"})
+    client.put("/v1/collections/routed/names", json={"names": [f"x{i}" for i in range(DIM)]})
+    assert client.post("/v1/collections/routed/transform/fit", json={}).status_code == 200
+    queries = [{"vector": each["vector"]} for each in items[:5]]
+    assert everything(client, "bulk", queries) == everything(client, "routed", queries)
 
 
 def test_shards_begin_with_the_files_that_were_built_with_it(
