@@ -6,12 +6,10 @@ const state = { gone: null, phase: null, service: null, keyWanted: false, epoch:
 let given = null;
 
 export class Problem extends Error {
-	constructor(document, status) {
-		super(document.detail || document.title || `status ${status}`);
-		this.code = document.code || "unreachable";
-		this.status = status;
-		this.errors = document.errors || [];
-		this.document = document;
+	constructor({ detail, code = "unreachable", errors = [] }) {
+		super(detail);
+		this.code = code;
+		this.errors = errors;
 	}
 }
 
@@ -42,10 +40,11 @@ function headersWith(more) {
 
 async function problemOf(response) {
 	const text = await response.text();
+	const detail = `${response.status} ${text.slice(0, 300)}`;
 	try {
-		return new Problem(JSON.parse(text), response.status);
+		return new Problem({ detail, ...JSON.parse(text) });
 	} catch {
-		return new Problem({ detail: text.slice(0, 300) || response.statusText }, response.status);
+		return new Problem({ detail });
 	}
 }
 
@@ -64,7 +63,7 @@ export async function raw(method, path, { body, headers, signal } = {}) {
 	} catch (error) {
 		if (error.name === "AbortError") throw error;
 		lost();
-		throw new Problem({ detail: "The server does not answer.", code: "unreachable" }, 0);
+		throw new Problem({ detail: "The server does not answer." });
 	}
 	if (state.gone) change({ gone: null });
 	if (response.status === 401) {
@@ -98,7 +97,7 @@ export async function itemsOf(name, ids, signal) {
 export async function itemOf(name, id, signal) {
 	const [item] = await itemsOf(name, [id], signal);
 	if (item) return item;
-	throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
+	throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` });
 }
 
 export const at = /** @type {At} */ (

@@ -80,7 +80,8 @@ export default function Audit({ collection }) {
 	const { name } = collection;
 	const { data, problem } = useAnswer(at(name, "/recall"), undefined, collection.items);
 	const { verdict, todo } = data ? adviceOf(data) : {};
-	return html`<div class="head"><h1>Recall audit of <bdi>${name}</bdi></h1><span class="space"></span>
+	return html`<div class="head"><h1>Recall audit of <bdi>${name}</bdi></h1>
+      <span class="space"></span>
       <a class="button" href=${href(name, "understand")}>Understand</a></div>
     <${Awaited} ...${{ data, problem }} />
     ${

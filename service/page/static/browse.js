@@ -1,12 +1,12 @@
 import { go, href } from "./address.js";
-import { ask, at, get } from "./api.js";
+import { ask, at, get, post } from "./api.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
-import { useAct, useAnswer, useAsk, useSeen, useTurn } from "./hooks.js";
-import { html, useMemo, useRef, useState } from "./html.js";
+import { useAct, useAsk, useSeen, useTurn } from "./hooks.js";
+import { html, useRef, useState } from "./html.js";
 import { fieldsOf, Layouts, links, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { keepView } from "./view.js";
@@ -98,14 +98,10 @@ export default function Browse({ collection, params, writes, refresh }) {
 	const { items, problem, isWhole, more } = useItems(collection, params.filter);
 	const { view } = collection;
 	const names = useNames(collection, items);
-	const counted = useMemo(() => {
-		try {
-			return parseFilter(params.filter);
-		} catch {
-			return undefined;
-		}
-	}, [params.filter]);
-	const total = useAnswer(counted !== undefined && at(name, "/count"), { filter: counted });
+	const total = useAsk(
+		async (signal) => post(at(name, "/count"), { filter: parseFilter(params.filter) }, signal),
+		[name, params.filter],
+	);
 	const [isEditing, edit] = useState(false);
 	const end = useRef();
 	const change = (part) => go(href(name, "browse", { ...params, ...part }));
@@ -118,14 +114,13 @@ export default function Browse({ collection, params, writes, refresh }) {
 		links("id", "id", (id) => href(name, "item", { id })),
 		{
 			key: "drawn",
-			name: "vector",
+			name: "",
 			show: (_, item) => html`<div class="small-drawn">
       <${Drawn} item=${item} view=${view.image ? view : {}} names=${names} limit=${3} /></div>`,
 		},
 		...payloadColumns(items),
 	];
 	const onSort = (key) =>
-		key !== "drawn" &&
 		go(href(name, "browse", { ...params, sort: turned(params.sort, key) }), { replace: true });
 	return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>

@@ -196,7 +196,8 @@ function Export({ collection, groups, keepOf }) {
 		);
 	return html`<span class="actions">
       <${Save} name=${`${name}-groups.csv`} text=${asCsv} type="text/csv" />
-      <${Save} name=${`${name}-groups.ndjson`} text=${asJson} type="application/x-ndjson" /></span>`;
+      <${Save} name=${`${name}-groups.ndjson`} text=${asJson}
+        type="application/x-ndjson" /></span>`;
 }
 
 function Undo({ deleted, isBusy, onUndo }) {

@@ -42,7 +42,7 @@ export function apart(number, ...others) {
 	return String(number);
 }
 
-const MOST_DECIMALS = 9;
+const MOST_DECIMALS = 7; // Stored numbers have no more.
 
 export function decimals(scores) {
 	const different = (digits) => new Set([...scores, 1].map((one) => one.toFixed(digits))).size;

@@ -2,8 +2,8 @@ import { go, href } from "./address.js";
 import { at } from "./api.js";
 import * as figures from "./figures.js";
 import { useAnswer, useAsk, useLater } from "./hooks.js";
-import { html, useEffect, useRef, useState } from "./html.js";
-import { Dialog, Trouble } from "./parts.js";
+import { html, useEffect, useState } from "./html.js";
+import { Dialog, Select, Trouble } from "./parts.js";
 import { collectionOf, title } from "./view.js";
 
 const SHOWN = 12;
@@ -65,21 +65,22 @@ function Results({ data, settled, view, chosen, targetOf, onPoint }) {
 			)}</ul>`;
 }
 
-export default function Find({ collection: name, onClose }) {
+export default function Find({ collection, onClose }) {
+	const { data: all } = useAnswer("v1/collections");
+	const names = (all?.collections || []).map(({ name }) => name);
+	const [name = names[0], search] = useState(collection || undefined);
 	const [typed, type] = useState("");
 	const [chosen, choose] = useState(0);
 	const [settled, settle] = useState("");
 	const later = useLater();
-	const field = useRef();
-	const about = useAsk((signal) => collectionOf(name, signal), [name]);
+	const about = useAsk((signal) => name && collectionOf(name, signal), [name]);
 	const { data, problem, waiting } = useAnswer(
-		settled && at(name, `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`),
+		name && settled && at(name, `/items?limit=${SHOWN}&q=${encodeURIComponent(settled)}`),
 	);
 	const items = (settled && data?.items) || [];
 	const view = about.data?.view || {};
 	const targetOf = (item) => href(name, "item", { id: item.id });
 	useEffect(() => {
-		field.current.focus();
 		addEventListener("hashchange", onClose);
 		return () => removeEventListener("hashchange", onClose);
 	}, []);
@@ -100,9 +101,11 @@ export default function Find({ collection: name, onClose }) {
 		event.preventDefault();
 		choose((chosen + step + items.length) % items.length);
 	};
-	return html`<${Dialog} title=${`Find an item of ${name}`} onClose=${onClose}>
-    <form onSubmit=${open}><label>Begins an id, or is in an id or a payload
-      <input ref=${field} type="search" role="combobox" aria-expanded=${items.length > 0}
+	return html`<${Dialog} title="Find an item" onClose=${onClose}>
+    <form onSubmit=${open}>
+      <label>In <${Select} chosen=${name} onChoose=${search} options=${names.map((one) => [one])} />
+      </label><label>Begins an id, or is in an id or a payload
+      <input autofocus type="search" role="combobox" aria-expanded=${items.length > 0}
         aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck="false"
         aria-activedescendant=${items.length ? `found-${chosen}` : undefined} data-find
         value=${typed} onInput=${typing} onKeyDown=${move} />

@@ -34,8 +34,8 @@ export default function Item({ collection, params }) {
 					? html`<${Table} caption="All keys" columns=${COLUMNS} rows=${payload} />`
 					: html`<p class="small">None.</p>`
 			}</section></div>
-      <section class="panel"><h2>Vector</h2><p class="small">${figures.plural(filled, "value")} other
-        than 0; the greatest:</p>
+      <section class="panel"><h2>Vector</h2>
+        <p class="small">${figures.plural(filled, "value")} other than 0; the greatest:</p>
         <${Bars} ...${{ vector, names }} limit=${LARGEST} />
         <p><${Copy} text=${JSON.stringify(vector)} label="Copy vector as JSON" /></p></section>
     </div>`;

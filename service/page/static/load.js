@@ -1,3 +1,4 @@
+import { href } from "./address.js";
 import { ask, at, hasKey, post, raw, root } from "./api.js";
 import * as figures from "./figures.js";
 import { handed, isTable, kindOf, LEFT_OUT, previewOf, queryOf, rolesOf } from "./guess.js";
@@ -39,7 +40,7 @@ const ENCODINGS = [
 
 const REJECTED = [number("row", "row"), { key: "code", name: "code" }, texts("detail", "why")];
 
-function Result({ answer }) {
+function Result({ answer, name }) {
 	if (!answer) return null;
 	const { inserted, updated, rejected_count: refused, rejected, ids, seconds } = answer;
 	const dropped = answer.dropped_count;
@@ -54,7 +55,8 @@ function Result({ answer }) {
 			rejected.length > 0 &&
 			html`<${Table} caption=${`Rejected rows${some}`} columns=${REJECTED}
       rows=${rejected.slice(0, 200)} />`
-		}</div>`;
+		}
+    <p><a class="button primary" href=${href(name, "browse")}>Browse the items</a></p></div>`;
 }
 
 function Columns({ table, roles, onChange, onEncoding, missing, onMissing, collection }) {
@@ -196,7 +198,7 @@ function Loader({ collection, refresh, onLoaded }) {
       disabled=${isBusy} onClick=${send}>${isBusy ? "Loading…" : `Load into ${name}`}
     </button></p>`
 		}
-    <${Trouble} problem=${problem} /><${Result} answer=${answer} /></section>`;
+    <${Trouble} problem=${problem} /><${Result} ...${{ answer, name }} /></section>`;
 }
 
 const ENDED = [

@@ -89,8 +89,8 @@ function Theme() {
 		localStorage.setItem("gcws-theme", theme);
 		dispatchEvent(new Event("themechange"));
 	};
-	return html`<${Select} aria-label="Theme" class="theme" chosen=${localStorage.getItem("gcws-theme")}
-    onChoose=${choose} options=${THEMES} />`;
+	return html`<${Select} aria-label="Theme" class="theme" onChoose=${choose}
+    chosen=${localStorage.getItem("gcws-theme")} options=${THEMES} />`;
 }
 
 function Gone({ since }) {
@@ -150,9 +150,9 @@ function Header({ address, server, onHelp, onFind }) {
 			([view, name]) => html`<a
       href=${href(chosen, view)} aria-current=${view === shown ? "page" : undefined}>${name}</a>`,
 		)}
-    </nav>
-    <button class="find" onClick=${onFind}>Find <kbd>/</kbd></button>`
+    </nav>`
 		}
+    <button class="find" onClick=${onFind}>Find <kbd>/</kbd></button>
     <span class="space"></span>
     <span class=${`state ${state}`}>${state}</span>
     ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
@@ -236,12 +236,7 @@ function App() {
 	useHeading(address);
 	useKeys({
 		"?": () => help(true),
-		"/": () => {
-			if (address.collection) return find(true);
-			const field = document.querySelector("[data-find]");
-			field?.focus();
-			return Boolean(field);
-		},
+		"/": () => find(true),
 	});
 	useEffect(() => {
 		const place = address.collection && `${address.view}: ${address.collection}`;
@@ -260,7 +255,6 @@ function App() {
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${
 			isFinding &&
-			address.collection &&
 			html`<${Lazy} name="find" waiting=${null}
       collection=${address.collection} onClose=${() => find(false)} />`
 		}

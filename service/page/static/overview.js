@@ -64,19 +64,20 @@ function Strip({ collection, items }) {
 
 const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
 
-function graphState(backend) {
+function graphState(backend, { reason }) {
 	if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
 	if (backend.kind !== "gcws") return backend.kind;
-	return backend.stats.graph ? "graph ready" : "no graph: items are scanned";
+	return backend.stats.graph ? "graph ready" : `no graph: ${reason || "it is waited for"}`;
 }
 
 async function detailed(name, signal) {
-	const [collection, page, loads] = await Promise.all([
+	const [collection, page, loads, curve] = await Promise.all([
 		collectionOf(name, signal),
 		get(at(name, "/items?limit=8&with_vector=true"), signal),
 		get(at(name, "/loads"), signal),
+		get(at(name, "/curve?limit=10"), signal),
 	]);
-	return { collection, items: page.items, loads: loads.loads };
+	return { collection, items: page.items, loads: loads.loads, curve };
 }
 
 function Card({ summary, epoch }) {
@@ -107,7 +108,7 @@ function Card({ summary, epoch }) {
 			["memory", collection ? figures.bytes(collection.bytes_in_memory) : "…"],
 			["disk", figures.bytes(summary.bytes)],
 		].map(([label, figure]) => html`<div><dt>${label}</dt><dd>${figure}</dd></div>`)}</dl>
-    <p class="small">${primary ? graphState(primary) : "…"}${
+    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${
 			others > 0 && ` · ${figures.plural(others, "comparison backend")}`
 		}</p>
     ${running.map(
@@ -239,7 +240,7 @@ function Collections({ collections, params, epoch }) {
 	return html`${
 		(isMany || params.as) &&
 		html`<div class="head">
-      <label class="inline">Search <input type="search" data-find value=${part}
+      <label class="inline">Search <input type="search" value=${part}
         onInput=${(event) => type(event.target.value)} /></label>
       <span class="small" role="status">${figures.count(found.length)} of
         ${" "}${figures.plural(collections.length, "collection")}</span><span class="space"></span>

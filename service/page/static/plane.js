@@ -339,7 +339,8 @@ export function Plane({ scene, isLasso, label, commands, onHover, onPick, onLass
 		keyed(true);
 	};
 	return html`<canvas ref=${canvas} class=${isLasso ? "plane lasso" : "plane"} tabindex="0"
-    role="img" aria-label=${label} aria-describedby="guide" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
+    role="img" aria-label=${label} aria-describedby="guide"
+    onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
     onPointerCancel=${up} onPointerLeave=${() => onHover(null)} onKeyDown=${pressed}
     onFocus=${() => canvas.current.matches(":focus-visible") && keyed(true)}
     onBlur=${() => {

@@ -1,5 +1,5 @@
 import { go, href, numberIn } from "./address.js";
-import { at, Problem, post } from "./api.js";
+import { at, post } from "./api.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
@@ -30,14 +30,8 @@ function numberOr(text, missing) {
 function bodyOf(params) {
 	const recall = numberIn(params.recall, 0.9);
 	const limit = numberIn(params.limit, 20);
-	let query;
-	try {
-		query = queryOf(params);
-	} catch (error) {
-		throw new Problem({ code: "row", detail: `row: ${error.message}` });
-	}
 	const filter = parseFilter(params.filter);
-	return { ...query, limit, recall, ...(filter && { filter }) };
+	return { ...queryOf(params), limit, recall, ...(filter && { filter }) };
 }
 
 function inWords(explain, collection, curve, recall) {
@@ -166,7 +160,8 @@ function Found({ isExact, data, good, wanted }) {
 			: wanted === undefined || !data
 				? "Comparing with an exact scan…"
 				: html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong>
-          ${" "}(${(good / wanted).toFixed(2)})${good < wanted ? "; the missed are shown ghosted." : "."}`;
+          ${" "}(${(good / wanted).toFixed(2)})
+          ${good < wanted && "; the missed are shown ghosted"}.`;
 	return html`<p class="found" role="status">${words}</p>`;
 }
 
@@ -224,9 +219,10 @@ export default function Query({ collection, params }) {
 	const { id, row, text } = params;
 	const why = (hit) => href(name, "why", { a: id, row, text, names: params.names, b: hit.id });
 	const narrow = (filter) => change({ filter });
-	return html`<div class="two wide">
+	return html`<div class="two wide split">
     <aside class="panel">
-      <${Form} key=${asked} ...${{ collection, params }} problem=${ofFilter(trouble) ? null : trouble} />
+      <${Form} key=${asked} ...${{ collection, params }}
+        problem=${ofFilter(trouble) ? null : trouble} />
       <${Chips} text=${params.filter} onChange=${narrow} />
       ${
 				data &&
@@ -237,10 +233,6 @@ export default function Query({ collection, params }) {
 			}
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null}
         onChange=${narrow} />
-      <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
-        ...${{ limit, recall }} />
-      ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, ...compared }} />`}
-      ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
     <section>${
 			!isAsked
@@ -277,5 +269,11 @@ export default function Query({ collection, params }) {
         <${Requests} name=${name} body=${body} /></details>`
 			}`
 		}
-    </section></div>`;
+    </section>
+    <div class="panel recall">
+      <${Recall} curve=${curve.data} problem=${curve.problem} onChange=${slide}
+        ...${{ limit, recall }} />
+      ${isAsked && !trouble && html`<${Found} ...${{ isExact, data, ...compared }} />`}
+      ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
+    </div></div>`;
 }

@@ -36,8 +36,7 @@ export function Recall({ curve, problem, limit, recall, onChange }) {
 			? `Queries for ${figures.plural(limit, "hit")}`
 			: `Queries for a recall of ${from.toFixed(2)} or more`;
 	const again = "; it does not hold any more, and is measured again in the background";
-	return html`<div class="recall">
-    <label>Recall asked for: <output class="figure">
+	return html`<label>Recall asked for: <output class="figure">
         ${recall >= 1 ? "1 (exact scan)" : recall.toFixed(2)}</output>
       <input type="range" min="0.5" max="1" step="0.01" value=${recall}
         onInput=${(event) => onChange(Number(event.target.value))} /></label>
@@ -64,6 +63,5 @@ export function Recall({ curve, problem, limit, recall, onChange }) {
 						curve.reason ? `No curve: ${curve.reason}.` : "No curve is measured yet."
 					}</p>`)
 		}
-    ${problem && html`<p class="small">${problem.message}</p>`}
-  </div>`;
+    ${problem && html`<p class="small">${problem.message}</p>`}`;
 }

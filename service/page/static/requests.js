@@ -56,6 +56,7 @@ const FORMS = { curl, Python: program, CLI: command };
 
 export function Requests({ name, body }) {
 	const [form, set] = useState("curl");
-	return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set} options=${Object.keys(FORMS).map((one) => [one, one])} />
+	return html`<div><${Tabs} label="Request as" chosen=${form} onChoose=${set}
+    options=${Object.keys(FORMS).map((one) => [one, one])} />
     <${Command} text=${FORMS[form](name, body)} /></div>`;
 }

@@ -64,7 +64,8 @@ function Estimates({ collection }) {
     ${
 			data?.pairs.length > 0
 				? html`<p class="verdict">${verdict}</p>
-      <${Chart} label="Share of equal samples by exact similarity" ...${ESTIMATED} rows=${data.pairs} />
+      <${Chart} label="Share of equal samples by exact similarity"
+        ...${ESTIMATED} rows=${data.pairs} />
       <p class="small">${data.pairs.length} pairs of neighbours in a small sample,
         ${" "}${data.samples} samples a vector. Within two standard deviations, the dashed
         lines: ${(100 * inside).toFixed(1)} %; the law says 95.</p>`

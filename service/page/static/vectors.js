@@ -1,3 +1,5 @@
+import { Problem } from "./api.js";
+
 export function entries(vector) {
 	if (!vector) return [];
 	if (Array.isArray(vector)) {
@@ -68,6 +70,10 @@ export function queryOf({ id, row, names, text }) {
 	if (id !== undefined) return { id };
 	if (text !== undefined) return { text };
 	if (names !== undefined) return { vector: parseNames(names) };
-	if (row === undefined) throw new SyntaxError("expected an id, a row or names, got none of them");
-	return { vector: parseRow(row) };
+	try {
+		if (row === undefined) throw new Error("expected an id, a row or names, got none of them");
+		return { vector: parseRow(row) };
+	} catch (error) {
+		throw new Problem({ code: "row", detail: `row: ${error.message}` });
+	}
 }

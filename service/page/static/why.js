@@ -1,5 +1,5 @@
 import { href } from "./address.js";
-import { at, itemsOf, Problem, post } from "./api.js";
+import { at, itemsOf, post } from "./api.js";
 import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
@@ -78,7 +78,8 @@ function Fraction({ answer, nameOf }) {
       <${Slices} parts=${top} total=${total || 1}
         label=${`Shared: ${figures.value(shared)} of ${figures.value(total)}`} />
       <hr />
-      <${Slices} parts=${bottom} total=${total || 1} label=${`Total: shared ${figures.value(shared)}, ${only}`} />
+      <${Slices} parts=${bottom} total=${total || 1}
+        label=${`Total: shared ${figures.value(shared)}, ${only}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}
         </strong>${
 					rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`
@@ -212,14 +213,9 @@ export default function Why({ collection, params }) {
 	const { view } = collection;
 	const limit = view.image ? WHOLE : LISTED;
 	const explained = useAsk(
-		(signal) => {
-			let left;
-			try {
-				left = queryOf({ id, row, names, text });
-			} catch (error) {
-				return Promise.reject(new Problem({ code: "row", detail: `row: ${error.message}` }));
-			}
-			return post(at(name, "/explain"), { a: left, b: { id: params.b }, limit }, signal);
+		async (signal) => {
+			const a = queryOf({ id, row, names, text });
+			return post(at(name, "/explain"), { a, b: { id: params.b }, limit }, signal);
 		},
 		[name, id, row, names, text, params.b, limit],
 	);
