@@ -129,7 +129,8 @@ class ClusterCatalog:
         end = time.monotonic() + _POLL_SECONDS
         while due := collections.keys() & self.database.collections_due():
             for number in due:
-                with suppress(ix.CollectionNotFound):  # dropped just now
+                # Dropped or replaced just now.
+                with suppress(ix.CollectionNotFound, ix.CollectionLoading):
                     collections[number].committer.commit(PreparedChoice())  # each write does
             if time.monotonic() > end or self._stopping.is_set():
                 return

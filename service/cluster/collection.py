@@ -144,15 +144,16 @@ class ClusterCollection:
 
     def wait(self, asked: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
         """Return what shards are asked for about this collection; called in a thread."""
-        try:
+        with self._perhaps_replaced():
             return self.shards.wait(asked, stop)
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
 
-    def not_found(self) -> Exception:
-        """Return why shards do not know the collection: it was dropped, or replaced just now."""
-        is_replaced = self.database.find(self.name) is not None
-        return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(self.name)
+    @contextmanager
+    def _perhaps_replaced(self) -> Iterator[None]:
+        """Raise `Database.not_found` in the place of CollectionNotFound."""
+        try:
+            yield
+        except ix.CollectionNotFound:
+            raise self.database.not_found(self.name) from None
 
     def refresh_backends(self) -> list[Message]:
         """Make all replicas read the list of comparison backends; return their answers."""
@@ -308,7 +309,7 @@ class ClusterCollection:
         try:
             answers, missing = await shards.ask_some(message)
         except ix.CollectionNotFound:
-            raise await asyncio.to_thread(self.not_found) from None
+            raise await asyncio.to_thread(self.database.not_found, self.name) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
@@ -752,7 +753,8 @@ class ClusterCollection:
     # Reading
 
     def _row(self, item_id: str) -> Row:
-        row = self.database.fetch(self.number, [item_id]).get(item_id)
+        with self._perhaps_replaced():
+            row = self.database.fetch(self.number, [item_id]).get(item_id)
         if row is None:
             raise ix.ItemNotFound(item_id)
         return row
@@ -776,17 +778,22 @@ class ClusterCollection:
         ids: Sequence[str] | None,
     ) -> ix.Page:
         database, after = self.database, ix.sequence_of(cursor)
-        if ids is not None:
-            rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
-            rows = [row for row in rows if row.key > after][: limit + 1]
-            keys = [row.key for row in rows]
-        elif where is not None:
-            answers = self.ask("rows", filter=encode_filter(where), after=after, limit=limit + 1)
-            keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
-            rows = database.rows_by_key(self.number, keys[:limit])  # without those gone by now
-        else:
-            rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
-            keys = [row.key for row in rows]
+        with self._perhaps_replaced():
+            if ids is not None:
+                rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
+                rows = [row for row in rows if row.key > after][: limit + 1]
+                keys = [row.key for row in rows]
+            elif where is not None:
+                told = encode_filter(where)
+                answers = self.ask("rows", filter=told, after=after, limit=limit + 1)
+                keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
+                # Without those gone by now.
+                rows = database.rows_by_key(self.number, keys[:limit])
+            else:
+                rows = database.page(
+                    self.number, after=after, limit=limit + 1, with_vector=with_vector
+                )
+                keys = [row.key for row in rows]
         next_cursor = str(keys[limit - 1]) if len(keys) > limit else None
         items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]
         return ix.Page(items, next_cursor)

@@ -321,6 +321,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         start = time.perf_counter()
         try:
             outcomes, last, change = self._transact(writes)
+        except ix.CollectionNotFound:
+            raise self._database.not_found(self.name) from None
         except ix.DiskFull:
             if len(group) == 1:
                 raise

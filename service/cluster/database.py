@@ -290,6 +290,11 @@ class Database:
             self._add_columns({found.number})
         return found
 
+    def not_found(self, name: str) -> Exception:
+        """Return why a collection is not known any more: dropped, or replaced just now."""
+        is_replaced = self.find(name) is not None
+        return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(name)
+
     def create(
         self,
         name: str,

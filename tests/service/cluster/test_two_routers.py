@@ -130,6 +130,29 @@ def test_names_that_another_router_sets_are_known(client: Client, other: Client)
 # Collections
 
 
+def test_a_collection_that_another_router_has_just_replaced_is_loading(
+    client: Client, other: Client
+) -> None:
+    """And not gone: who hears that it is not there may make another one, or give up."""
+    put_plants(client, 3)
+    snapshot = client.post(f"{PLANTS}/snapshots").json()["name"]
+    item = {"items": [{"id": "0", "vector": [1, 1]}]}
+    asked: list[tuple[str, str, Any]] = [
+        ("PUT", "items", item),
+        ("POST", "items/delete", {"ids": ["1"]}),
+        ("GET", "items", None),
+        ("GET", "items/2", None),
+    ]
+    for method, word, body in asked:
+        assert other.request(method, f"{PLANTS}/{word}", json=body).status_code == 200
+        restored = client.post(f"{PLANTS}/snapshots/{snapshot}/restore?replace=true")
+        assert restored.status_code == 200
+        answer = other.request(method, f"{PLANTS}/{word}", json=body)
+        if answer.status_code != 200:  # its list of collections is older
+            assert_problem(answer, 503, "loading")
+        wait_until(lambda: other.get(f"{PLANTS}/items/2").status_code == 200)
+
+
 def test_a_collection_that_another_router_dropped_is_not_found(
     client: Client, other: Client
 ) -> None:
