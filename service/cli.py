@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
+_REACHED: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses of all interfaces, and how a browser of this machine reaches them."""
 _NOT_STARTED: Final = 3
 """Exit code of a server that could not listen."""
 
@@ -58,7 +60,8 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             from gcws_search.service.cluster.catalog import require_cluster  # noqa: PLC0415
 
             require_cluster(settings)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = _REACHED.get(settings.host, settings.host)
+        host = f"[{host}]" if ":" in host else host
         if settings.port:
             page = f"http://{host}:{settings.port}/"
             _log.info("open %s in a browser; its API page is %sdocs", page, page)

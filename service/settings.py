@@ -17,7 +17,9 @@ _PREFIX: Final = "GCWS_"
 _OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
 """Variables of other commands, and of the tests."""
 
-_METAVARS: Final = {bool: "true|false", int: "<int>", float: "<float>", Path: "<path>"}
+_SECRET: Final = {"key", "url"}
+"""Words in the names of settings whose values are not shown."""
+_METAVARS: Final = {bool: "true|false", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
 class Settings(BaseSettings):
@@ -194,7 +196,7 @@ class Settings(BaseSettings):
     access_log: bool = Field(default=False, description="Log a line for every request.")
     database_url: SecretStr | None = Field(
         default=None,
-        description="PostgreSQL that orders the writes of a cluster; set: this process is one of "
+        description="PostgreSQL that orders the writes of a cluster; with it, `serve` is one of "
         "its routers.",
     )
     database_url_file: Path | None = Field(
@@ -253,7 +255,7 @@ def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
     for kind in (annotation, *get_args(annotation)):
         if kind in _METAVARS:
             return _METAVARS[kind]
-    return "<str>"
+    return "WORD" if get_origin(annotation) is Literal else "TEXT"
 
 
 def flags(*others: inspect.Parameter, names: Collection[str] = ()) -> inspect.Signature:
@@ -290,11 +292,11 @@ def settings_from(given: dict[str, Any]) -> Settings:
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        found = [
-            f"--{'.'.join(map(str, entry['loc'])).replace('_', '-')}: "
-            f"{entry['msg'].replace('Input should be', 'expected')}"
-            for entry in error.errors(include_input=False)  # which may be a key
-        ]
+        found = []
+        for entry in error.errors():
+            name = str(entry["loc"][0])
+            got = "" if _SECRET & {*name.split("_")} else f", got {entry['input']!r}"
+            found.append(f"--{name.replace('_', '-')}: {entry['msg']}{got}")
         raise typer.BadParameter("; ".join(found)) from None
 
 

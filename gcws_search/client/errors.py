@@ -51,7 +51,7 @@ class NoServer(ServerError):
 
     def __init__(self, url: str, cause: str) -> None:
         self.url = url
-        cause = re.sub(r"^\[Errno -?\d+\] ", "", cause)
+        cause = re.sub(r"^\[(?:Errno -?\d+|SSL: \w+)\] | \(_ssl\.c:\d+\)$", "", cause)
         super().__init__(
             f"expected a server at {url}, got {cause}; `gcws-search serve` starts one",
             code="no_server",
@@ -90,7 +90,7 @@ def _problem_of(status: int, document: Mapping[str, Any], collection: str | None
     code, detail = str(document.get("code", "")), str(document.get("detail", ""))
     cls = CLASSES.get(code)
     if cls is None:
-        detail = detail or f"the server answered with {status}"
+        detail = detail or f"expected an answer of gcws-search, got status {status} of another"
         kind = ServerError
         if status in _REFUSED:
             kind, detail = AccessRefused, f"{detail}; {_GIVE_KEY}"

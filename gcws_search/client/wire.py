@@ -143,6 +143,8 @@ def _socket_errors(*, is_sent: bool = True) -> Iterator[None]:
     """Raise what a socket raises as Unreachable."""
     try:
         yield
+    except UnicodeError as error:
+        raise Unreachable("a name that no host can have") from error
     except OSError as error:
         raise Unreachable(str(error) or "timed out", is_sent=is_sent) from error
 

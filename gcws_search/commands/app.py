@@ -6,6 +6,8 @@ the web framework.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -71,7 +73,26 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 _FAILED: Final = 1
 _UsageError: Final[Any] = typer.BadParameter.__bases__[0]  # which typer has no name for
 _HELP_SHOWN: Final = "NoArgsIsHelpError"
+_INTERRUPTED: Final = 130
 _ALIKE: Final = 0.7
+_MEANT: Final = {
+    r"^Invalid value: ": "",
+    r"^Invalid value for '(.+?)': ": r"\1: ",
+    r"^Missing (?:argument|option) '(.+?)'": r"expected \1, got none",
+    r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)": r"expected no more arguments, got \1",
+    r"^Option '(.+?)' requires an argument": r"\1: expected a value, got none",
+    r"('.*') is not one of (.+)": r"expected one of \2, got \1",
+    r"(?:file|path) ('.*') does not exist": r"expected a file, got nothing called \1",
+    r"Input should be a valid integer(, unable to parse string as an integer)?": (
+        "expected a whole number"
+    ),
+    r"Input should be a valid number(, unable to parse string as a number)?": "expected a number",
+    r"Input should be (greater|less)": r"expected a number \1",
+    r"Input should be ": "expected ",
+    r": Value error, ": ": ",
+}
+"""Sentences of typer and pydantic, and the same ones in our form: expected this, got that."""
+_VALUES: Final = {"int": "NUMBER", "float": "NUMBER", "path": "PATH", "file": "PATH"}
 
 EPILOG: Final = """
 [bold]Examples[/bold]
@@ -116,6 +137,9 @@ class _Commands(TyperGroup):
             if error.__class__.__name__ != _HELP_SHOWN:
                 typer.echo(f"gcws-search: {_usage_words(error)}", err=True)
             sys.exit(error.exit_code)
+        if code == _INTERRUPTED:
+            typer.echo("gcws-search: interrupted", err=True)
+            sys.exit(_FAILED)
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -125,40 +149,59 @@ class _Commands(TyperGroup):
         with quick_imports("pandas"):  # sqlite-utils has columns for it
             module = import_module(f"gcws_search.{COMMANDS[name][0]}")
         found = typer.main.get_group(module.cli).commands[name]
-        _hide_types_of_flags(found, ctx)
+        _arrange_help(found, ctx)
         return name, found, rest
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)
-        _hide_types(params)
+        _name_values(params)
         return params
 
 
 def _usage_words(error: Any) -> str:
     """Return what is wrong with a command line, what was meant, and what says more."""
-    text: str = error.format_message().removeprefix("Invalid value: ").rstrip(".")
-    text = text.replace(": Value error, ", ": ")
+    text: str = error.format_message().rstrip(".")
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         meant = get_close_matches(error.option_name, error.possibilities or (), cutoff=_ALIKE)
         text = f"No such option {error.option_name!r}"
-        text += f". Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+        if meant:
+            text += f". Did you mean {' or '.join(map(repr, meant))}?"
+        elif error.ctx.parent is None:
+            text += "; the options of a command stand after its name"
+    for written, meant_words in _MEANT.items():
+        text = re.sub(written, meant_words, text)
+    if hasattr(error.__cause__, "errors") and ", got " not in text:
+        text += f", got {error.__cause__.errors()[0]['input']!r}"
     if error.ctx is None:
         return text
     separator = " " if text.endswith("?") else "; "
     return f"{text}{separator}{error.ctx.command_path} --help says more"
 
 
-def _hide_types_of_flags(command: Any, ctx: Any) -> None:
-    """Show no value for flags in the help of a command and its subcommands."""
-    _hide_types(command.get_params(ctx))
+def _arrange_help(command: Any, ctx: Any) -> None:
+    """Arrange the help of a command and its subcommands: paragraphs, and values of options."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(each.replace("\n", " ") for each in paragraphs)
+    _name_values(command.get_params(ctx))
     for each in getattr(command, "commands", {}).values():
-        _hide_types_of_flags(each, ctx)
+        _arrange_help(each, ctx)
 
 
-def _hide_types(params: Any) -> None:
+def _name_values(params: Any) -> None:
+    """Show a word for each value, none for a flag; words that can be chosen are in the help."""
     for param in params:
-        if getattr(param, "is_flag", False):
+        kind = param.type_descriptor
+        if param.param_type_name == "argument":
+            param.metavar = param.metavar or param.name.upper()
+            param.display_type = lambda _: None  # its name says it
+        elif param.is_flag:
             param.metavar = ""
+        elif param.metavar is None:
+            param.metavar = _VALUES.get(param.display_type(ctx=None).strip("<>").split()[0], "TEXT")
+            param._get_number_range_help_str = lambda: None  # it would make names too narrow
+            if kind.is_choice:
+                param.metavar = "WORD"
+                param.help += f" One of {', '.join(kind.choices)}."
 
 
 app = typer.Typer(

@@ -27,6 +27,7 @@ from gcws_search.commands.options import (
     failures,
     family,
     ngrams_of,
+    number_of,
     reading,
     report,
     show_guess,
@@ -63,7 +64,7 @@ def load(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE…",
+            metavar="SOURCE",
             help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
         ),
     ],
@@ -193,9 +194,9 @@ def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
         "collection": into,
         "rejected": [dict(zip(names, each, strict=True)) for each in found.rejected],
     }
-    words = f"{into}: {found.items} items"
+    words = f"{into}: {number_of(found.items, 'item')}"
     words += ", loaded before" if found.loaded_before else ""
-    words += f", {found.rejected_count} rejected" if found.rejected_count else ""
-    words += f", {found.dropped} left out for missing numbers" if found.dropped else ""
-    words += f", {found.repeated} replaced by later rows of their id" if found.repeated else ""
+    words += f", {found.rejected_count:,} rejected" if found.rejected_count else ""
+    words += f", {found.dropped:,} left out for missing numbers" if found.dropped else ""
+    words += f", {found.repeated:,} replaced by later rows of their id" if found.repeated else ""
     tell(as_json, told, words)

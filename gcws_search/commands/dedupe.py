@@ -18,6 +18,7 @@ from gcws_search.commands.options import (
     failures,
     family,
     ngrams_of,
+    number_of,
     reading,
     show_guess,
     steps,
@@ -46,7 +47,7 @@ def dedupe(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE…",
+            metavar="SOURCE",
             help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
         ),
     ],
@@ -147,18 +148,18 @@ def _lines(found: Deduplicated, output: Path) -> list[str]:
     if found.dropped:
         left_out += f", {found.dropped:,} left out for missing numbers"
     lines = [
-        f"{found.rows:,} rows{left_out}: {found.kept:,} kept, {found.removed:,} removed, "
-        f"in {found.groups:,} groups",
+        f"{number_of(found.rows, 'row')}{left_out}: {found.kept:,} kept, "
+        f"{found.removed:,} removed, in {number_of(found.groups, 'group')}",
         f"expected recall of pairs that score {found.min_score:g}: {found.expected_recall:.3f}",
     ]
     if found.recall is not None:
         lines.append(
-            f"recall of a sample of {found.recall_pairs:,} pairs: {found.recall:.3f} "
+            f"recall of a sample of {number_of(found.recall_pairs, 'pair')}: {found.recall:.3f} "
             f"({found.recall_low:.3f} to {found.recall_high:.3f})"
         )
     if found.wide_buckets:
         lines.append(
-            f"{found.wide_buckets:,} keys that too many rows have, up to {found.widest:,}, such as "
-            f"{found.widest_id!r}: compared with 256 of them at most"
+            f"{number_of(found.wide_buckets, 'key')} that too many rows have, "
+            f"up to {found.widest:,}, such as {found.widest_id!r}: compared with 256 at most"
         )
     return [*lines, f"{output}: groups.parquet, kept.parquet, removed.parquet, report.json"]

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gcws_search.commands.options import (
+    Fingerprint,
     Json,
     Name,
     Recall,
+    TextColumn,
     Yes,
+    ask,
     asking,
     family,
+    number_of,
     object_from,
     opened_for,
     report,
+    require_output,
     tell,
     tell_rows,
     usage,
@@ -84,7 +89,7 @@ def groups(
     as_json: Json = False,
 ) -> None:
     """Find groups of near-duplicates, the largest first."""
-    _require_format(output)
+    require_output(output, _FORMATS)
     condition = object_from(where, "--where")
     collection = server.collection(name)
     found = collection.groups(
@@ -111,8 +116,8 @@ def groups(
     deleted = 0
     if delete_others and others and not dry_run:
         if not yes:
-            question = f"Delete {len(others):,} items of {len(found):,} groups from {name!r}?"
-            typer.confirm(question, abort=True, err=True)
+            what = f"{number_of(len(others), 'item')} of {number_of(len(found), 'group')}"
+            ask(f"Delete {what} from {name!r}?")
         deleted = collection.delete(others)
     items = len(others) + len(found)
     if as_json:
@@ -131,8 +136,8 @@ def groups(
         return
     if output is None:
         columns = ["size", "representative", "weakest", "others"]
-        _print_first([*map(_line, found)], columns, "groups")
-    words = f"{len(found):,} groups of {items:,} items"
+        _print_first([*map(_line, found)], columns, "group")
+    words = f"{number_of(len(found), 'group')} of {number_of(items, 'item')}"
     typer.echo(f"{words}, {len(others):,} beside the representatives")
     if delete_others:
         typer.echo(f"{len(others):,} would be deleted" if dry_run else f"{deleted:,} deleted")
@@ -164,7 +169,7 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """Find pairs of near-duplicates, the most similar first."""
-    _require_format(output)
+    require_output(output, _FORMATS)
     found = server.collection(name).pairs(
         min_score=min_score,
         limit=limit,
@@ -176,8 +181,8 @@ def pairs(
     if tell_rows(as_json, rows):
         return
     if output is None:
-        _print_first(rows, [*_PAIR], "pairs")
-    typer.echo(f"{len(rows):,} pairs")
+        _print_first(rows, [*_PAIR], "pair")
+    typer.echo(number_of(len(rows), "pair"))
 
 
 @asking(cli, "join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
@@ -192,6 +197,8 @@ def join(
     ],
     *,
     name: Annotated[str, typer.Option("--with", metavar="NAME", help="The collection.")],
+    text: TextColumn = None,
+    fingerprint: Fingerprint = None,
     min_score: Annotated[float | None, typer.Option(help="Least score of a hit.")] = None,
     limit: Annotated[
         int | None,
@@ -207,14 +214,16 @@ def join(
     from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.payloads import filter_of  # noqa: PLC0415
 
-    _require_format(output)
+    require_output(output, _FORMATS)
+    if min_score is None and limit is None:
+        usage("expected --min-score, --limit or both, got neither")
     condition = object_from(where, "--where")
     asked: dict[str, Any] = {"recall": recall, "score": score}
     asked |= {"min_score": min_score, "limit": limit}
     asked["filter"] = None if condition is None else json.dumps(filter_of(condition))
     collection = server.collection(name)
     assert isinstance(collection.place, RemoteCollection)
-    with opened_for(file, collection) as source:
+    with opened_for(file, collection, text, fingerprint) as source:
         params = {word: str(value) for word, value in asked.items() if value is not None}
         body = source.whole(lambda _: None)
         found, count = run(collection.place.join_body(body, params))
@@ -226,20 +235,15 @@ def join(
     if tell_rows(as_json, shown):
         return
     if output is None:
-        _print_first(shown, [*_JOINED], "hits")
-    typer.echo(f"{len(rows):,} hits of {count:,} rows")
-
-
-def _require_format(path: str | None) -> None:
-    if path is not None and not path.endswith(_FORMATS):
-        usage(f"--output: expected a file called {', '.join(_FORMATS)}, got {path!r}")
+        _print_first(shown, [*_JOINED], "hit")
+    typer.echo(f"{number_of(len(rows), 'hit')} of {number_of(count, 'row')}")
 
 
 def _print_first(rows: list[dict[str, Any]], columns: list[str], what: str) -> None:
     """Print the first rows as a table, and how many more there are."""
     tell_rows(False, rows[:_SHOWN], columns)
     if len(rows) > _SHOWN:
-        typer.echo(f"{len(rows) - _SHOWN:,} more {what}; -o FILE writes them all")
+        typer.echo(f"{number_of(len(rows) - _SHOWN, f'more {what}')}; -o FILE writes all")
 
 
 def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -18,11 +18,13 @@ from gcws_search.commands.options import (
     Storage,
     Ttl,
     Yes,
+    ask,
     asking,
     dim_of,
     fail,
     family,
     ngrams_of,
+    number_of,
     object_from,
     report,
     space_words,
@@ -97,15 +99,16 @@ def create(
     )
     described = collection.describe()
     words = space_words(size, text)
-    tell(as_json, described, f"{name}: {words}, {described['items']:,} items")
+    tell(as_json, described, f"{name}: {words}, {number_of(described['items'], 'item')}")
 
 
 @asking(cli, "fit", epilog="Example: gcws-search fit wines --scale standard")
 def fit(server: Server, name: Name, *, scale: Scale = None, as_json: Json = False) -> None:
     """Learn weights of coordinates from the items; without --scale those that it learned last."""
     learned = server.collection(name).fit(scale)
-    words = f"{name}: {learned['kind']} weights of {learned['coordinates']:,} coordinates"
-    tell(as_json, learned, f"{words}, learned from {learned['items']:,} items")
+    of = number_of(learned["coordinates"], "coordinate")
+    words = f"{name}: {learned['kind']} weights of {of}"
+    tell(as_json, learned, f"{words}, learned from {number_of(learned['items'], 'item')}")
 
 
 @asking(cli, "get", epilog="Example: gcws-search get mnist 7 8 --with-vector")
@@ -115,9 +118,9 @@ def get(
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of items.")],
     *,
     with_vector: Annotated[bool, typer.Option("--with-vector", help="Show vectors, too.")] = False,
-    as_json: Json = True,
+    as_json: Json = False,
 ) -> None:
-    """Print items as JSON, one a line; --json changes nothing."""
+    """Print items by their ids."""
     items = [
         asdict(each) for each in server.collection(name).get_many(ids, with_vector=with_vector)
     ]
@@ -130,7 +133,8 @@ def get(
         for word in ("text", "expires"):
             if item[word] is None:
                 del item[word]
-    tell_rows(as_json, items)
+    columns = ["id", "version", "expires", "text", "vector", "payload"]
+    tell_rows(as_json, items, [word for word in columns if any(word in each for each in items)])
 
 
 @asking(cli, "count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
@@ -140,7 +144,7 @@ def count(server: Server, name: Name, *, where: Where = None, as_json: Json = Fa
     number = server.collection(name).count(where=condition)
     for each in number.hints:
         report(each)
-    tell(as_json, {"count": number}, str(number))
+    tell(as_json, {"count": number}, f"{number:,}")
 
 
 @asking(cli, "delete", epilog="Example: gcws-search delete mnist --where '{\"label\": 3}'")
@@ -179,9 +183,16 @@ def delete(
             tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
             return
         if number:
-            typer.confirm(f"Delete {number:,} items from {name!r}?", abort=True, err=True)
+            ask(f"Delete {number_of(number, 'item')} from {name!r}?")
     deleted = collection.delete(**asked, if_version=if_version)
+    _tell_absent(ids, deleted)
     tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
+
+
+def _tell_absent(ids: list[str] | None, count: int) -> None:
+    """Say how many ids no item has, where ids are given."""
+    if absent := len({*(ids or ())}) - count if ids else 0:
+        report(f"no item has {absent:,} of these ids")
 
 
 @asking(
@@ -207,8 +218,11 @@ def payload(
     """Change payloads of items, by ids or by a filter; vectors stay as they are."""
     new = object_from(set_, "--set")
     condition = object_from(where, "--where")
+    if bool(ids) == (condition is not None):
+        usage("expected one of --id and --where")
     collection = server.collection(name)
     updated = collection.set_payload(
         ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
     )
-    tell(as_json, {"updated": updated}, f"{updated} items updated")
+    _tell_absent(ids, updated)
+    tell(as_json, {"updated": updated}, f"{number_of(updated, 'item')} updated")

@@ -28,11 +28,14 @@ from gcws_search.commands.options import (
     Ttl,
     Yes,
     arrange,
+    ask,
     asking,
     bar,
     fail,
     family,
     fingerprint_of,
+    in_words,
+    number_of,
     reading,
     show_guess,
     space_words,
@@ -75,7 +78,7 @@ def load(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE…",
+            metavar="FILE",
             help=f"{WORDS}, also compressed with gzip, zstd, xz or bzip2; a folder; "
             "s3://bucket/prefix or another address of either; - for standard input.",
         ),
@@ -209,10 +212,6 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
         collection = found.collection(into)
     except CollectionNotFound:
         return None
-    if source.is_text != (collection.config.text is not None):
-        if source.is_text:
-            fail(f"{into}: expected vectors, got texts; another --into takes them")
-        fail(f"{into}: expected texts, whose column --text names, got vectors")
     if "fingerprint" in source.settled:
         fingerprint_of(collection, source.settled["fingerprint"])
     arrange(source, collection)
@@ -256,7 +255,7 @@ def _create(
     words = space_words(size, None if text is None else text.get("tokens", "words"))
     typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm("Create it?", default=True, abort=True, err=True)
+        ask("Create it?", default=True)
     return found.collection(into, size, text=text, **options)
 
 
@@ -423,7 +422,7 @@ class _Load:
             progress.rows(rows)
         done += reject(Added(0, 0))
         if done.rejected:
-            typer.echo(f"{path}: {len(done.rejected)} rejected rows", err=True)
+            typer.echo(f"{path}: {number_of(len(done.rejected), 'rejected row')}", err=True)
         return replace(done, loaded_before=_sum_before(before))
 
     def fit(self, scale: WeightKind | None) -> None:
@@ -432,20 +431,19 @@ class _Load:
         before = described.get("weights") or {"kind": None, "version": 1}
         if described["items"] and (scale not in (None, before["kind"]) or not before["version"]):
             learned = self.collection.fit(scale)
-            words = f"{learned['kind']}, learned from {learned['items']} items"
+            words = f"{learned['kind']}, learned from {number_of(learned['items'], 'item')}"
             typer.echo(f"  {'weights':8} {words}", err=True)
 
     def tell(self, as_json: bool) -> int:
         """Print the totals, and return how many rows were rejected."""
         for each in self.files:
             if before := each.get("loaded_before"):
-                stored = before["inserted"] + before["updated"]
-                words = f"{stored} items of it were stored before, {before['started']}"
+                stored = number_of(before["inserted"] + before["updated"], "item")
+                started = in_words("started", before["started"])
+                words = f"it was begun before, {started}, and {stored} stored"
                 if before["complete"]:
-                    words = (
-                        f"0 stored: this file was loaded before ({stored} items, "
-                        f"{before['started']}); --again loads it again"
-                    )
+                    words = f"0 stored: this file was loaded before ({stored}, {started}); "
+                    words += "--again loads it again"
                 typer.echo(f"{each['file']}: {words}", err=True)
         given = [each["ids"] for each in self.files if "ids" in each]
         ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
@@ -453,11 +451,11 @@ class _Load:
         counts: list[int] = [sum(each[word] for each in self.files) for word in _TOTALS]
         inserted, updated, rejected, dropped, similar, repeated = counts
         told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
-        words = f"{into}: {inserted} inserted, {updated} updated"
-        words += f", {rejected} rejected" if rejected else ""
-        words += f", {dropped} left out for missing numbers" if dropped else ""
-        words += f", {similar} not stored, for they are like others" if similar else ""
-        words += f", {repeated} replaced by later rows of their id" if repeated else ""
+        words = f"{into}: {inserted:,} inserted, {updated:,} updated"
+        words += f", {rejected:,} rejected" if rejected else ""
+        words += f", {dropped:,} left out for missing numbers" if dropped else ""
+        words += f", {similar:,} not stored, for they are like others" if similar else ""
+        words += f", {repeated:,} replaced by later rows of their id" if repeated else ""
         words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "http://127.0.0.1:8000"
 FAILED: Final = 1
-_WIDE: Final = 10_000
-"""Columns where nobody looks: nothing is cut."""
-_CUT: Final = ("text", "others", "payload", "sha256")
+_CUT: Final = ("text", "vector", "others", "payload", "sha256")
 """Columns of a table that are cut where a terminal is too narrow, and to how little."""
+_TIMES: Final = ("created", "started", "expires")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What would move the cursor, or color a terminal, from within an id or a payload."""
+_DIGITS: Final = {*"-0123456789,."}
 _LEAST: Final = 8
 _LARGE: Final = 10_000
 """Numbers from here on are shown without digits behind the point."""
@@ -215,8 +219,6 @@ def failures() -> Iterator[None]:
         raise  # who read the lines has enough, and the command ends without a word
     except (GcwsError, BadFile, OSError) as error:
         fail(error_words(error))
-    except KeyboardInterrupt:
-        fail("interrupted")
 
 
 def asking(
@@ -257,6 +259,28 @@ def fail(message: str) -> NoReturn:
     """Print a sentence and end with exit code 1."""
     report(message)
     raise typer.Exit(FAILED)
+
+
+def ask(question: str, *, default: bool = False) -> None:
+    """Ask whether to go ahead; end with exit code 1 unless the answer is yes."""
+    try:
+        typer.confirm(question, default=default, abort=True, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            typer.echo(err=True)
+        fail("stopped; --yes goes ahead without asking")
+
+
+def require_output(path: str | Path | None, formats: tuple[str, ...] = ("",)) -> None:
+    """End unless a file, if any, can be written: before there is anything to be written."""
+    if path is None:
+        return
+    if not str(path).endswith(formats):
+        names = f"{', '.join(formats[:-1])} or {formats[-1]}"
+        usage(f"--output: expected a file called {names}, got {str(path)!r}")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        fail(f"--output: expected a folder that is there, got {str(folder)!r}")
 
 
 def usage(message: str) -> NoReturn:
@@ -339,9 +363,17 @@ def fingerprint_of(collection: Collection, wanted: str | None) -> str | None:
 
 
 def arrange(source: Source, collection: Collection) -> None:
-    """Take a file's columns in the order of a collection's coordinates, by name."""
+    """Take a file's columns in the order of a collection's coordinates, by name.
+
+    Ends where a collection of texts is given vectors, or one of vectors texts.
+    """
     from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
 
+    if source.is_text != (collection.config.text is not None):
+        kinds = "vectors, got texts; a collection of texts takes them"
+        if not source.is_text:
+            kinds = "texts, whose column --text names, got vectors"
+        fail(f"{collection.name}: expected {kinds}")
     place = collection.place
     assert isinstance(place, RemoteCollection)
     if source.names is not None:
@@ -350,7 +382,7 @@ def arrange(source: Source, collection: Collection) -> None:
 
 @contextmanager
 def opened_for(
-    path: str, collection: Collection, fingerprint: str | None = None
+    path: str, collection: Collection, text: str | None, fingerprint: str | None
 ) -> Iterator[Source]:
     """Open a file as items, its columns in the order of a collection's coordinates."""
     from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
@@ -359,7 +391,7 @@ def opened_for(
     with closing(InputFile(path)) as file:
         if file.format == "smiles":
             fingerprint = fingerprint_of(collection, fingerprint)
-        source = source_of(file, Choices(fingerprint=fingerprint))
+        source = source_of(file, Choices(text=text, fingerprint=fingerprint))
         arrange(source, collection)
         yield source
 
@@ -372,14 +404,22 @@ def tell(as_json: bool, answer: Any, *lines: str) -> bool:
 
 
 def tell_rows(
-    as_json: bool, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
+    as_json: bool,
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+    none: str | None = None,
 ) -> bool:
-    """Print rows as JSON, an object a line, or as a table of columns, if any, for people."""
+    """Print rows as JSON, an object a line, or as a table of columns, if any, for people.
+
+    none: a sentence for people where there are no rows.
+    """
     found = [*rows]
     for row in found if as_json else ():
         tell(True, row)
-    if columns is not None and not as_json:
+    if columns is not None and found and not as_json:
         _print_table(found, columns)
+    if none is not None and not found and not as_json:
+        report(none)
     return as_json
 
 
@@ -394,27 +434,41 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    console = Console()
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
     cells = {name: [in_words(name, row.get(name)) for row in rows] for name in columns}
     least = 0
     for name in columns:
         title = name.removesuffix("_seconds").replace("_", " ")
-        width = max(map(cell_len, [title, *cells[name]]))
-        is_cut = name in _CUT and width > _LEAST
         values = [row.get(name) for row in rows if row.get(name) is not None]
-        is_number = bool(values) and all(isinstance(each, int | float) for each in values)
+        if values and all(isinstance(each, int | float) for each in values):
+            title, *cells[name] = _align([title, *cells[name]])
+        width = max(map(cell_len, [title, *cells[name]]))
+        is_cut = console.is_terminal and name in _CUT and width > _LEAST
         least += 3 + (_LEAST if is_cut else width)  # with what stands between two
-        table.add_column(
-            title,
-            justify="right" if is_number else "left",
-            no_wrap=not is_cut,
-            min_width=None if is_cut else width,
-        )
+        table.add_column(title, no_wrap=not is_cut, min_width=None if is_cut else width)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
     console.width = max(console.width, least)
     console.print(table)
+
+
+def _align(cells: Sequence[str]) -> list[str]:
+    """Put a title and numbers at the right, points below one another unless they have units."""
+    title, *numbers = cells
+    if all(set(cell) <= _DIGITS for cell in numbers):
+        behind = [len(cell) - len(cell.partition(".")[0]) for cell in numbers]
+        numbers = [
+            cell + " " * (max(behind) - length)
+            for cell, length in zip(numbers, behind, strict=True)
+        ]
+    width = max(map(len, [title, *numbers]))
+    return [cell.rjust(width) for cell in (title, *numbers)]
+
+
+def number_of(count: int, thing: str) -> str:
+    """Return how many there are of a thing: 1 item, 2,000 items."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def in_words(name: str, value: Any) -> str:
@@ -436,9 +490,11 @@ def in_words(name: str, value: Any) -> str:
             found = ", ".join(in_words("", each) for each in value)
         case dict():
             found = "  ".join(f"{key}={_quoted(each)}" for key, each in value.items())
+        case str() if name in _TIMES:
+            found = re.sub(r"^(\S+)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)$", r"\1 \2 UTC", value)
         case _:
             found = str(value)
-    return " ".join(found.split("\n"))
+    return _CONTROL.sub(" ", found)
 
 
 def _quoted(value: Any) -> str:
@@ -461,18 +517,22 @@ class Bar:
     def rows(self, count: int) -> None:
         """Count rows, and update the bar."""
         self.rows_done += count
+        self._show()
+
+    def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
+        """Yield pieces of a body, and count their bytes; then the server stores what it has."""
+        for piece in pieces:
+            self.bytes_done += len(piece)
+            yield piece
+        self._show(", committing")
+
+    def _show(self, step: str = "") -> None:
         seconds = max(1e-3, time.monotonic() - self._started)
         done = self.rows_done if self.position is None else self.position()
         rejected = f", [red]{self.rejected} rejected[/red]" if self.rejected else ""
         megabytes = f", {self.bytes_done / seconds / 1e6:,.1f} MB/s" if self.bytes_done else ""
         told = f"{self.rows_done:,} rows, {self.rows_done / seconds:,.0f}/s{megabytes}{rejected}"
-        self._progress.update(self._task, completed=done, told=told)
-
-    def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
-        """Yield pieces of a body, and count their bytes."""
-        for piece in pieces:
-            self.bytes_done += len(piece)
-            yield piece
+        self._progress.update(self._task, completed=done, told=told + step)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from gcws_search.commands.options import (
     family,
     fingerprint_of,
     in_words,
+    number_of,
     object_from,
     opened_for,
     report,
@@ -96,7 +97,8 @@ def query(
     row: Row = None,
     names: Names = None,
     text: Annotated[
-        str | None, typer.Option("--text", help="A text, in a collection of texts.")
+        str | None,
+        typer.Option("--text", help="A text, in a collection of texts; of --file, their column."),
     ] = None,
     smiles: Annotated[
         str | None,
@@ -132,7 +134,8 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Find the items most similar to an item, a vector, a text, or each row of a file."""
-    if sum(each is not None for each in (id_, row, names, text, smiles, file)) != 1:
+    given = (id_, row, names, smiles, text if file is None else file)
+    if sum(each is not None for each in given) != 1:
         usage("expected one of --id, --row, --names, --text, --smiles and --file")
     condition = object_from(where, "--where")
     if file is not None:
@@ -140,10 +143,10 @@ def query(
             usage("--explain, --why, --offset and --group-by: expected one query, got --file")
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "min_score": min_score}
         asked |= {"score": score, "where": condition}
-        results = _query_rows(server.collection(name), file, fingerprint, asked)
+        results = _query_rows(server.collection(name), file, text, fingerprint, asked)
         if not tell_rows(as_json, results):
             rows = [{"query": each["query"], **hit} for each in results for hit in each["hits"]]
-            tell_rows(False, rows, ["query", "id", "score", "payload"])
+            tell_rows(False, rows, ["query", "id", "score", "payload"], "no hits")
         return
     if smiles is None and fingerprint is not None:
         usage("expected --smiles with --fingerprint")
@@ -174,7 +177,7 @@ def query(
         hit["why"] = reason.to_dict()
     is_text = any("text" in each for each in rows)
     columns = ["id", "score", *(["text"] if is_text else []), "payload"]
-    tell_rows(as_json, rows, columns)
+    tell_rows(as_json, rows, columns, "no hits")
     for hit, reason in zip([] if as_json else rows, reasons, strict=False):
         _draw(hit["id"], reason, score)
     if hits.explanation:
@@ -189,7 +192,7 @@ def cost_words(cost: Mapping[str, Any]) -> str:
         "tables": f"by {cost['bands']:,} hash tables, {cost['depth']} samples deep",
         "scan": "by a scan",
     }.get(method, f"by {method}")
-    seen = f"{cost['candidates']:,} items looked at, {cost['scored']:,} scored exactly"
+    seen = f"{number_of(cost['candidates'], 'item')} looked at, {cost['scored']:,} scored exactly"
     seconds = in_words("seconds", float(cost["seconds"]))
     found = f"found {how}: {seen}; {cost['expected_recall']:.1%} recall expected; {seconds}"
     unknown = cost.get("unknown_names")
@@ -202,7 +205,7 @@ def _draw(item_id: str, why: Explained, score: str) -> None:
     The largest slices are those of the first coordinates, each in a shade of its own.
     """
     shared, total, words = _fraction(why, score)
-    typer.echo(f"\n{item_id}: {words}")
+    typer.echo(f"\n{in_words('', item_id)}: {words}")
     if total == 0:
         return
     places = [(each.label, *_parts(each, score)) for each in why.coordinates]
@@ -215,7 +218,7 @@ def _draw(item_id: str, why: Explained, score: str) -> None:
         lengths = [after - before for before, after in pairwise(ends)]
         typer.echo("  " + "".join(map(mul, shades, lengths)))
     for shade, (label, low, high) in zip(shades, places, strict=False):
-        typer.echo(f"  {shade} {label}  {low:.4g} of {high:.4g}")
+        typer.echo(f"  {shade} {in_words('', str(label))}  {low:.4g} of {high:.4g}")
 
 
 def _fraction(why: Explained, score: str) -> tuple[float, float, str]:
@@ -239,17 +242,21 @@ def _parts(share: Share, score: str) -> tuple[float, float]:
 
 
 def _query_rows(
-    collection: Collection, path: str, fingerprint: str | None, asked: Mapping[str, Any]
+    collection: Collection,
+    path: str,
+    text: str | None,
+    fingerprint: str | None,
+    asked: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the hits of each row of a file, by its id or its number."""
     results: list[dict[str, Any]] = []
-    if collection.config.text is not None:
-        usage("--file: expected a collection of vectors, got one of texts")
-    with opened_for(path, collection, fingerprint) as source:
+    with opened_for(path, collection, text, fingerprint) as source:
         for items in source.items():
             rows = items.rows
-            vectors = [*rows.json()] if rows.dense is None else rows.dense
-            found = collection.query_many(vectors, with_payload=True, **asked)
+            vectors: Any = None
+            if rows.texts is None:
+                vectors = [*rows.json()] if rows.dense is None else rows.dense
+            found = collection.query_many(vectors, texts=rows.texts, with_payload=True, **asked)
             queries = items.texts() or range(len(results), len(results) + len(rows))
             assert found.payloads is not None
             for query, *columns in zip(
@@ -283,7 +290,8 @@ def find(
         for item in found
     ]
     is_text = any("text" in each for each in rows)
-    tell_rows(as_json, rows, ["id", *(["text"] if is_text else []), "payload"])
+    columns = ["id", *(["text"] if is_text else []), "payload"]
+    tell_rows(as_json, rows, columns, f"no item has {text!r} in its id or payload")
     if not found.complete:
         report("the time was over before all items were looked at")
 
@@ -300,14 +308,15 @@ def explain(
 ) -> None:
     """Say what each coordinate adds to the similarity of two items."""
     why = server.collection(name).explain(a, b, limit=limit)
-    rows = [share._asdict() | {"coordinate": share.label} for share in why.coordinates]
+    rows = [share._asdict() | {"coordinate": str(share.label)} for share in why.coordinates]
     words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
     words += f"; {why.contained.a:.4g} of {a}, {why.contained.b:.4g} of {b}"
     if tell(as_json, why.to_dict(), words):
         return
     tell_rows(False, rows, ["coordinate", "a", "b", "min", "max"])
     if why.rest.coordinates:
-        typer.echo("{:,} others: min {:.4g}, max {:.4g}".format(*why.rest))
+        low, high = why.rest.min, why.rest.max
+        typer.echo(f"{number_of(why.rest.coordinates, 'other')}: min {low:.4g}, max {high:.4g}")
 
 
 @asking(cli, "compare", epilog="Example: gcws-search compare mnist --sample 50")

@@ -16,14 +16,18 @@ from gcws_search.commands.options import (
     FAILED,
     Json,
     Name,
+    Yes,
+    ask,
     asking,
     bar,
     fail,
     failures,
     family,
     in_words,
+    number_of,
     object_from,
     report,
+    require_output,
     space_words,
     tell,
     tell_rows,
@@ -44,7 +48,7 @@ _SECONDS: Final = 2.0
 @asking(cli, "collections", epilog="Example: gcws-search collections mnist")
 def collections(
     server: Server,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one.")] = None,
     *,
     drop: Annotated[
         str | None, typer.Option("--drop", metavar="NAME", help="Drop a collection and its file.")
@@ -53,13 +57,17 @@ def collections(
         str | None,
         typer.Option(metavar="JSON", help="Replace the metadata of NAME; null removes it."),
     ] = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """List all collections, show one or change its metadata, or drop one."""
+    """List all collections, show one or change its metadata, or drop one, which asks."""
     document = object_from(metadata, "--metadata")
     if metadata is not None and name is None:
         usage("--metadata: expected the NAME of a collection, got none")
     if drop is not None:
+        if not yes:
+            items = number_of(len(server.collection(drop)), "item")
+            ask(f"Drop {drop!r} with {items}?")
         server.drop(drop)
         tell(as_json, {"dropped": drop}, f"{drop}: dropped")
     elif name is not None:
@@ -69,7 +77,9 @@ def collections(
         described = collection.describe()
         tell(as_json, described, *_lines(described))
     else:
-        tell_rows(as_json, server.collections(), ["name", "items", "dim", "backends", "bytes"])
+        none = "no collections; `gcws-search load FILE --into NAME` makes one"
+        columns = ["name", "items", "dim", "backends", "bytes"]
+        tell_rows(as_json, server.collections(), columns, none)
 
 
 def _lines(described: dict[str, Any]) -> list[str]:
@@ -82,7 +92,8 @@ def _lines(described: dict[str, Any]) -> list[str]:
     ]
     weights = found.get("weights")
     if weights:
-        of = f"learned from {weights['items']:,} items" if weights["learned"] else "not learned yet"
+        of = f"learned from {number_of(weights['items'], 'item')}"
+        of = of if weights["learned"] else "not learned yet"
         changes.append(f"weights {weights['kind']}, {of}")
     backend = found["backend"]
     params = (f"{word.replace('_', ' ')} {in_words('', value)}"
@@ -119,15 +130,16 @@ def names(
     collection = server.collection(name)
     if set_ is not None:
         count = collection.set_names(set_.read_text().splitlines())
-        tell(as_json, {"count": count}, f"{name}: {count:,} names")
+        tell(as_json, {"count": count}, f"{name}: {number_of(count, 'name')}")
         return
     rows = [
         {"index": index, "name": each}
         for index, each in collection.names(prefix, limit=limit).items()
     ]
-    tell_rows(as_json, rows, ["index", "name"])
-    if not rows and not prefix:
-        report(f"{name}: no coordinate has a name; --set FILE names them")
+    none = f"{name}: no coordinate has a name" + (f" that begins with {prefix!r}" if prefix else "")
+    if not prefix and collection.config.dim is not None:
+        none += "; --set FILE names them"
+    tell_rows(as_json, rows, ["index", "name"], none)
 
 
 @asking(cli, "export", epilog="Example: gcws-search export mnist -o mnist.parquet")
@@ -141,13 +153,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write all items of a collection to a file, which `load` reads."""
-    from gcws_search.client.export import require_format  # noqa: PLC0415
-
-    require_format(output)
+    require_output(output, (".ndjson", ".jsonl", ".parquet"))
     collection = server.collection(name)
     with bar(f"{name}", total=len(collection)) as progress:
         count = collection.export(output, progress=progress.rows)
-    tell(as_json, {"exported": count, "file": output}, f"{output}: {count:,} items")
+    tell(as_json, {"exported": count, "file": output}, f"{output}: {number_of(count, 'item')}")
 
 
 @cli.command("health")
@@ -282,11 +292,10 @@ def show(
 ) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     listed = _snapshots(server, collection, from_).list()
-    tell_rows(as_json, listed, ["name", "bytes", "created", "sha256"] if listed else None)
-    if not listed:
-        make = f"gcws-search snapshot create {collection}"
-        where, more = ("", "") if from_ is None else (" there", " --to ADDRESS")
-        report(f"no snapshots of {collection}{where}; `{make}{more}` makes one")
+    where, more = ("", "") if from_ is None else (" there", " --to ADDRESS")
+    make = f"gcws-search snapshot create {collection}{more}"
+    none = f"no snapshots of {collection}{where}; `{make}` makes one"
+    tell_rows(as_json, listed, ["name", "bytes", "created", "sha256"], none)
 
 
 def _snapshots(
@@ -310,6 +319,7 @@ def download(
     as_json: Json = False,
 ) -> None:
     """Download a snapshot; the file appears when its SHA-256 is right."""
+    require_output(output)
     server.snapshots(collection).download(snapshot, output)
     nbytes = output.stat().st_size
     answer = {"file": str(output), "bytes": nbytes}
@@ -356,7 +366,7 @@ def restore(
     except CollectionExists as error:
         fail(f"{error}; --replace replaces it")
     answer = {"collection": collection, "items": items}
-    tell(as_json, answer, f"{collection}: {items:,} items")
+    tell(as_json, answer, f"{collection}: {number_of(items, 'item')}")
 
 
 @asking(snapshots, "delete")
@@ -400,7 +410,7 @@ def check(
             is_well &= found.is_sound or found.repaired
             state = "sound" if found.is_sound else "repaired" if found.repaired else "damaged"
             lost = f", {found.lost:,} lost" if found.lost else ""
-            words = [f"{found.name}: {state}, {found.items:,} items{lost}"]
+            words = [f"{found.name}: {state}, {number_of(found.items, 'item')}{lost}"]
             words += [f"  {finding}" for finding in found.findings]
             words += [f"  and {found.more:,} more"] if found.more else []
             tell(as_json, asdict(found) | {"is_sound": found.is_sound}, *words)
@@ -428,6 +438,9 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
 def _folder(data_dir: Path) -> Iterator[None]:
     """Say why a folder cannot be worked on."""
     if not data_dir.is_dir():
-        fail(f"there is no folder {data_dir}")
+        what = "a file" if data_dir.exists() else "nothing of that name"
+        fail(f"{data_dir}: expected a folder of collections' files, got {what}")
+    if not [*data_dir.glob("*.sqlite")]:
+        report(f"{data_dir}: no collections")
     with failures():
         yield

@@ -233,7 +233,6 @@ def test_a_file_is_joined_with_a_collection(
     path = tmp_path / "hits.parquet"
     call(*words, "-o", str(path))
     assert pyarrow.parquet.read_table(path).to_pylist() == expected
-    assert "limit" in call("join", str(file), "--with", "plants", code=1).stderr
 
 
 def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) -> None:
@@ -255,13 +254,15 @@ def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) ->
 
 
 def test_items_are_shown_and_counted(coffees: gcws_search.Collection, call: Call) -> None:
-    shown = lines(call("get", "coffees", "kenya", "brazil"))
+    shown = lines(call("get", "coffees", "kenya", "brazil", "--json"))
     assert shown == [
         {"id": "kenya", "payload": {"roast": "light"}, "version": 1},
         {"id": "brazil", "payload": {"roast": "medium"}, "version": 1},
     ]
     [item] = lines(call("get", "coffees", "kenya", "--with-vector", "--json"))
     assert item["vector"] == COFFEES["kenya"]
+    for told in ("kenya", "roast=light", "2, -1, 1, -0.5"):
+        assert told in call("get", "coffees", "kenya", "--with-vector").stdout
     absent = call("get", "coffees", "kenya", "mocha", code=1)
     assert absent.stdout == ""
     assert "'mocha'" in absent.stderr
@@ -281,11 +282,13 @@ def test_items_are_deleted_by_ids_or_by_a_filter(
     ids = ("delete", "coffees", "kenya", "kenya", "mocha")
     for words in (light, ids):
         assert call(*words, "--dry-run").stdout == "1 would be deleted\n"
-        assert "Delete 1 items from 'coffees'?" in call(*words, code=1, input=b"n\n").stderr
+        assert "Delete 1 item from 'coffees'?" in call(*words, code=1, input=b"n\n").stderr
         call(*words, code=1)  # nobody answers
         assert coffees.count() == 3
     assert "1 deleted" in call(*light, input=b"y\n").stdout
-    assert json.loads(call(*ids, "--yes", "--json").stdout) == {"deleted": 0}
+    gone = call(*ids, "--yes", "--json")
+    assert json.loads(gone.stdout) == {"deleted": 0}
+    assert "no item has 2 of these ids" in gone.stderr
     assert call("delete", "coffees", "brazil", "--yes").stdout == "1 deleted\n"
     assert [item.id for item in coffees] == ["robusta"]
     for wrong in ([], ["robusta", "--where", '{"roast": "dark"}']):
@@ -318,13 +321,19 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
     ("line", "got"),
     [
         ("query", "NAME"),
-        ("query coffees --limit x", "--limit"),
-        ("load a.csv", "--into"),
-        ("load a.csv --into b --missing some", "'some'"),
+        ("query coffees --limit x", "--limit: expected a whole number, got 'x'"),
+        ("load a.csv", "expected --into, got none"),
+        ("load a.csv --into b --missing some", "'mean', got 'some'"),
         ("query coffees", "--id"),
         ("load - - --into b", "standard input"),
         ("load a.svm --into b --zero-based --one-based", "--one-based"),
-        ("serve --port x", "port"),
+        ("serve --port x", "--port: expected a whole number, got 'x'"),
+        ("serve --port 99999", "less than or equal to 65535, got '99999'"),
+        ("shard --shard -1", "--shard: expected a number greater than or equal to 0, got '-1'"),
+        ("query coffees b c", "expected no more arguments, got b c"),
+        ("snapshot upload coffees a none", "FILE: expected a file, got nothing called 'none'"),
+        ("join a.csv --with coffees", "expected --min-score, --limit or both, got neither"),
+        ("export coffees -o a.csv", "--output: expected a file called .ndjson, .jsonl or .parq"),
     ],
 )
 def test_wrong_usage_is_one_sentence_as_other_errors_are(call: Call, line: str, got: str) -> None:
@@ -332,7 +341,13 @@ def test_wrong_usage_is_one_sentence_as_other_errors_are(call: Call, line: str, 
     assert done.output.startswith("gcws-search: ")
     assert done.output.count("\n") == 1
     assert got in done.output
-    assert f"{line.split(maxsplit=1)[0]} --help" in done.output
+    assert f"{line.split(maxsplit=1)[0]}" in done.output.split("; ")[-1]
+    assert "--help says more" in done.output
+
+
+def test_a_key_is_not_shown_where_settings_are_wrong(call: Call) -> None:
+    done = call("serve", "--port", "x", "--api-key", "sesame", code=2)
+    assert "sesame" not in done.output
 
 
 def test_payloads_are_merged_replaced_and_removed(
@@ -340,7 +355,8 @@ def test_payloads_are_merged_replaced_and_removed(
 ) -> None:
     words = ("payload", "coffees")
     done = call(*words, "--id", "kenya", "--id", "mars", "--set", '{"price": 9}')
-    assert done.stdout == "1 items updated\n"
+    assert done.stdout == "1 item updated\n"
+    assert "no item has 1 of these ids" in done.stderr
     assert coffees.get("kenya").payload == {"roast": "light", "price": 9}
     chosen = ("--where", '{"roast": ["medium", "dark"]}')
     done = call(*words, *chosen, "--set", '{"x": null}', "--replace", "--json")
@@ -348,7 +364,7 @@ def test_payloads_are_merged_replaced_and_removed(
     assert coffees.get("brazil").payload == {"x": None}
     call(*words, "--id", "brazil", "--set", "null", "--replace")
     assert coffees.get("brazil").payload is None
-    for wrong, code in ((["--set", "[1]"], 2), (["--set", "null"], 1), (["--set", "{}"], 1)):
+    for wrong, code in ((["--set", "[1]"], 2), (["--set", "null"], 1), (["--set", "{}"], 2)):
         item = ["--id", "kenya"] if wrong[1] != "{}" else []
         call(*words, *item, *wrong, code=code)
     assert coffees.get("kenya").payload == {"roast": "light", "price": 9}
@@ -376,7 +392,7 @@ def test_items_expire_as_create_and_load_say(
     until = "2127-01-01T00:00:00.000Z"
     call("load", str(file), "--into", "notes", "--expires", until, "--yes")
     assert {item.expires for item in server.collection("notes")} == {until}
-    assert json.loads(call("get", "notes", "a").stdout)["expires"] == until
+    assert json.loads(call("get", "notes", "a", "--json").stdout)["expires"] == until
     call("export", "notes", "-o", str(copy))
     call("load", str(copy), "--into", "others", "--yes")
     assert server.collection("others").config.ttl == 3600
@@ -467,6 +483,9 @@ def test_a_query_by_smiles_has_the_fingerprint_of_the_load(
     call("query", "morga", "--smiles", "C", "--row", "1", code=2)
 
 
+DROP = "collections", "--drop", "coffees"
+
+
 @pytest.mark.usefixtures("coffees")
 def test_explain_compare_and_lists(call: Call) -> None:
     why = json.loads(call("explain", "coffees", "kenya", "brazil", "--json").stdout)
@@ -482,7 +501,9 @@ def test_explain_compare_and_lists(call: Call) -> None:
     assert "coffees" in call("collections").stdout
     assert "gcws" in call("collections", "coffees").stdout
     assert json.loads(call("collections", "coffees", "--json").stdout)["dim"] == 4
-    call("collections", "--drop", "coffees")
+    assert "Drop 'coffees' with 3 items?" in call(*DROP, code=1, input=b"n\n").stderr
+    assert "--yes" in call(*DROP, code=1).stderr  # nobody answers
+    call(*DROP, "--yes")
     gone = call("query", "coffees", "--id", "kenya", code=1)
     assert gone.stderr == "gcws-search: no collection is named 'coffees'\n"
 
@@ -665,8 +686,15 @@ def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none
     for words in ([], *([name] for name in COMMANDS), *GROUPED):
         shown = call(*words, "--help").output
         assert "Usage:" in shown
-        assert "bool" not in shown.lower()
+        assert not re.search(r"<\w", shown)  # no types of Python
         assert "╭─ Options ─" in shown
+
+
+@pytest.mark.parametrize("line", ["load", "dedupe", "bulk load", "shard", "serve"])
+def test_help_of_80_columns_cuts_no_word(line: str) -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*line.split(), "--help"]).output
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r"\S…", shown)
 
 
 USED = {
@@ -695,7 +723,8 @@ def test_commands_of_a_cluster_have_the_options_that_they_use(call: Call, line: 
     "line",
     [
         "load /none.csv --into x", "export coffees -o /none/a.ndjson", "collections --url {nobody}",
-        "groups coffees --min-score 0.5 -o /none/a.csv", "check /none",
+        "groups coffees --min-score 0.5 -o /none/a.csv", "check /none", "check pyproject.toml",
+        "collections --url ./data",
         "serve --api-key-file /none --port 0", "cluster status --database-url-file /none",
         "health --url {nobody}", "snapshot download coffees a -o /none/a --url {nobody}",
     ],
@@ -720,7 +749,7 @@ JSON = {
     "delete coffees kenya --dry-run": ONE,
     "collections": 4,
     "collections coffees": ONE,
-    "collections --drop teas": ONE,
+    "collections --drop teas --yes": ONE,
     "payload coffees --id kenya --set {{}}": ONE,
     "names functions": 3,
     "names coffees --set {folder}/names.txt": ONE,
@@ -780,7 +809,8 @@ def test_json_is_tested_for_every_command() -> None:
 
 NAMING = (
     "load {folder}/a.npy --into {name}", "query {name} --row 1,2", "collections {name}",
-    "collections --drop {name}", "export {name} -o {folder}/a.ndjson", "snapshot create {name}",
+    "collections --drop {name} --yes", "export {name} -o {folder}/a.ndjson",
+    "snapshot create {name}",
     "create {name} --dim 2", "get {name} 1", "count {name}", "delete {name} 1",
     "pairs {name} --min-score 1",
     "snapshot list {name}", "snapshot restore coffees {name}",
@@ -875,6 +905,23 @@ def test_ids_and_scores_are_whole_however_narrow_the_terminal(
         assert ("…" in seen) == (word in ("query", "find")), word
 
 
+def test_data_moves_no_cursor_and_colors_nothing(server: gcws_search.Server, call: Call) -> None:
+    items = server.collection("plants", dim=None)
+    items.add([{"a\x1b[31m": 1, "b\r": 2}], ids=["c\x1b[2J"], payloads={"name": ["d\x9b\n"]})
+    for words in (("query", "--names", "a\x1b[31m", "--why"), ("find", "c"), ("names",)):
+        shown = call(words[0], "plants", *words[1:]).stdout
+        assert shown
+        assert all(each.isprintable() for each in shown.split("\n"))
+
+
+def test_points_of_numbers_stand_below_one_another(server: gcws_search.Server, call: Call) -> None:
+    items = server.collection("plants", dim=2)
+    items.add([[1, 2], [1, 3], [7, 30]], ids=["a", "b", "c"])
+    _, *shown = call("query", "plants", "--row", "1,2").stdout.splitlines()
+    assert [line.split()[1] for line in shown] == ["1", "0.75", "0.08108"]
+    assert {line.index(".") for line in shown[1:]} == {shown[0].index("1") + 1}
+
+
 @pytest.mark.parametrize("score", ["gmm", "bray_curtis", "containment"])
 def test_the_fraction_of_a_score_is_drawn_as_two_bars(
     server: gcws_search.Server, call: Call, score: str
@@ -929,7 +976,17 @@ def test_a_terminal_is_asked_and_sees_a_bar(
 
 
 @pytest.mark.usefixtures("coffees")
-def test_an_answer_of_nothing_says_the_next_step(call: Call) -> None:
+def test_an_answer_of_nothing_says_the_next_step(call: Call, tmp_path: Path) -> None:
+    for words in (
+        ("find", "coffees", "tea"),
+        ("query", "coffees", "--id", "kenya", "--min-score", "0.9"),
+        ("names", "coffees", "--prefix", "x"),
+        ("check", str(tmp_path)),
+    ):
+        done = call(*words)
+        assert done.stdout == ""
+        assert done.stderr.startswith("gcws-search: ")
+        assert call(*words, "--json").stdout == ""
     assert "no coordinate has a name; --set FILE names them" in call("names", "coffees").stderr
     none = call("snapshot", "list", "coffees")
     assert none.stdout == ""

@@ -105,7 +105,7 @@ def test_every_format_gives_the_same_items(bench: Bench, name: str, from_stdin: 
     (bench.folder / name).write_bytes(data)
     path = "-" if from_stdin else str(bench.folder / name)
     done = bench.load(path, input=data if from_stdin else None)
-    assert done.stdout == f"plants: {ROWS} inserted, 0 updated\n"
+    assert done.stdout == f"plants: {ROWS:,} inserted, 0 updated\n"
     items = list(bench.plants)
     assert [each.id for each in items] == TABLE["id"].to_pylist()
     assert [each.vector for each in items] == VECTORS.tolist()
@@ -276,7 +276,7 @@ def test_rows_of_other_lengths_are_left_out_and_written_down(
     path = bench.folder / names[0].partition("/")[0]
     options = ["--vector", "x,y", "--payload", "", *([] if ids else ["--id-start", "0"])]
     done = bench.load(path.name, *options, "--on-error", "skip", code=3)
-    assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
+    assert done.stdout == f"plants: {len(expected):,} inserted, 0 updated, {len(bad):,} rejected\n"
     assert f"row 0: expected {3 + ids} columns, got 1" in done.stderr
     found = [(each.id, each.vector) for each in bench.plants]
     assert sorted(found, key=lambda each: int(each[0])) == expected
@@ -294,7 +294,7 @@ def test_rejected_rows_are_named_and_written_down_with_their_text(bench: Bench) 
     options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
     done = bench.load(path, *options, code=3)
     bad = [1, 2, *range(3, rows, 2)]
-    count = f"{rows - len(bad)} inserted, 0 updated, {len(bad)} rejected"
+    count = f"{rows - len(bad):,} inserted, 0 updated, {len(bad):,} rejected"
     assert done.stdout == f"plants: {count}\n"
     assert "row 1: column 'y': expected a number, got 'oops'" in done.stderr
     assert done.stderr.count("column 'y'") == 19
@@ -634,7 +634,7 @@ def test_a_load_that_is_killed_is_complete_after_the_next(
     plants = server.collection("plants")
     found = {item.id: (item.vector, item.payload) for item in plants}
     assert found == {str(row): ([row + 1.0, 1.0], {"row": row}) for row in range(LINE_COUNT)}
-    assert second.stdout == f"plants: {LINE_COUNT} inserted, 0 updated\n", second.output
+    assert second.stdout == f"plants: {LINE_COUNT:,} inserted, 0 updated\n", second.output
 
 
 def test_a_load_goes_on_after_its_server_went_away(
@@ -668,7 +668,7 @@ def test_a_load_goes_on_after_its_server_went_away(
     for word in (str(path), "expected a server", "serve", "the same command goes on"):
         assert word in told, told
     done = CliRunner().invoke(app, words)
-    assert done.stdout == f"plants: {LINE_COUNT} inserted, 0 updated\n", done.output
+    assert done.stdout == f"plants: {LINE_COUNT:,} inserted, 0 updated\n", done.output
     found = {item.id: item.payload for item in server.collection("plants")}
     assert found == {str(row): {"row": row} for row in range(LINE_COUNT)}
 

@@ -53,6 +53,23 @@ def test_a_column_of_a_file_becomes_texts(bench: Bench, kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_the_texts_of_a_file_are_queries(bench: Bench, kind: str) -> None:
+    path = write(bench.folder, kind)
+    bench.load(path, "--text", "body", "--id", "sku", "--yes")
+    column = ("--text", "body", "--limit", "1", "--json")
+    own = [*enumerate(TEXTS)]
+    joined = lines(bench.call("join", str(path), "--with", "plants", *column))
+    assert [(each["row"], each["to"], each["score"]) for each in joined] == [(*at, 1) for at in own]
+    asked = lines(bench.call("query", "plants", "--file", str(path), *column))
+    assert [(row, each["hits"][0]["id"]) for row, each in enumerate(asked)] == own
+    (bench.folder / "rows.csv").write_text("x,y\n1,2\n")
+    vectors = bench.folder / "rows.csv"
+    for words in (("join", str(vectors), "--with"), ("query", "--file", str(vectors))):
+        refused = bench.call(*words, "plants", "--limit", "1", code=1)
+        assert "expected texts, whose column --text names, got vectors" in refused.stderr
+
+
 @pytest.mark.parametrize("kind", ["ndjson", "parquet"])
 def test_an_export_gives_the_same_collection(bench: Bench, kind: str) -> None:
     created = bench.call(
