@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gcws_search.commands.options import (
-    Fingerprint,
     Json,
     Name,
     Recall,
-    TextColumn,
     Yes,
     ask,
     asking,
@@ -23,6 +21,7 @@ from gcws_search.commands.options import (
     number_of,
     object_from,
     opened_for,
+    reading,
     report,
     require_output,
     tell,
@@ -33,6 +32,7 @@ from gcws_search.commands.query import Score, Where
 
 if TYPE_CHECKING:
     from gcws_search.client.connection import Server
+    from gcws_search.formats.sources import Choices
     from gcws_search.index.contracts.analysis import Group
 
 cli = family()
@@ -186,6 +186,7 @@ def pairs(
 
 
 @asking(cli, "join", epilog="Example: gcws-search join new.csv --with articles --min-score 0.8")
+@reading
 def join(
     server: Server,
     file: Annotated[
@@ -197,8 +198,8 @@ def join(
     ],
     *,
     name: Annotated[str, typer.Option("--with", metavar="NAME", help="The collection.")],
-    text: TextColumn = None,
-    fingerprint: Fingerprint = None,
+    choices: Choices,
+    encoding: str | None = None,
     min_score: Annotated[float | None, typer.Option(help="Least score of a hit.")] = None,
     limit: Annotated[
         int | None,
@@ -223,7 +224,7 @@ def join(
     asked["filter"] = None if condition is None else json.dumps(filter_of(condition))
     collection = server.collection(name)
     assert isinstance(collection.place, RemoteCollection)
-    with opened_for(file, collection, text, fingerprint) as source:
+    with opened_for(file, collection, choices, encoding) as source:
         params = {word: str(value) for word, value in asked.items() if value is not None}
         body = source.whole(lambda _: None)
         found, count = run(collection.place.join_body(body, params))

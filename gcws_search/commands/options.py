@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
-    from gcws_search.formats.sources import Source
+    from gcws_search.formats.sources import Choices, Source
 
 LOCAL: Final = "http://127.0.0.1:8000"
 FAILED: Final = 1
@@ -382,16 +383,17 @@ def arrange(source: Source, collection: Collection) -> None:
 
 @contextmanager
 def opened_for(
-    path: str, collection: Collection, text: str | None, fingerprint: str | None
+    path: str, collection: Collection, choices: Choices, encoding: str | None = None
 ) -> Iterator[Source]:
     """Open a file as items, its columns in the order of a collection's coordinates."""
     from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+    from gcws_search.formats.sources import source_of  # noqa: PLC0415
 
-    with closing(InputFile(path)) as file:
+    with closing(InputFile(path, encoding)) as file:
         if file.format == "smiles":
-            fingerprint = fingerprint_of(collection, fingerprint)
-        source = source_of(file, Choices(text=text, fingerprint=fingerprint))
+            fingerprint = fingerprint_of(collection, choices.fingerprint)
+            choices = replace(choices, fingerprint=fingerprint)
+        source = source_of(file, choices)
         arrange(source, collection)
         yield source
 

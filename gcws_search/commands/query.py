@@ -249,8 +249,11 @@ def _query_rows(
     asked: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the hits of each row of a file, by its id or its number."""
+    from gcws_search.formats.sources import Choices  # noqa: PLC0415  # loads numpy
+
     results: list[dict[str, Any]] = []
-    with opened_for(path, collection, text, fingerprint) as source:
+    choices = Choices(text=text, fingerprint=fingerprint)
+    with opened_for(path, collection, choices) as source:
         for items in source.items():
             rows = items.rows
             vectors: Any = None
