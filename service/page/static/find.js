@@ -102,7 +102,7 @@ export default function Find({ collection, onClose }) {
 		choose((chosen + step + items.length) % items.length);
 	};
 	return html`<${Dialog} title="Find an item" onClose=${onClose}>
-    <form onSubmit=${open}>
+    <form class="query-form" onSubmit=${open}>
       <label>In <${Select} chosen=${name} onChoose=${search} options=${names.map((one) => [one])} />
       </label><label>Begins an id, or is in an id or a payload
       <input autofocus type="search" role="combobox" aria-expanded=${items.length > 0}
