@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from gcws_search import index as ix
 from gcws_search.commands.app import app
 from gcws_search.formats.files import BadFile, input_files
-from gcws_search.formats.sources import Choices, source_of
+from gcws_search.formats.sources import COLLECTION, Choices, source_of
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
 from gcws_search.service.cluster.database import Database
@@ -197,6 +197,16 @@ def test_names_of_an_open_space_and_times_are_those_of_a_load(
     for each in (*found["items"], *wanted["items"]):
         assert (each.pop("expires", None) is None) == (int(each["id"]) % 2 == 0)
     assert found == wanted
+
+
+def test_an_export_keeps_the_names_of_its_coordinates(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    lines = [{COLLECTION: {"dim": DIM, "names": ["a", "b"]}}, *items]
+    (tmp_path / "a.ndjson").write_bytes(lines_of(lines))
+    bulk(settings, tmp_path / "a.ndjson")
+    found = client.get("/v1/collections/bulk/names").json()["names"]
+    assert [each["name"] for each in found] == ["a", "b"]
 
 
 def rejected_in(found: BulkLoaded) -> list[Json]:
