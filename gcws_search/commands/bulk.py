@@ -28,13 +28,13 @@ from gcws_search.commands.options import (
     family,
     ngrams_of,
     number_of,
+    options_of,
     reading,
     report,
     show_guess,
     space_words,
     steps,
     tell,
-    transform_of,
     words_of,
 )
 from gcws_search.formats.files import WORDS, input_files
@@ -42,8 +42,7 @@ from gcws_search.service.cluster.command import command, require_token
 from gcws_search.service.settings import settings_from
 
 if TYPE_CHECKING:
-    from gcws_search.formats.sources import Choices, Source
-    from gcws_search.index import CollectionConfig
+    from gcws_search.formats.sources import Choices
     from gcws_search.service.cluster.bulk import BulkLoaded
 
 cli = family()
@@ -105,6 +104,7 @@ def load(
     It asks no router: rows go from the files to the database. Of rows of one id the last is stored.
     The same command goes on where it was interrupted.
     """
+    from gcws_search.client.collection import config_of  # noqa: PLC0415
     from gcws_search.formats.sources import source_of  # noqa: PLC0415  # loads numpy
     from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415
     from gcws_search.tasks import process_pool, ray_pool  # noqa: PLC0415
@@ -119,13 +119,13 @@ def load(
         ]
         first = source_of(inputs[0], choices)
         show_guess(first)
-        options = {
-            "transform": transform_of(normalize, power, scale),
-            "storage": storage,
-            "ttl": ttl,
-            "text": {"tokens": tokens, "ngrams": ngrams_of(ngrams)},
-        }
-        config = _config(first, dim, options)
+        options, words = options_of(first, normalize, power, scale, storage, ttl), None
+        if first.is_text:
+            told = {"tokens": tokens, "ngrams": ngrams_of(ngrams)}
+            words = (first.export or {}).get("text") or told
+        size = None if dim == OPEN or first.is_text else first.dim
+        config = config_of(size, text=words, **options)
+        assert config is not None
         tokens_of = None if config.text is None else config.text.tokens
         report(f"{into}: {space_words(config.dim, tokens_of)}")
         metadata = None
@@ -151,26 +151,6 @@ def load(
     _tell(into, found, as_json)
     if found.rejected_count:
         raise typer.Exit(REJECTED)
-
-
-def _config(first: Source, dim: str | None, options: dict[str, Any]) -> CollectionConfig:
-    """Return the configuration that a file says, or is made for."""
-    from gcws_search.client.collection import config_of  # noqa: PLC0415
-
-    export = first.export or {}
-    text = None
-    if first.is_text:
-        text = export.get("text") or options["text"]
-    found = config_of(
-        None if dim == OPEN or first.is_text else first.dim,
-        export.get("transform", {}) | options["transform"],
-        export.get("backend"),
-        options["storage"] or export.get("storage", "auto"),
-        text,
-        ttl=options["ttl"] or export.get("ttl"),
-    )
-    assert found is not None
-    return found
 
 
 @command(bulk, _SETTINGS)

@@ -36,11 +36,11 @@ from gcws_search.commands.options import (
     fingerprint_of,
     in_words,
     number_of,
+    options_of,
     reading,
     show_guess,
     space_words,
     tell,
-    transform_of,
     usage,
     words_of,
 )
@@ -172,12 +172,7 @@ def load(
         notes_fingerprint = "fingerprint" in first.settled and not (collection and len(collection))
         export = first.export or {}
         if collection is None:
-            options = {
-                "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
-                "backend": export.get("backend"),
-                "storage": storage or export.get("storage", "auto"),
-                "ttl": ttl or export.get("ttl"),
-            }
+            options = options_of(first, normalize, power, scale, storage, ttl)
             collection = _create(server, into, first, dim, options, yes=yes)
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
         more = {"min_score": min_score, "recall": recall, "expires": expires}

@@ -349,6 +349,24 @@ def transform_of(
     return {word: value for word, value in chosen.items() if value is not None}
 
 
+def options_of(
+    source: Source,
+    normalize: str | None,
+    power: float | None,
+    scale: str | None,
+    storage: str | None,
+    ttl: float | None,
+) -> dict[str, Any]:
+    """Return how a collection for a file is created: as options say, or the export that it is."""
+    export = source.export or {}
+    return {
+        "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
+        "backend": export.get("backend"),
+        "storage": storage or export.get("storage", "auto"),
+        "ttl": ttl or export.get("ttl"),
+    }
+
+
 def fingerprint_of(collection: Collection, wanted: str | None) -> str | None:
     """Return the fingerprint that a collection was loaded with, which ``wanted`` must be.
 
