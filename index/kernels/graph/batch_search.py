@@ -23,7 +23,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     slack_within,
     unmark,
 )
-from gcws_search.index.kernels.graph.candidate_pool import row_of
+from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.graph.entry_points import (
     ROWS_A_SIDE,
     EntryTables,
@@ -361,7 +361,9 @@ def _rerank(
         found = rank(exact, chosen, scored, min_score, scored <= _SHORT, ranked)
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
-            missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last) / limit
+            bound = score_of(state.bound)
+            missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last, bound)
+            missed /= limit
         tolerated = TOLERATED_MISS if depth < enough else _accepted(plan, state)
         if scored < depth or depth >= most or missed <= tolerated:
             return scored, found, missed

@@ -7,6 +7,7 @@ quantization tells, the line is flat: a row of a lower quick score is as good.) 
 quick score c, beats the last hit only where it lies z = (last hit − line at c) / σ deviations or
 more above the line. The chance of that is about exp(−z²/2) / 2; it is summed over the rows that the
 beam holds. Below the last of these are about as many as come before it while the line rises by σ.
+Where the beam has room, they are below its bound: all rows of a tight group may be held.
 
 A few rows are scored exactly at first. Where more than `TOLERATED_MISS` of the hits wanted are
 expected among the others, more are scored, and what was found is judged once more.
@@ -30,11 +31,14 @@ _LEAST_CHANCE = 1e-5
 
 
 @inner
-def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any) -> Any:
+def hits_left_out(
+    best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any, bound: Any
+) -> Any:
     """Return how many hits are to be expected among the rows left out.
 
     Of the ``size`` best rows of a search, ``skip`` was passed over, if it is not -1. ``exact`` has
     the scores of the first ``count`` of the others, one at least; ``last`` that of the last hit.
+    No row that scores as much as ``bound`` by its quick score was dropped; 0 where none is known.
     """
     quick_mean, exact_mean = 0.0, 0.0
     quick_square, exact_square, product = 0.0, 0.0, 0.0
@@ -77,7 +81,8 @@ def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last:
     lowest, near = np.float64(score_of(at(best, size - 1))), 0
     while near < count and slope * (score_of(at(best, size - 1 - near)) - lowest) <= spread:
         near += 1
-    return expected + near * _chance_of_a_hit((last - line - slope * lowest) / spread)
+    fall = max(slope, 1.0) * (lowest - min(bound, lowest)) if bound > 0.0 else 0.0
+    return expected + near * _chance_of_a_hit((last - line - slope * lowest + fall) / spread)
 
 
 @inlined

@@ -13,10 +13,10 @@ NOBODY = -1
 
 
 @njit(nogil=True)
-def _left_out(quick, exact, last, skip):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _left_out(quick, exact, last, skip, bound=0.0):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     size, count = quick.shape[0], exact.shape[0]
     pool = np.array([entry(np.float32(quick[i]), i) for i in range(size)], np.uint64)
-    return hits_left_out(pointer(pool), size, skip, pointer(exact), count, last)
+    return hits_left_out(pointer(pool), size, skip, pointer(exact), count, last, bound)
 
 
 def doubted_and_missed(
@@ -108,3 +108,12 @@ def test_one_row_far_ahead_of_a_group_does_not_speak_for_it(rng: np.random.Gener
         exact = np.append(0.999, 0.9987 - 3e-5 * rng.standard_normal(13))
         last = float(np.sort(exact)[-10])
         assert _left_out(quick, exact, last, NOBODY) > TOLERATED_MISS * 10
+
+
+@pytest.mark.parametrize(("below", "doubted"), [(0.0, True), (1e-5, True), (1e-2, False)])
+def test_all_of_a_group_may_be_held(below: float, doubted: bool, rng: np.random.Generator) -> None:
+    """All rows score alike where quantization makes them copies; others are below a bound."""
+    quick = np.full(100, 0.997, np.float32)
+    exact = 0.997 + 5e-4 * rng.standard_normal(100)
+    left_out = _left_out(quick, exact, float(np.sort(exact)[-10]), NOBODY, 0.997 - below)
+    assert (left_out > TOLERATED_MISS * 10) == doubted
