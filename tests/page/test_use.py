@@ -205,6 +205,24 @@ def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page.get_by_text("60 items", exact=True).wait_for()
 
 
+def test_a_narrow_page_shows_items_and_hits_first(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    size = here.page.viewport_size
+    assert size
+    here.page.set_viewport_size({"width": 390, "height": 900})
+    page = here.open("#/pictures/browse")
+    page.locator(".facet").first.wait_for()
+    expect(page.locator(".facet[open]")).to_have_count(0)
+    page.locator("[data-tile] .main").first.press("Enter")
+    page.locator(".found strong").wait_for()
+    tops = "(names) => names.map((one) => document.querySelector(one).getBoundingClientRect().y)"
+    hit, recall = page.evaluate(tops, [".hit", ".recall"])
+    assert hit < recall
+    here.page.set_viewport_size(size)
+    page = here.open("#/pictures/browse")
+    page.locator(".facet[open]").first.wait_for()
+
+
 def test_a_range_of_numbers_becomes_a_filter(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/browse")
     facet = page.locator(".facet", has_text="group")

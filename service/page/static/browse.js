@@ -125,7 +125,7 @@ export default function Browse({ collection, params, writes, refresh }) {
 	return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
       <${Chips} text=${params.filter} onChange=${onFilter} />
-      <${Facets} key=${`${name} ${items.length > 0}`} isEager=${true}
+      <${Facets} key=${`${name} ${items.length > 0}`} isEager=${innerWidth > 900}
         ...${{ collection, items }} filter=${params.filter} onChange=${onFilter} />
       <${Filter} text=${params.filter} problem=${params.filter ? problem : null}
         onChange=${onFilter} />

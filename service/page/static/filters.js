@@ -104,7 +104,7 @@ function comesAgain(items, key) {
 	return kinds > 1 && (kinds < values.length || DATE.test(values[0]));
 }
 
-export function Facets({ collection, items, filter, onChange, isEager = false }) {
+export function Facets({ collection, items, filter, onChange, isEager }) {
 	const all = items.slice(0, 300).flatMap(({ payload }) => keysOf(payload));
 	const keys = [...new Set(all)].slice(0, 40);
 	if (!keys.length) return html`<p class="small">Items here have no payloads.</p>`;
