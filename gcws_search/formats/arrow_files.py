@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, Folder, InputFile, not_readable
@@ -89,8 +90,12 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
     """Return the rows of a batch that can be read; ``first`` is the number of the first."""
 
     def parse(places: list[int]) -> Items:
-        is_all = len(places) == batch.num_rows
-        return items_of_batch(batch if is_all else batch.take(pa.array(places, pa.int64())), layout)
+        if len(places) == batch.num_rows:
+            return items_of_batch(batch, layout)
+        runs = np.split(np.array(places, np.int64), np.flatnonzero(np.diff(places) != 1) + 1)
+        parts = [batch.slice(int(run[0]), len(run)) for run in runs if len(run)]
+        # Arrow takes no rows of views.
+        return items_of_batch(pa.concat_batches([batch.slice(0, 0), *parts]), layout)
 
     def show(row: int) -> dict[str, Any]:
         found = {}

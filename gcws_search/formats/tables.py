@@ -558,6 +558,9 @@ def _row_at(indptr: Any, entry: int) -> int:
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
     """Return where each list begins and ends, (n + 1,), and all their numbers."""
     indptr, values = _flat(column, name)
+    if not (_is_numbers(values.type) or pa.types.is_null(values.type)):
+        expected = "lists of text" if name == "names" else "lists of numbers"
+        raise InvalidVector(expected=expected, got=str(column.type), loc=(name,))
     if values.null_count or pa.types.is_decimal(values.type):
         values = values.cast(pa.float64(), safe=False)
     return indptr, values.to_numpy(zero_copy_only=False)
@@ -601,7 +604,7 @@ def _id_texts(column: Any, name: str) -> list[str]:
     elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
         write = methodcaller("isoformat")
     else:
-        raise InvalidId(expected=_IDS, got=str(kind), loc=(0, name))
+        raise InvalidId(expected=_IDS, got=str(kind), loc=(name,))
     texts = []
     for row, value in enumerate(_python_values(column, name)):
         text = None if value is None else write(value)
@@ -868,7 +871,7 @@ def readable_items(
             where = "" if name is None else f"column {name!r}: "
             detail = f"{where}expected {error.expected}, got {error.got}"
             at = next((part for part in error.loc if isinstance(part, int)), None)
-            if at is None:
+            if at is None:  # it is so in every row
                 raise BadFile(f"{source.file.name}: {detail}") from None
             number = numbers[places[at]]
             source.reject(number, detail, show(number))

@@ -138,6 +138,16 @@ def test_what_can_be_no_id_is_refused_by_its_row_and_column(
         [batch] = [batch for batch in lenient.batches() if len(batch)]
         assert len(batch) == 1
         assert [each.row for each in lenient.unreadable] == [1]
+        return
+    with pytest.raises(BadFile, match=words):  # no row can be read
+        list(lenient.batches())
+
+
+def test_a_row_beside_views_is_left_out(tmp_path: Path) -> None:
+    texts = pa.array([["u"], ["v"], ["w"]], pa.list_(pa.string_view()))
+    table = pa.table({"id": ["a", None, "c"], "x": [1, 2, 3], "tags": texts})
+    found = items(parquet(table, tmp_path), lenient=True)
+    assert found == [("a", [1], {"tags": ["u"]}), ("c", [3], {"tags": ["w"]})]
 
 
 def test_a_column_id_is_a_coordinate_where_it_is_named(tmp_path: Path) -> None:

@@ -267,6 +267,9 @@ def test_columns_that_are_not_there_are_named(options: dict[str, Json], words: s
         ({"id": ["a", None], "x": [1, 2]}, InvalidId, "UUIDs as ids, got a missing value"),
         ({"x": [1], "payload": ["{"]}, InvalidPayload, "JSON text of an object"),
         ({"indices": [[1, 2]], "values": [[1]]}, InvalidVector, "as many indices as values"),
+        ({"names": [[["a"]]], "values": [[1]]}, InvalidVector, "names: expected lists of text"),
+        ({"names": [[b"a"]], "values": [[1]]}, InvalidVector, "names: expected lists of text"),
+        ({"names": [["a"]], "values": [["b"]]}, InvalidVector, "values: expected lists of numbers"),
         ({"names": [["a"], ["b", None]], "values": [[1], [1, 2]]}, InvalidVector, "[1].names"),
     ],
 )
