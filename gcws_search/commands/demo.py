@@ -22,7 +22,7 @@ from gcws_search.client.collection import Collection
 from gcws_search.client.connection import RetryPolicy, Server, connect
 from gcws_search.client.errors import NoServer
 from gcws_search.client.remote import RemoteCollection, run
-from gcws_search.commands.options import family, report
+from gcws_search.commands.options import failures, family, report
 from gcws_search.index import GcwsError
 
 cli = family()
@@ -86,11 +86,16 @@ def demo(
     Prints the address of its page, and commands to try. Ends with Ctrl-C.
     """
     from gcws_search.service.cli import serve  # noqa: PLC0415  # loads the web framework
+    from gcws_search.service.server import require_address  # noqa: PLC0415
+    from gcws_search.service.settings import settings_from  # noqa: PLC0415
 
-    url = f"http://127.0.0.1:{port}"
+    where = {"host": "127.0.0.1", "port": str(port)}
+    with failures():
+        require_address(settings_from(where))  # another server there must not be filled
     with tempfile.TemporaryDirectory(prefix="gcws-search-demo-") as temporary:
+        url = f"http://127.0.0.1:{port}"
         threading.Thread(target=_fill_server, args=[url], daemon=True).start()
-        serve(data_dir=str(data_dir or temporary), port=str(port), log_level="warning")
+        serve(**where, data_dir=str(data_dir or temporary), log_level="warning")
 
 
 def _fill_server(url: str) -> None:
@@ -106,7 +111,7 @@ def _fill_server(url: str) -> None:
     except GcwsError as error:
         report(str(error))
         return
-    typer.echo("Served: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
+    typer.echo("Served: " + ", ".join(f"{name} ({n:,})" for name, n in counts.items()))
     other = "" if url.endswith(":8000") else f" --url {url}"
     typer.echo(f"Or try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
 

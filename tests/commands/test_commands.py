@@ -1047,6 +1047,13 @@ def test_the_collections_are_there_and_the_commands_answer(
             call(*words)
 
 
+def test_a_demo_fills_no_other_server(server: gcws_search.Server, url: str, call: Call) -> None:
+    refused = call("demo", "--port", url.rpartition(":")[2], code=1)
+    assert "cannot listen" in refused.stderr
+    assert refused.stdout == ""
+    assert not server.collections()
+
+
 def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
     """The server reads keys there, so what fills it needs one of them."""
     words = [sys.executable, "-m", "gcws_search", "demo", "--port", str(free_port())]
@@ -1058,4 +1065,4 @@ def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
     assert re.match("Open http://127.0.0.1:[0-9]+/ in a browser", lines[0])
-    assert "coffees (4), digits (1797)" in lines[2]
+    assert "coffees (4), digits (1,797)" in lines[2]
