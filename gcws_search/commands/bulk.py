@@ -154,13 +154,13 @@ def load(
 
 
 @command(bulk, _SETTINGS)
-def drop(name: Name, **given: Any) -> None:
+def drop(name: Name, as_json: Json = False, **given: Any) -> None:
     """Drop what an interrupted bulk load into a collection has stored."""
     from gcws_search.service.cluster.bulk import bulk_drop  # noqa: PLC0415
 
     if not bulk_drop(name, settings_from(given)):
         fail(f"{name}: no bulk load into it was interrupted")
-    typer.echo(f"{name}: what was loaded is dropped")
+    tell(as_json, {"dropped": name}, f"{name}: what was loaded is dropped")
 
 
 def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -142,7 +142,8 @@ def shard(
     tune_process()
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    server.run()
+    with suppress(KeyboardInterrupt):  # as `serve`: stopping it by Ctrl-C is no failure
+        server.run()
 
 
 @command(cluster, _PLACED)

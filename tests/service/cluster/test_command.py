@@ -17,6 +17,21 @@ from gcws_search.commands.app import main
 sys.argv = ["gcws-search", "cluster", *{words!r}]
 main()
 """
+STOPPED = """
+import sys, types
+from gcws_search.commands.app import main
+
+class Server:
+    def __init__(self, *_):
+        pass
+
+    def run(self):
+        raise KeyboardInterrupt
+
+sys.modules["gcws_search.service.cluster.server"] = types.SimpleNamespace(ShardServer=Server)
+sys.argv = ["gcws-search", "shard", "--shard", "0", "--port", "0"]
+main()
+"""
 WHOLE = {
     "GCWS_DATABASE_URL": "postgresql://127.0.0.1:1/none",
     "GCWS_CLUSTER_KEY": KEY,
@@ -33,6 +48,11 @@ def test_without_the_extra_it_says_what_to_install(
     assert f"{name}" in done.stderr
     assert "pip install 'gcws-search[cluster]' adds it" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_shard_that_is_stopped_by_ctrl_c_has_not_failed(tmp_path: Path) -> None:
+    done = run_python("-c", STOPPED, folder=tmp_path, status=0, **WHOLE)
+    assert "interrupted" not in done.stderr
 
 
 @pytest.mark.parametrize(
