@@ -435,7 +435,7 @@ class _Load:
             if before := each.get("loaded_before"):
                 stored = number_of(before["inserted"] + before["updated"], "item")
                 started = in_words("started", before["started"])
-                words = f"it was begun before, {started}, and {stored} stored"
+                words = f"loaded in part before ({stored}, {started}); now the rest"
                 if before["complete"]:
                     words = f"0 stored: this file was loaded before ({stored}, {started}); "
                     words += "--again loads it again"
