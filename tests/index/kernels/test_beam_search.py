@@ -39,6 +39,8 @@ ROWS, QUERIES = 300, 12
 UNITS = Quantizer(BYTES, 1.0, 128)
 TABLES = 3
 UNLIMITED = 1 << 31
+ROOM = 512 + 2 * ROWS_A_SIDE * TABLES + WIDTH
+"""Rows that an extended search may see at least."""
 _NOTHING_HIDDEN = np.empty(0, np.uint8)
 
 
@@ -46,10 +48,17 @@ class Graph:
     """Rows of whole numbers, which bytes hold exactly, linked to random rows."""
 
     def __init__(
-        self, rng: np.random.Generator, *, linked: float = 0.05, quantizer: Quantizer = UNITS
+        self,
+        rng: np.random.Generator,
+        *,
+        linked: float = 0.05,
+        quantizer: Quantizer = UNITS,
+        shared: int = 0,
     ) -> None:
         self.data = rng.integers(-9, 10, (ROWS, 20)).astype(np.float32)
         self.queries = rng.integers(-9, 10, (QUERIES, 20)).astype(np.float32)
+        self.data[:, 0] += shared
+        self.queries[:, 0] += shared
         self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
         self.index.add(self.data)
         self.rows = self.index.rows.view()
@@ -131,8 +140,11 @@ class Graph:
             found.update([*before[::-1][:beside].tolist(), *after[:beside].tolist()])
         return found
 
-    def bucket_rows(self, query: int, most: int) -> set[int]:
-        """Return the rows that share three quarters of the longest prefix that any row shares."""
+    def bucket_rows(self, query: int, most: int, seen: set[int], room: float) -> set[int]:
+        """Return the rows that share three quarters of the longest prefix that any row shares.
+
+        Those of a table that take more than half of the room left are passed over.
+        """
         keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
         (segment,) = self.index.state.tables.segments
         found: set[int] = set()
@@ -145,8 +157,10 @@ class Graph:
             )
             prefix = own[: -(-3 * longest // 4)]
             if prefix:
-                rows = zip(segment.rows[table], others, strict=True)
-                found.update(int(row) for row, key in rows if key.startswith(prefix))
+                rows = zip(segment.rows[table].tolist(), others, strict=True)
+                bucket = {row for row, key in rows if key.startswith(prefix)}
+                if len(bucket) <= (room - len(seen | found)) / 2:
+                    found |= bucket
         return found
 
     def walked(
@@ -175,14 +189,15 @@ class Graph:
         permitted: set[int] | None = None,
         again: bool = True,
         tied: float = 0.0,
+        room: float = inf,
     ) -> mathematics.Walked:
         """Return the walk that goes on where the first one ended, with more rows beside its keys.
 
         ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
         looked at again, as those are whose bytes say too little; where nothing else kept them out,
-        those within reach of its hits. Where hits were ``tied``, it
-        enters through its buckets, see `bucket_rows`, has room for all rows, and reads the lists of
-        those that tie with the last hit of the first walk.
+        those within reach of its hits. Where hits were ``tied``, it enters through its buckets, see
+        `bucket_rows`, has ``room`` for all rows, and reads the lists of those that tie with the
+        last hit of the first walk.
         """
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
@@ -190,7 +205,7 @@ class Graph:
         beam = max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension))
         slack = extension.slack
         if tied:
-            entries |= self.bucket_rows(query, tables)
+            entries |= self.bucket_rows(query, tables, entries | first.seen, room)
             wanted = min(setting.beam, max(setting.places, limit))
             away = 1.0 - scores[first.beam[min(wanted, len(first.beam)) - 1]]
             beam, slack = ROWS, max(slack, 1.0 + tied / max(away, 0.02))
@@ -373,11 +388,18 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
     assert found != once
 
 
-@pytest.mark.parametrize(("setting", "limit"), [FIRST[0], FIRST[2]])
-def test_a_search_whose_first_hits_tie_goes_on_through_its_whole_buckets(
-    setting: BeamSetting, limit: int, rng: np.random.Generator
+@pytest.mark.parametrize(
+    ("setting", "limit", "fit"), [(*FIRST[0], True), (*FIRST[2], True), (*FIRST[0], False)]
+)
+def test_a_search_whose_first_hits_tie_goes_on_through_its_buckets_that_fit(
+    setting: BeamSetting, limit: int, fit: bool, rng: np.random.Generator
 ) -> None:
-    graph = Graph(rng, linked=0.05, quantizer=Quantizer(FLOATS, 1.0, 0))
+    """Where most of every row is the same, all rows are in one bucket, of half the room and more.
+
+    They are passed over, and the search is not cut.
+    """
+    floats = Quantizer(FLOATS, 1.0, 0)
+    graph = Graph(rng, linked=0.05, quantizer=floats, shared=0 if fit else 30_000)
     never = Extension(0.0, inf, 1.0001)
     first = [graph.walked(query, setting, limit) for query in range(len(graph.queries))]
     between = np.array([
@@ -385,11 +407,13 @@ def test_a_search_whose_first_hits_tie_goes_on_through_its_whole_buckets(
         for query, walked in enumerate(first)
     ])  # fmt: skip
     tied = float(np.median(between))
-    found = graph.search(setting, limit, hard=never, spread=tied / TIED_SHARE)
+    room = inf if fit else ROOM
+    most = inf if fit else 1.0
+    found = graph.search(setting, limit, hard=never, spread=tied / TIED_SHARE, most=most)
     for query, walked in enumerate(first):
         onward = walked
         if between[query] < tied:
-            onward = graph.walked_on(query, walked, setting, never, limit, tied=tied)
+            onward = graph.walked_on(query, walked, setting, never, limit, tied=tied, room=room)
         assert found[query] == graph.best(query, onward, limit)
     assert found != graph.search(setting, limit, hard=never)
 
