@@ -193,7 +193,8 @@ def notes(names: Sequence[str]) -> list[str]:
         "where a method finds no way to use two threads, its speed on one stands for it; "
         f"built on {BUILD_THREADS} threads, once or, until that has taken {BUILD_SECONDS:.0f} s, "
         "again, of which the median counts; the ratios to the fastest graph's building; tables "
-        f"alone are the first {FIRST_TABLES}, hashing included; compiling is what every new "
+        f"alone are the first {FIRST_TABLES}, hashing included, of dense rows: sparse ones are "
+        "hashed only where a graph is built; compiling is what every new "
         "process spends on it, numba's cache being filled; memory is by how much the process "
         "grows, rows included. "
         f"{', '.join(versions)}. " + " ".join([*refused, *missing])
