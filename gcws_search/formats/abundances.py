@@ -49,16 +49,21 @@ def read_transposed(source: Source) -> None:
 
 
 def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
-    return csv.reader(lines, delimiter="\t" if file.format == "tsv" else ",")
+    try:
+        yield from csv.reader(lines, delimiter="\t" if file.format == "tsv" else ",")
+    except csv.Error as error:
+        raise BadFile(f"{file.name}: expected lines of cells, got {error}") from None
 
 
 def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str], list[int], int]:
     """Return names of columns, places of samples by patterns, and the number of the first row."""
-    lines = file.head.decode(errors="replace").splitlines()
-    first = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    lines = file.head.decode(errors="replace").split("\n")
+    is_row = (bool(line.strip()) and not line.startswith("#") for line in lines)
+    first = next((n for n, each in enumerate(is_row) if each), len(lines))
     if first and len(next(_rows(file, iter(lines[first - 1 : first])), [])) > 1:
         first -= 1
-    rows = [*islice(_rows(file, iter(lines[first:])), 1 + _HEAD_ROWS)]
+    read = islice(_rows(file, iter(lines[first:])), 1 + _HEAD_ROWS)
+    rows = [row for row in read if row]
     if len(rows) < 2:  # noqa: PLR2004  # names, and a row
         raise BadFile(f"{file.name}: expected rows of features below the names, got none")
     names = [name.strip() for name in rows[0]]

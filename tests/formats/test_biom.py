@@ -156,6 +156,8 @@ BAD_TABLES: dict[str, tuple[str, Json, str]] = {
     "feature-twice": ("f,a,b\nx,1,2\nx,3,4\n", {}, "line 3: .* got 'x' again"),
     "column-twice": ("f,a,a\nx,1,2\n", {}, "columns of different names, got 'a' twice"),
     "empty-sample": ("f,a,b\nx,1,0\n", {}, "row 1: column 'b': .* other than 0"),
+    "blank-lines-above": ("\n\nf,a,b\nx,1,2\ny,1,z\n", {}, "line 5: column 'b': .* got 'z'"),
+    "lines-of-no-cells": ("f,a\nx,1\ry,2\n", {}, "expected lines of cells, got new-line"),
     "no-rows": ("f,a,b\n", {}, "expected rows of features below the names"),
     "no-numbers": ("f,a,b\nx,y,z\n", {}, "expected columns of numbers, a sample each"),
     "mean": ("f,a,b\nx,1,2\n", {"missing": "mean"}, "--missing error or zero for --transpose"),
