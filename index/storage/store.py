@@ -125,9 +125,10 @@ class Store:
         self._alone = self._reading if path == MEMORY else nullcontext()
         with storage_errors(name):
             note = None if path == MEMORY or despite_note else read_note(path)
+            is_link = path.is_symlink()
         if note is not None:
             raise DamagedFile(name, note)
-        if path.is_symlink():  # this process owns the link's folder, and not the file's
+        if is_link:  # this process owns the link's folder, and not the file's
             got = f"a symbolic link to {path.resolve()}; move that here, or link its folder"
             raise IncompatibleFile(name, "a file in the data folder", got)
         self._durability: Durability = durability

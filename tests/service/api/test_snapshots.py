@@ -141,7 +141,7 @@ def test_the_command_line_checks_repairs_and_vacuums_a_folder(serve: Serve, data
     assert (done.exit_code, json.loads(done.output)["after"]) == (0, size)
     assert count(serve()) == 3
     missing = CliRunner().invoke(app, ["check", str(data_dir / "none")])
-    assert (missing.exit_code, "no folder" in missing.output) == (1, True)
+    assert (missing.exit_code, f"{data_dir / 'none'}:" in missing.output) == (1, True)
 
 
 def test_a_snapshot_with_a_trigger_is_refused(client: Client, tmp_path: Path) -> None:
