@@ -72,8 +72,8 @@ def open_file(
         stored = ix.StoredCollection.in_memory("memory", config, threads=options["threads"])
         return EmbeddedCollection(stored, Path(MEMORY), lambda _: stored.close(dropped=True))
     file = Path(os.path.expanduser(path))  # `Path.expanduser` fails for ~name
-    if file.is_symlink():
-        file = file.resolve()  # whose folder is to be owned
+    if os.path.islink(file):
+        file = Path(os.path.realpath(file))  # whose folder is to be owned; a loop stays a link
     if file.suffix != _SUFFIX:
         raise ix.InvalidParameter(
             expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",

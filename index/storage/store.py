@@ -7,6 +7,7 @@ new one, so rows read by sequence number come in the order in which they were pu
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +130,7 @@ class Store:
         if note is not None:
             raise DamagedFile(name, note)
         if is_link:  # this process owns the link's folder, and not the file's
-            got = f"a symbolic link to {path.resolve()}; move that here, or link its folder"
+            got = f"a symbolic link to {os.path.realpath(path)}; move that here, or link its folder"
             raise IncompatibleFile(name, "a file in the data folder", got)
         self._durability: Durability = durability
         self._owned = owned

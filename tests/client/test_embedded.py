@@ -82,6 +82,10 @@ def test_a_link_to_a_file_opens_that_file(tmp_path: Path) -> None:
         items.add([[1]])
         assert (items.name, len(same)) == ("a", 1)
     assert link.is_symlink()
+    loop = tmp_path / "loop.sqlite"
+    loop.symlink_to(loop)
+    with pytest.raises(gcws_search.CollectionNotFound):
+        Collection.open(loop)
 
 
 def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) -> None:

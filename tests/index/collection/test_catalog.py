@@ -191,9 +191,11 @@ def test_a_link_to_the_file_of_another_folder_is_refused_and_stays(tmp_path: Pat
     fill(there.create("things", EXACT)[0], 5)
     here.mkdir()
     (here / "link.sqlite").symlink_to(tmp_path / "there" / "things.sqlite")
+    (here / "loop.sqlite").symlink_to("loop.sqlite")
     other = opened_catalog(here)
-    with pytest.raises(ix.IncompatibleFile, match=r"a symbolic link to .*; move that here"):
-        other.get("link")
+    for name in ("link", "loop"):
+        with pytest.raises(ix.IncompatibleFile, match=r"a symbolic link to .*; move that here"):
+            other.get(name)
     other.drop("link")
     other.close()
     assert (len(ids(there.get("things"))), [*here.glob("link*")]) == (5, [])
