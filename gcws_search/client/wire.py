@@ -73,7 +73,8 @@ def through_httpx() -> Iterator[None]:
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL
+        is_sent = not isinstance(error, (*unsent, httpx.UnsupportedProtocol))
         raise Unreachable(str(error) or type(error).__name__, is_sent=is_sent) from error
 
 
@@ -144,7 +145,7 @@ def _socket_errors(*, is_sent: bool = True) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        raise Unreachable("a name that no host can have") from error
+        raise Unreachable("a name that no host can have", is_sent=is_sent) from error
     except OSError as error:
         raise Unreachable(str(error) or "timed out", is_sent=is_sent) from error
 

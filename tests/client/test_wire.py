@@ -219,12 +219,13 @@ def test_errors_of_a_body_are_its_own(asking: Asking) -> None:
         ask("PUT", "/", content=pieces())
 
 
-def test_nobody_listens(asking: Asking) -> None:
+def test_nothing_is_sent_where_nobody_listens(asking: Asking) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with asking(f"http://127.0.0.1:{port}") as ask, pytest.raises(Unreachable) as refused:
-        ask("GET", "/")
-    assert not refused.value.is_sent
+    for host in (f"127.0.0.1:{port}", "a..b"):  # which is no name
+        with asking(f"http://{host}") as ask, pytest.raises(Unreachable) as refused:
+            ask("GET", "/")
+        assert not refused.value.is_sent
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Other: b", "a\n", "\r"])
