@@ -180,10 +180,15 @@ def bulk_load(
         if taken is not None:
             if (done := _done_before(database, taken, key, load)) is not None:
                 shards = _shards(database, load, taken, settings)
-                return _answer(done, len(parts), len(parts), shards, loaded_before=True)
+                answer = _answer(done, len(parts), len(parts), shards)
+                return replace(answer, loaded_before=True)
             if not load.replace:
                 text = "already; --replace puts the files in its place"
                 raise ix.CollectionExists(load.name, text)
+        for file in load.given if load.first.choices.lenient else ():
+            path = rejected_path(file)
+            path.touch()  # which fails at once where it cannot be written at the end
+            path.unlink()
         names = load.first.names
         if names is None or len(names) != load.config.dim:
             names = (load.first.export or {}).get("names") if load.config.dim else None
@@ -224,17 +229,14 @@ def bulk_load(
             started=began,
             is_complete=True,
         )
-        answer = _answer(
-            done,
-            len(parts),
-            len(parts) - len(missing),
-            shards,
-            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
-            rejected_files=_write_rejected(load, parts, states),
-        )
+        rejected_files = _write_rejected(load, parts, states)
         record = ix.LoadRecord(_DONE, int(time.time()), done.text())
         database.rename(number, load.name, None if taken is None else taken.number, record)
-        return answer
+        return replace(
+            _answer(done, len(parts), len(parts) - len(missing), shards),
+            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
+            rejected_files=rejected_files,
+        )
 
 
 def _done_before(
@@ -249,13 +251,7 @@ def _done_before(
     return None
 
 
-def _answer(
-    done: LoadState,
-    parts: int,
-    parts_before: int,
-    bases: int,
-    **more: Any,  # noqa: ANN401
-) -> BulkLoaded:
+def _answer(done: LoadState, parts: int, parts_before: int, bases: int) -> BulkLoaded:
     left_out = done.rejected_count + (done.dropped_count or 0)
     return BulkLoaded(
         items=done.inserted,
@@ -265,7 +261,6 @@ def _answer(
         parts=parts,
         parts_before=parts_before,
         bases=bases,
-        **more,
     )
 
 
@@ -566,8 +561,6 @@ def _write_rejected(
     load: BulkLoad, parts: Sequence[FilePart], states: Mapping[str, LoadState]
 ) -> list[str]:
     """Write rows that were left out beside their files, each as it stands there."""
-    for file in load.given if load.first.choices.lenient else ():
-        rejected_path(file).unlink(missing_ok=True)
     written = dict[str, None]()
     for part in parts:
         if not (rejected := states[part.key].rejected):
@@ -617,18 +610,13 @@ def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> Coll
             values = number, head, items, 0 if highest is None else highest + 1
             if connection.column(_ADD_HEAD, *values):
                 connection.run(STAMP_COMMIT, number, head, os.urandom(16))
-    row = _find(database, load)
+    find = lambda: cast(CollectionRow, database.find(BULK + load.name))  # noqa: E731
+    row = find()
     if isinstance(load.config.transform.weights, str) and row.weights is None:
         tell("weights", None)
         with closing(ClusterCollection(row, _router(database))) as collection:
             collection.fit(None)
-        row = _find(database, load)
-    return row
-
-
-def _find(database: Database, load: BulkLoad) -> CollectionRow:
-    row = database.find(BULK + load.name)
-    assert row is not None
+        row = find()
     return row
 
 

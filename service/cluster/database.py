@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
@@ -755,14 +756,10 @@ class Database:
 def open_database(
     settings: Settings, seconds: float = 10.0, *, checks_key: bool = True
 ) -> Iterator[Database]:
-    """Lend the database of a cluster to a command; it may take so long to answer."""
+    """Lend the database of a cluster to a command; a statement may take ``seconds``."""
     url, key = cluster_access(settings)
-    asked: dict[str, Any] = {
-        "seconds": seconds,
-        "application": "command",
-        "key": key if checks_key else None,
-    }
-    with closing(Database.open(url, buckets=settings.buckets, **asked)) as database:
+    opened = partial(Database.open, buckets=settings.buckets, application="command")
+    with closing(opened(url, seconds=seconds, key=key if checks_key else None)) as database:
         yield database
 
 

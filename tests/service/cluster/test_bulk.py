@@ -244,6 +244,11 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     assert [(each["row"], each["item"]) for each in rejected_in(found)] == [
         (50, {"id": "x"}), (51, "{]"),
     ]  # fmt: skip
+    (tmp_path / "c.ndjson").write_bytes(lines_of(items))
+    (tmp_path / "c.ndjson.rejected.ndjson").mkdir()
+    with pytest.raises(IsADirectoryError):  # before anything is stored
+        bulk(settings, tmp_path / "c.ndjson", name="c", lenient=True)
+    assert not bulk_drop("c", settings)
 
 
 def test_what_was_begun_is_dropped_or_taken_up_by_the_same_call_alone(
