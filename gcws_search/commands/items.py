@@ -191,7 +191,7 @@ def delete(
 
 def _tell_absent(ids: list[str] | None, count: int) -> None:
     """Say how many ids no item has, where ids are given."""
-    if absent := len({*(ids or ())}) - count if ids else 0:
+    if ids and (absent := len({*ids}) - count):
         report(f"no item has {absent:,} of these ids")
 
 
