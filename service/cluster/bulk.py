@@ -610,13 +610,13 @@ def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> Coll
             values = number, head, items, 0 if highest is None else highest + 1
             if connection.column(_ADD_HEAD, *values):
                 connection.run(STAMP_COMMIT, number, head, os.urandom(16))
-    find = lambda: cast(CollectionRow, database.find(BULK + load.name))  # noqa: E731
-    row = find()
+    find = partial(database.find, BULK + load.name)
+    row = cast(CollectionRow, find())
     if isinstance(load.config.transform.weights, str) and row.weights is None:
         tell("weights", None)
         with closing(ClusterCollection(row, _router(database))) as collection:
             collection.fit(None)
-        row = find()
+        row = cast(CollectionRow, find())
     return row
 
 
