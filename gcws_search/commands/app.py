@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gcws_search.commands.options import FAILED, report
 from gcws_search.imports import quick_imports
 from gcws_search.version import program_version
 
@@ -70,7 +71,6 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Of each command its module, its panel in the list, and what the list says of it."""
 
-_FAILED: Final = 1
 _UsageError: Final[Any] = typer.BadParameter.__bases__[0]  # which typer has no name for
 _HELP_SHOWN: Final = "NoArgsIsHelpError"
 _INTERRUPTED: Final = 130
@@ -131,15 +131,15 @@ class _Commands(TyperGroup):
         try:
             code = super().main(*given, **{**named, "standalone_mode": False})
         except typer.Abort:
-            typer.echo("gcws-search: stopped", err=True)
-            sys.exit(_FAILED)
+            report("stopped")
+            sys.exit(FAILED)
         except _UsageError as error:
             if error.__class__.__name__ != _HELP_SHOWN:
-                typer.echo(f"gcws-search: {_usage_words(error)}", err=True)
+                report(_usage_words(error))
             sys.exit(error.exit_code)
         if code == _INTERRUPTED:
-            typer.echo("gcws-search: interrupted", err=True)
-            sys.exit(_FAILED)
+            report("interrupted")
+            sys.exit(FAILED)
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

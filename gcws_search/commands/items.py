@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gcws_search.commands.options import (
-    DIM,
+    Dim,
     IfVersion,
     Json,
     Name,
@@ -51,7 +51,7 @@ def create(
     server: Server,
     name: Name,
     *,
-    dim: Annotated[str | None, DIM] = None,
+    dim: Dim = None,
     text: Annotated[
         Literal["words", "characters"] | None,
         typer.Option(help="Tokens of a collection of texts, in the place of --dim."),

@@ -62,7 +62,9 @@ Fingerprint = Annotated[
     ),
 ]
 Recall = Annotated[float, typer.Option(help="Expected share found of what there is; 1 finds all.")]
-DIM: Final = typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
+Dim = Annotated[
+    str | None, typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
+]
 Payload = Annotated[
     list[str] | None, typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none.")
 ]
@@ -109,7 +111,7 @@ def _choices_of(
         str | None,
         typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector."),
     ] = None,
-    dim: Annotated[str | None, DIM] = None,
+    dim: Dim = None,
     header: Annotated[
         bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
     ] = None,
@@ -153,7 +155,7 @@ def _choices_of(
         float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")
     ] = None,
 ) -> Any:
-    """Return `Choices`."""
+    """Return the `Choices` that options give."""
     from gcws_search.formats.files import is_encoding  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.sources import Choices  # noqa: PLC0415
 
@@ -183,8 +185,7 @@ def _choices_of(
 def reading(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say what files hold, in the place of ``choices``."""
     added = signature(_choices_of, eval_str=True).parameters
-    imported = "server", "choices"  # when it is called
-    for name in imported:
+    for name in ("server", "choices"):  # whose types are imported when it is called
         command.__annotations__.pop(name, None)
     own = signature(command, eval_str=True).parameters
 
@@ -434,11 +435,12 @@ def tell_rows(
     none: a sentence for people where there are no rows.
     """
     found = [*rows]
-    for row in found if as_json else ():
-        tell(True, row)
-    if columns is not None and found and not as_json:
+    if as_json:
+        for row in found:
+            tell(True, row)
+    elif found and columns is not None:
         _print_table(found, columns)
-    if none is not None and not found and not as_json:
+    elif not found and none is not None:
         report(none)
     return as_json
 

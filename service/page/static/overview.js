@@ -67,7 +67,7 @@ const dimension = (dim) => (dim === null ? "open" : figures.count(dim));
 function graphState(backend, { reason }) {
 	if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
 	if (backend.kind !== "gcws") return backend.kind;
-	return backend.stats.graph ? "graph ready" : `no graph: ${reason || "it is waited for"}`;
+	return backend.stats.graph ? "graph ready" : `no graph${reason ? `: ${reason}` : " yet"}`;
 }
 
 async function detailed(name, signal) {
