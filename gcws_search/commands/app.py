@@ -83,10 +83,9 @@ _MEANT: Final = {
     r"^Option '(.+?)' requires an argument": r"\1: expected a value, got none",
     r"('.*') is not one of (.+)": r"expected one of \2, got \1",
     r"(?:file|path) ('.*') does not exist": r"expected a file, got nothing called \1",
-    r"Input should be a valid integer(, unable to parse string as an integer)?": (
-        "expected a whole number"
-    ),
-    r"Input should be a valid number(, unable to parse string as a number)?": "expected a number",
+    r", unable to parse string as an? \w+": "",
+    r"Input should be a valid integer": "expected a whole number",
+    r"Input should be a valid number": "expected a number",
     r"Input should be (greater|less)": r"expected a number \1",
     r"Input should be ": "expected ",
     r": Value error, ": ": ",
@@ -180,8 +179,7 @@ def _usage_words(error: Any) -> str:
 
 def _arrange_help(command: Any, ctx: Any) -> None:
     """Arrange the help of a command and its subcommands: paragraphs, and values of options."""
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    command.help = "\n\n".join(each.replace("\n", " ") for each in paragraphs)
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
     _name_values(command.get_params(ctx))
     for each in getattr(command, "commands", {}).values():
         _arrange_help(each, ctx)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from gcws_search.commands.options import (
-    OPEN,
     REJECTED,
     Expires,
     Json,
@@ -35,6 +34,7 @@ from gcws_search.commands.options import (
     space_words,
     steps,
     tell,
+    transform_of,
     words_of,
 )
 from gcws_search.formats.files import WORDS, input_files
@@ -119,12 +119,12 @@ def load(
         ]
         first = source_of(inputs[0], choices)
         show_guess(first)
-        options, words = options_of(first, normalize, power, scale, storage, ttl), None
+        transform = transform_of(normalize, power, scale)
+        options = options_of(first, dim, transform, storage, ttl)
         if first.is_text:
             told = {"tokens": tokens, "ngrams": ngrams_of(ngrams)}
-            words = (first.export or {}).get("text") or told
-        size = None if dim == OPEN or first.is_text else first.dim
-        config = config_of(size, text=words, **options)
+            options["text"] = (first.export or {}).get("text") or told
+        config = config_of(**options)
         assert config is not None
         tokens_of = None if config.text is None else config.text.tokens
         report(f"{into}: {space_words(config.dim, tokens_of)}")

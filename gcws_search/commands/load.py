@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from gcws_search.commands.options import (
-    OPEN,
     REJECTED,
     Expires,
     Json,
@@ -41,6 +40,7 @@ from gcws_search.commands.options import (
     show_guess,
     space_words,
     tell,
+    transform_of,
     usage,
     words_of,
 )
@@ -172,8 +172,9 @@ def load(
         notes_fingerprint = "fingerprint" in first.settled and not (collection and len(collection))
         export = first.export or {}
         if collection is None:
-            options = options_of(first, normalize, power, scale, storage, ttl)
-            collection = _create(server, into, first, dim, options, yes=yes)
+            transform = transform_of(normalize, power, scale)
+            options = options_of(first, dim, transform, storage, ttl)
+            collection = _create(server, into, first, options, yes=yes)
         params: dict[str, str] = {"mode": mode, "on_error": on_error, "payloads": payloads}
         more = {"min_score": min_score, "recall": recall, "expires": expires}
         params |= {name: str(value) for name, value in more.items() if value is not None}
@@ -236,22 +237,15 @@ def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
 
 
 def _create(
-    found: Server,
-    into: str,
-    source: Source,
-    dim: str | None,
-    options: Mapping[str, Any],
-    *,
-    yes: bool,
+    found: Server, into: str, source: Source, options: Mapping[str, Any], *, yes: bool
 ) -> Collection:
     """Create the collection that a file is for; on a terminal, ask first."""
-    size = None if dim == OPEN else source.dim
     text = ((source.export or {}).get("text") or {}) if source.is_text else None
-    words = space_words(size, None if text is None else text.get("tokens", "words"))
+    words = space_words(options["dim"], None if text is None else text.get("tokens", "words"))
     typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         ask("Create it?", default=True)
-    return found.collection(into, size, text=text, **options)
+    return found.collection(into, text=text, **options)
 
 
 @contextmanager

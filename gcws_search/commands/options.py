@@ -94,7 +94,7 @@ Storage = Annotated[
     Literal["auto", "memory", "mapped"] | None,
     typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
 ]
-OPEN: Final = "open"
+_OPEN: Final = "open"
 """The value of --dim for an open space."""
 
 
@@ -307,7 +307,7 @@ def object_from(text: str | None, option: str) -> dict[str, Any] | None:
 
 def dim_of(text: str | None) -> int | None:
     """Return the number of coordinates that --dim gives, None for an open space or no option."""
-    if text is None or text == OPEN:
+    if text is None or text == _OPEN:
         return None
     if not text.isdecimal() or int(text) < 1:
         usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
@@ -352,16 +352,16 @@ def transform_of(
 
 def options_of(
     source: Source,
-    normalize: str | None,
-    power: float | None,
-    scale: str | None,
+    dim: str | None,
+    transform: Mapping[str, Any],
     storage: str | None,
     ttl: float | None,
 ) -> dict[str, Any]:
     """Return how a collection for a file is created: as options say, or the export that it is."""
     export = source.export or {}
     return {
-        "transform": export.get("transform", {}) | transform_of(normalize, power, scale),
+        "dim": None if dim == _OPEN or source.is_text else source.dim,
+        "transform": export.get("transform", {}) | transform,
         "backend": export.get("backend"),
         "storage": storage or export.get("storage", "auto"),
         "ttl": ttl or export.get("ttl"),
