@@ -113,7 +113,9 @@ def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:
         Examination(path, report).run(None)
         if repair and report.findings:
             _repair(directory, report)
-    except (DamagedFile, IncompatibleFile) as error:
+    except IncompatibleFile as error:
+        report.find(str(error))
+    except DamagedFile as error:
         report.find(f"{error}; nothing can be done but to restore a snapshot")
     except StoreError as error:
         report.find(f"{error}; it can be tried again")
