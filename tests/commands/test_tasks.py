@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
 import pytest
 
-from gcws_search.index.corpus import results
+from gcws_search.index.corpus import TaskPool, results
 from gcws_search.tasks import process_pool
 from tests.support.killed import die_once
 from tests.support.waiting import wait_until
@@ -56,3 +57,22 @@ def test_processes_end_with_one_that_is_killed() -> None:
             return True
 
     wait_until(is_gone)
+
+
+@pytest.mark.parametrize(("in_order", "expected"), [(True, [0, 1, 2]), (False, [1, 2, 0])])
+def test_results_come_by_calls_or_as_they_end(in_order: bool, expected: list[int]) -> None:
+    """The first call ends last."""
+    first = Future[int]()
+
+    def submit(_: object, number: int) -> Future[int]:
+        if number == 0:
+            return first
+        done = Future[int]()
+        done.set_result(number)
+        return done
+
+    pool, found = TaskPool(submit, 2), list[int]()
+    calls = [(number,) for number in range(3)]
+    for number in results(pool, int, calls, in_order=in_order, waiting=lambda: first.set_result(0)):
+        found.append(number)
+    assert found == expected
