@@ -94,7 +94,7 @@ def demo(
         require_address(settings_from(where))  # another server there must not be filled
     with tempfile.TemporaryDirectory(prefix="gcws-search-demo-") as temporary:
         url = f"http://127.0.0.1:{port}"
-        threading.Thread(target=_fill_server, args=[url], daemon=True).start()
+        threading.Thread(None, _fill_server, "demo", [url], daemon=True).start()
         serve(**where, data_dir=str(data_dir or temporary), log_level="warning")
 
 

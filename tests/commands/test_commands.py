@@ -1051,6 +1051,7 @@ def test_a_demo_fills_no_other_server(server: gcws_search.Server, url: str, call
     refused = call("demo", "--port", url.rpartition(":")[2], code=1)
     assert "cannot listen" in refused.stderr
     assert refused.stdout == ""
+    assert "demo" not in {each.name for each in threading.enumerate()}  # which fills a server
     assert not server.collections()
 
 
