@@ -190,19 +190,21 @@ class _Table:
         self,
         rows: bytes,
         odd: list[Unreadable],
-        conversion: pa.csv.ConvertOptions,
         first: int | None = None,
+        *,
+        has_nulls: bool = False,
     ) -> Any:
-        """Return whole rows as a table; those of another length go to a list.
+        """Return whole rows as a table of bytes; those of another length go to a list.
 
         ``first`` is the number of the first of them, None where the file begins with them, perhaps
-        by the names of its columns.
+        by the names of its columns. ``has_nulls``: whether empty cells are null.
         """
         is_named = self.has_names and first is None
         before = (first or 0) - (1 + is_named)
-        is_text = _is_utf8(rows)
+        is_text, names = _is_utf8(rows), self.header
         if not is_text:  # Arrow passes on no row of such bytes, but ends there
             rows = rows.decode(_BYTES).encode()
+            names = [name.encode().decode(_BYTES) for name in names]
 
         def leave_out(row: Any) -> str:
             detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
@@ -215,13 +217,17 @@ class _Table:
             pa.csv.ReadOptions(
                 use_threads=False,
                 block_size=len(rows) + 1,
-                column_names=None if is_named else self.header or None,
-                autogenerate_column_names=not (is_named or self.header),
+                column_names=None if is_named else names or None,
+                autogenerate_column_names=not (is_named or names),
             ),
             pa.csv.ParseOptions(
                 delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
             ),
-            conversion,
+            pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.binary()),
+                null_values=[""] if has_nulls else [],
+                strings_can_be_null=has_nulls,
+            ),
         )
         if not is_text:
             found = _of_bytes(found)
@@ -229,16 +235,11 @@ class _Table:
 
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
         """Yield the rows, their cells as bytes or null."""
-        cells = pa.csv.ConvertOptions(
-            column_types={name: pa.binary() for name in self.header},
-            null_values=[""],
-            strings_can_be_null=True,
-        )
         first: int | None = None
         try:
             for block in self._blocks():
                 others = len(odd)
-                found = self.parse(block, odd, cells, first).combine_chunks()
+                found = self.parse(block, odd, first, has_nulls=True).combine_chunks()
                 first = (first or 0) + found.num_rows + len(odd) - others
                 yield from found.to_batches()
         except pa.ArrowException as error:
@@ -332,9 +333,9 @@ def _open_table(source: Source, file: InputFile) -> _Table:
     table = _Table(file, delimiter.decode(), point, has_names)
     odd: list[Unreadable] = []
 
-    def sample(types: Mapping[str, Any] | None = None) -> Any:
+    def sample() -> Any:
         odd.clear()
-        return table.parse(head, odd, pa.csv.ConvertOptions(column_types=types, null_values=[]))
+        return table.parse(head, odd)
 
     try:
         table.header = sample().schema.names
@@ -355,7 +356,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
             f"{file.name}: expected columns of different names, got {twice!r} twice; "
             "--no-header, where the first line is a row"
         )
-    cells = sample({name: pa.binary() for name in table.header})
+    cells = sample()
     if len(odd) > cells.num_rows:
         raise BadFile(
             f"{file.name}: row {odd[0].row}: {odd[0].detail}, and so in most rows; the names of "

@@ -630,11 +630,15 @@ def test_a_cell_that_is_no_text_is_refused_by_its_row_and_column(tmp_path: Path,
         items(path, "utf-8")
 
 
+@pytest.mark.parametrize("name", ["l", "größe ł"])
 @pytest.mark.parametrize("far", [1, 120_000])
-def test_a_row_of_another_length_that_is_no_text_is_left_out(tmp_path: Path, far: int) -> None:
+def test_a_row_of_another_length_that_is_no_text_is_left_out(
+    tmp_path: Path, far: int, name: str
+) -> None:
     path = tmp_path / "a.csv"
     good = b"".join(b"i%d,1,u\n" % row for row in range(far))
-    path.write_bytes(b"id,x,l\n" + good + b"\xff\xfe,1\nz,1,\xc3\xa9\nq,1,\xff\nr,3,ok\n")
+    bad = b"\xff\xfe,1\nz,1,\xc3\xa9\nq,1,\xff\nr,3,ok\n"
+    path.write_bytes(f"id,x,{name}\n".encode() + good + bad)
     left_out = source(path, "utf-8", lenient=True)
     read = [id_ for batch in left_out.batches() for id_ in batch.texts() or ()]
     assert (len(read), read[-2:]) == (far + 2, ["z", "r"])
