@@ -1,6 +1,34 @@
-"""``python -m gcws_search``: the same as ``gcws-search``."""
+"""The program ``gcws-search``, also as ``python -m gcws_search``."""
 
-from gcws_search.commands.app import main
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_AGAIN_SECONDS = 0.001
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it with one word."""
+    sys.unraisablehook = _interrupt_again
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        from gcws_search.commands.app import main as run  # noqa: PLC0415  # can be interrupted
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit("gcws-search: interrupted")
+
+
+def _interrupt_again(lost: "UnraisableHookArgs") -> None:
+    """Interrupt once more where a callback of an import or of the compiler lost a Ctrl-C."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    else:
+        sys.__unraisablehook__(lost)
+
 
 if __name__ == "__main__":
     main()

@@ -171,7 +171,7 @@ def test_extras_and_the_console_script_exist() -> None:
     assert set(PROJECT["optional-dependencies"]) == {
         "test", "bench", "cluster", "learn", "docs", "page", "rdkit", "biom", "xlsx",
     }  # fmt: skip
-    assert PROJECT["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
+    assert PROJECT["scripts"] == {"gcws-search": "gcws_search.__main__:main"}
 
 
 def test_every_package_of_the_tree_is_installed() -> None:

@@ -677,6 +677,32 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         assert f" {name} " in shown
 
 
+INTERRUPTED = """
+import os, signal, sys
+from gcws_search.__main__ import main
+
+class Callback:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            Callback()
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["gcws-search", "dedupe", "a.ndjson", "--text", "body", "--min-score", "1", "-o", "o"]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["typer", "numpy"])
+def test_a_callback_within_an_import_does_not_lose_ctrl_c(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"body": "one two"}\n{"body": "one two three"}\n')
+    done = run_python("-c", INTERRUPTED.format(name=name), folder=tmp_path, status=1)
+    assert (done.stdout, done.stderr) == ("", "gcws-search: interrupted\n")
+
+
 GROUPED = ["snapshot", "create"], ["cluster", "up"], ["bulk", "load"], ["bulk", "drop"]
 
 
