@@ -228,9 +228,12 @@ def join(
         params = {word: str(value) for word, value in asked.items() if value is not None}
         body = source.whole(lambda _: None)
         found, count = run(collection.place.join_body(body, params))
+        dropped = {*source.dropped}
     assert found.rows is not None
+    numbers = [row for row in range(count + len(dropped)) if row not in dropped]  # in the file
     ids: Sequence[str | None] = found.ids or [None] * len(found)
-    rows = [*zip(found.rows.tolist(), ids, found.to, found.scores.tolist(), strict=True)]
+    places = [numbers[row] for row in found.rows.tolist()]
+    rows = [*zip(places, ids, found.to, found.scores.tolist(), strict=True)]
     _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
     if tell_rows(as_json, shown):

@@ -437,10 +437,10 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
 @contextmanager
 def _folder(data_dir: Path) -> Iterator[None]:
     """Say why a folder cannot be worked on."""
-    if not data_dir.is_dir():
-        what = "a file" if data_dir.exists() else "nothing of that name"
-        fail(f"{data_dir}: expected a folder of collections' files, got {what}")
-    if not [*data_dir.glob("*.sqlite")]:
-        report(f"{data_dir}: no collections")
     with failures():
+        if not data_dir.is_dir():
+            what = "a file" if data_dir.exists() else "nothing of that name"
+            fail(f"{data_dir}: expected a folder of collections' files, got {what}")
+        if not [*data_dir.glob("*.sqlite")]:
+            report(f"{data_dir}: no collections")
         yield

@@ -233,6 +233,9 @@ def test_a_file_is_joined_with_a_collection(
     path = tmp_path / "hits.parquet"
     call(*words, "-o", str(path))
     assert pyarrow.parquet.read_table(path).to_pylist() == expected
+    file.write_text("x,y\n1,2\n,3\n-3,1.1\n")
+    hits = lines(call(*words, "--missing", "drop", "--json"))
+    assert [(each["row"], each["to"]) for each in hits] == [(0, "a"), (0, "b"), (2, "c")]
 
 
 def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) -> None:
