@@ -149,7 +149,7 @@ def load(
         tasks, progress = stack.enter_context(pool), stack.enter_context(steps())
         found = bulk_load(asked, settings, tasks, has_settings=ray is None, tell=progress)
     _tell(into, found, as_json)
-    if found.rejected_count:
+    if found.rejected:
         raise typer.Exit(REJECTED)
 
 
@@ -165,18 +165,18 @@ def drop(name: Name, as_json: Json = False, **given: Any) -> None:
 
 def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
     """Print what became of the rows."""
-    for place, _, words in found.rejected[:_SHOWN]:
+    for place, _, words in found.rejected_rows[:_SHOWN]:
         report(f"{place}: {words}")
     for path in found.rejected_files:
         report(f"{path}: rejected rows")
     names = "place", "code", "detail"
     told = dataclasses.asdict(found) | {
         "collection": into,
-        "rejected": [dict(zip(names, each, strict=True)) for each in found.rejected],
+        "rejected_rows": [dict(zip(names, each, strict=True)) for each in found.rejected_rows],
     }
     words = f"{into}: {number_of(found.items, 'item')}"
     words += ", loaded before" if found.loaded_before else ""
-    words += f", {found.rejected_count:,} rejected" if found.rejected_count else ""
+    words += f", {found.rejected:,} rejected" if found.rejected else ""
     words += f", {found.dropped:,} left out for missing numbers" if found.dropped else ""
     words += f", {found.repeated:,} replaced by later rows of their id" if found.repeated else ""
     tell(as_json, told, words)

@@ -510,6 +510,10 @@ def in_words(name: str, value: Any) -> str:
             found = f"{value:.4g}" if abs(value) < _LARGE else f"{value:,.0f}"
         case list():
             found = ", ".join(in_words("", each) for each in value)
+        case {"indices": indices, "values": values} if name == "vector":
+            found = ", ".join(
+                f"{i}:{in_words('', x)}" for i, x in zip(indices, values, strict=True)
+            )
         case dict():
             found = "  ".join(f"{key}={_quoted(each)}" for key, each in value.items())
         case str() if name in _TIMES:

@@ -140,7 +140,7 @@ class BulkLoad:
 
 @dataclass(frozen=True, slots=True)
 class BulkLoaded:
-    """What became of them; ``rejected`` has a place, a code and words for each of the first.
+    """What became of them; ``rejected_rows`` are places, codes and words of the first.
 
     ``rejected_files`` have these rows. ``loaded_before``: the collection was whole when it began.
     """
@@ -148,11 +148,11 @@ class BulkLoaded:
     items: int
     repeated: int  # rows that a later one of their id replaced
     dropped: int
-    rejected_count: int
+    rejected: int
     parts: int
     parts_before: int  # that an earlier call had loaded
     bases: int  # of shards
-    rejected: Sequence[tuple[str, str, str]] = ()
+    rejected_rows: Sequence[tuple[str, str, str]] = ()
     rejected_files: Sequence[str] = ()
     loaded_before: bool = False
 
@@ -234,7 +234,7 @@ def bulk_load(
         database.rename(number, load.name, None if taken is None else taken.number, record)
         return replace(
             _answer(done, len(parts), len(parts) - len(missing), shards),
-            rejected=[each for part in parts for each in _rejected(load, part, states[part.key])],
+            rejected_rows=[row for at in parts for row in _rejected(load, at, states[at.key])],
             rejected_files=rejected_files,
         )
 
@@ -257,7 +257,7 @@ def _answer(done: LoadState, parts: int, parts_before: int, bases: int) -> BulkL
         items=done.inserted,
         repeated=done.mark.rows - left_out - done.inserted,
         dropped=left_out - done.rejected_count,
-        rejected_count=done.rejected_count,
+        rejected=done.rejected_count,
         parts=parts,
         parts_before=parts_before,
         bases=bases,

@@ -278,6 +278,11 @@ def test_items_are_shown_and_counted(coffees: gcws_search.Collection, call: Call
     call("count", "coffees", "--where", "roast", code=2)
 
 
+def test_a_sparse_vector_is_shown_as_pairs(server: gcws_search.Server, call: Call) -> None:
+    server.collection("open", dim=None).add([{3: 0.5, 70000: -2}], ids=["a"])
+    assert "3:0.5, 70000:-2" in call("get", "open", "a", "--with-vector").stdout
+
+
 def test_items_are_deleted_by_ids_or_by_a_filter(
     coffees: gcws_search.Collection, call: Call
 ) -> None:

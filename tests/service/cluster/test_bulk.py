@@ -227,8 +227,8 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
         bulk(settings, path, **choice)
     assert names_of(client) == []
     found = bulk(settings, path, lenient=True, **choice)
-    assert (found.items, found.rejected_count, found.parts_before) == (44, 1, 2)
-    [(place, _, words)] = found.rejected
+    assert (found.items, found.rejected, found.parts_before) == (44, 1, 2)
+    [(place, _, words)] = found.rejected_rows
     assert place == f"{path}: row 37"
     assert words.startswith("column 'x2': ")
     [line] = rejected_in(found)
@@ -237,8 +237,8 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     with pytest.raises(BadFile, match=r"b\.ndjson: row 50"):
         bulk(settings, tmp_path / "b.ndjson", name="b")
     found = bulk(settings, tmp_path / "b.ndjson", name="b", lenient=True)
-    assert (found.items, found.rejected_count) == (45, 2)
-    assert [place for place, *_ in found.rejected] == [
+    assert (found.items, found.rejected) == (45, 2)
+    assert [place for place, *_ in found.rejected_rows] == [
         f"{tmp_path / 'b.ndjson'}: row {row}" for row in (50, 51)
     ]
     assert [(each["row"], each["item"]) for each in rejected_in(found)] == [
