@@ -6,6 +6,7 @@ It imports little, so that a server listens soon.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -293,7 +294,9 @@ def require_address(settings: Settings) -> None:
             return
     except OSError as error:
         told = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}"
-        raise OSError(f"{told}; --host and --port choose another address") from None
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        advice = "--port chooses another one" if is_port else "--host chooses another address"
+        raise OSError(f"{told}; {advice}") from None
 
 
 class StartingApplication:
