@@ -1,5 +1,6 @@
 """Files of collections, and their folder: what is written is read back, or refused."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,6 +12,7 @@ from sqlite_utils import Database
 from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect, transaction
 from gcws_search.index.storage.data_directory import DataDirectory, bytes_of
+from gcws_search.index.storage.opened_files import note_of, read_note, write_note
 from gcws_search.index.storage.schema import (
     FORMAT_VERSION,
     MIGRATIONS,
@@ -361,3 +363,18 @@ def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None
     directory.publish(unfinished, "a")
     assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite", "lock"}
     directory.close()
+
+
+def test_a_note_for_the_next_start_is_on_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = set[int](), os.fsync
+
+    def note(file: int) -> None:
+        synced.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_note(path, "its file was removed")
+    assert note_of(path).stat().st_ino in synced
+    assert "its file was removed" in (read_note(path) or "")
