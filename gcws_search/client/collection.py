@@ -12,11 +12,10 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial, wraps
 from math import isfinite
 from numbers import Integral, Real
-from operator import index, itemgetter
+from operator import index
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -35,7 +34,7 @@ import numpy as np
 
 from gcws_search.client.embedded import EmbeddedCollection, open_file
 from gcws_search.client.export import export_items
-from gcws_search.client.remote import RemoteCollection, item_path, items_of_page, present, run
+from gcws_search.client.remote import RemoteCollection, present, run
 from gcws_search.client.results import (
     Added,
     Compared,
@@ -57,7 +56,7 @@ from gcws_search.formats.items import (
     with_expiries,
     with_versions,
 )
-from gcws_search.formats.payloads import filter_of, new_payload, read_json, write_json
+from gcws_search.formats.payloads import filter_of, new_payload
 from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts
 from gcws_search.index.contracts.analysis import (
     MAX_JOIN_LIMIT,
@@ -66,7 +65,6 @@ from gcws_search.index.contracts.analysis import (
     Group,
     GroupMode,
     ItemMap,
-    JoinParams,
 )
 from gcws_search.index.contracts.errors import (
     InvalidParameter,
@@ -88,13 +86,15 @@ from gcws_search.index.contracts.parameters import (
     put_mode,
     require_word,
 )
-from gcws_search.index.contracts.scores import ScoreKind, check_score, least_ranked, ranking_of
+from gcws_search.index.contracts.scores import ScoreKind, check_score
 
 if TYPE_CHECKING:
     from gcws_search import index as ix
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Place = EmbeddedCollection | RemoteCollection
+"""What carries operations out: both have the same, those of a server as coroutines."""
 OnError = Literal["stop", "skip"]
 Guarantee = Literal["measured", "proven"]
 Durability = Literal["full", "normal"]
@@ -199,9 +199,7 @@ def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> Non
             raise InvalidParameter(expected=", ".join(known), got=repr(word), loc=(name,))
 
 
-def _require_same_place(
-    own: EmbeddedCollection | RemoteCollection, other: EmbeddedCollection | RemoteCollection
-) -> None:
+def _require_same_place(own: Place, other: Place) -> None:
     """Raise InvalidParameter unless both are of this process, or of one server."""
     if isinstance(own, RemoteCollection) and isinstance(other, RemoteCollection):
         is_same, got = own.server.url == other.server.url, f"one of {other.server.url}"
@@ -225,7 +223,7 @@ class Collection:
         What it was created with; weights as `fit` was asked for them last.
     """
 
-    def __init__(self, place: EmbeddedCollection | RemoteCollection) -> None:
+    def __init__(self, place: Place) -> None:
         self.place = place
         self.name = place.name
 
@@ -299,14 +297,10 @@ class Collection:
             return self.place.index
         raise InvalidParameter(expected="a collection of this process", got="a server's")
 
-    def _do(
-        self,
-        here: Callable[[EmbeddedCollection], R],
-        there: Callable[[RemoteCollection], Coroutine[Any, Any, R]],
-    ) -> R:
+    def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:
         """Run an operation here, or ask the server for it."""
-        place = self.place
-        return here(place) if isinstance(place, EmbeddedCollection) else run(there(place))
+        found = operation(self.place)
+        return run(found) if isinstance(found, Coroutine) else found
 
     def add(
         self,
@@ -392,23 +386,13 @@ class Collection:
                 items = with_expiries(items, expires)
             return items if if_version is None else with_versions(items, if_version)
 
-        params: dict[str, str] = {"mode": mode, "on_error": on_error}
-        if keep_payloads:
-            params["payloads"] = "keep"
-        more = present(min_score=min_score, recall=recall)
-        params |= {word: str(value) for word, value in more.items()}
-        index_mode = put_mode(mode, min_score, recall)
+        how = put_mode(mode, min_score, recall)
         require_word("on_error", on_error, OnError)
         if if_version is not None:
             _require_plain(mode, on_error, keep_payloads, progress)
-            return self._do(
-                lambda local: local.put(read(), index_mode), lambda remote: remote.put(read, mode)
-            )
+            return self._do(lambda place: place.put(read, how))
         return self._do(
-            lambda local: local.add(
-                read(), index_mode, on_error, progress, keep_payloads=keep_payloads
-            ),
-            lambda remote: remote.add(read, params, progress),
+            lambda place: place.add(read, how, on_error, progress, keep_payloads=keep_payloads)
         )
 
     def query(
@@ -473,10 +457,7 @@ class Collection:
         asked |= {"guarantee": guarantee} | present(
             score=_said(score), id=id, text=text, filter=filter_of(where)
         )
-        return self._do(
-            lambda local: local.query(vector, asked, distance=distance),
-            lambda remote: remote.query(vector, asked, distance=distance),
-        )
+        return self._do(lambda place: place.query(vector, asked, distance=distance))
 
     def query_many(
         self,
@@ -507,10 +488,7 @@ class Collection:
         )
         asked |= {"guarantee": guarantee} | present(score=_said(score), filter=filter_of(where))
         shown = _checked(with_payload=with_payload, distance=distance)
-        return self._do(
-            lambda local: local.query_many(read, asked, on_error, **shown),
-            lambda remote: remote.query_many(read, asked, on_error, **shown),
-        )
+        return self._do(lambda place: place.query_many(read, asked, on_error, **shown))
 
     def get(self, id: str | int) -> Item:
         """Return an item.
@@ -519,18 +497,12 @@ class Collection:
         ------
         ItemNotFound
         """
-        return self._do(
-            lambda local: local.item_of(local.index.get(str(id))),
-            lambda remote: remote.get(item_path(id), lambda found: Item(**found)),
-        )
+        return self._do(lambda place: place.get(str(id)))
 
     def get_many(self, ids: str | int | Iterable[str], *, with_vector: bool = True) -> list[Item]:
         """Return the items that have these ids, in their order; ids of no item are left out."""
         texts = texts_of(ids)
-        return self._do(
-            lambda local: local.get_many(texts, with_vector),
-            lambda remote: remote.get_many(texts, with_vector),
-        )
+        return self._do(lambda place: place.get_many(texts, with_vector))
 
     def delete(
         self,
@@ -551,19 +523,9 @@ class Collection:
         VersionConflict, InvalidFilter, InvalidParameter
         """
         texts = None if ids is None else texts_of(ids)
-        only = _only(texts, if_version)
-        return self._do(
-            lambda local: local.delete(texts, where, if_version),
-            lambda remote: (
-                remote.post(
-                    "items/delete",
-                    present(ids=texts, filter=filter_of(where)),
-                    lambda found: int(found["deleted"]),
-                )
-                if only is None
-                else remote.delete_one(*only)
-            ),
-        )
+        _require_one_id(texts, if_version)
+        condition = filter_of(where)
+        return self._do(lambda place: place.delete(texts, condition, if_version))
 
     def set_payload(
         self,
@@ -593,20 +555,11 @@ class Collection:
         InvalidPayload, InvalidParameter, InvalidFilter, VersionConflict
         """
         texts = None if ids is None else texts_of(ids)
-        new, only = new_payload(payload), _only(texts, if_version)
-        asked = _checked(merge=merge) | present(
-            ids=texts if only is None else None, filter=filter_of(where), if_version=if_version
-        )
-        asked["payload"] = None if new is None else read_json(new)
+        new = new_payload(payload)
+        _require_one_id(texts, if_version)
+        asked, condition = _checked(merge=merge), filter_of(where)
         return self._do(
-            lambda local: local.set_payload(texts, where, new, asked["merge"], if_version),
-            lambda remote: remote.post(
-                "items" if only is None else item_path(only[0]),
-                asked,
-                lambda found: int(found["updated"]),
-                method="PATCH",
-                repeatable=only is None,
-            ),
+            lambda place: place.set_payload(texts, condition, new, asked["merge"], if_version)
         )
 
     def pairs(
@@ -620,7 +573,7 @@ class Collection:
         """Return the pairs of items at least so similar, the most similar first; see `query`."""
         asked = _checked(min_score=min_score, recall=recall, **present(limit=limit))
         asked |= present(score=_said(score))
-        return self._do(lambda local: local.pairs(asked), lambda remote: remote.pairs(asked))
+        return self._do(lambda place: place.pairs(asked))
 
     def groups(
         self,
@@ -657,7 +610,7 @@ class Collection:
         """
         asked = _checked(min_score=min_score, recall=recall, keep=keep) | {"mode": mode}
         asked |= present(filter=filter_of(where), score=_said(score))
-        return self._do(lambda local: local.groups(asked), lambda remote: remote.groups(asked))
+        return self._do(lambda place: place.groups(asked))
 
     def join(
         self,
@@ -704,28 +657,15 @@ class Collection:
         ItemNotFound
             The other collection has no item ``after``.
         """
-        kind = check_score(score)
         asked = _checked(recall=recall, **present(min_score=min_score, limit=limit))
-        least = asked.get("min_score")
-        params = JoinParams(
-            min_score=None if least is None else least_ranked(kind, least),
-            limit=asked.get("limit"),
-            recall=asked["recall"],
-            ranking=ranking_of(kind),
-        )
         distance = _checked(distance=distance)["distance"]
-        asked |= present(after=_row_or_id(after), score=_said(kind))
+        asked |= present(after=_row_or_id(after), score=_said(score))
         require_one(data=data, texts=texts)
+        asked |= present(filter=filter_of(where))
         other = getattr(data, "place", None)
-        if isinstance(other, EmbeddedCollection | RemoteCollection):
+        if isinstance(other, Place):
             _require_same_place(self.place, other)
-            document = asked | present(filter=filter_of(where)) | {"collection": other.name}
-            return self._do(
-                lambda local: local.join_collection(
-                    cast("EmbeddedCollection", other), params, where, asked.get("after")
-                ).rescore(kind, distance=distance),
-                lambda remote: remote.join_collection(document, distance=distance),
-            )
+            return self._do(lambda place: place.join_collection(other, asked, distance=distance))
         row = asked.get("after", 0)
         if isinstance(row, str) or row < 0:
             expected = "the number of a row, at least 0"
@@ -733,15 +673,7 @@ class Collection:
         read = partial(items_of, data, ids)
         if texts is not None:
             read = partial(items_of_texts, texts, ids)
-        words = {name: str(value) for name, value in asked.items()}
-        if where is not None:
-            words["filter"] = write_json(filter_of(where)).decode()
-        return self._do(
-            lambda local: local.join(read, params, where, asked.get("after", -1) + 1).rescore(
-                kind, distance=distance
-            ),
-            lambda remote: remote.join(read, words, distance=distance),
-        )
+        return self._do(lambda place: place.join(read, asked, distance=distance))
 
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to the similarity of two items, or vectors.
@@ -759,10 +691,7 @@ class Collection:
         ItemNotFound, InvalidVector, InvalidParameter
         """
         asked = _checked(limit=limit)
-        return self._do(
-            lambda local: local.index.explain(local.point(a), local.point(b), **asked),
-            lambda remote: remote.explain(a, b, **asked),
-        )
+        return self._do(lambda place: place.explain(a, b, **asked))
 
     def map(
         self,
@@ -803,9 +732,7 @@ class Collection:
         given = {"sample": sample, "landmarks": landmarks, "seed": seed, "neighbours": neighbours}
         asked = _checked(**given, **present(key=key)) | {"places": places}
         asked |= present(filter=filter_of(where))
-        return self._do(
-            lambda local: local.map(asked, also), lambda remote: remote.map(asked, also)
-        )
+        return self._do(lambda place: place.map(asked, also))
 
     def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
         """Return histograms of similarities and non-zeros, S-curves and bucket sizes.
@@ -827,10 +754,7 @@ class Collection:
         InvalidParameter
         """
         asked = _checked(sample=sample, seed=seed)
-        return self._do(
-            lambda local: local.index.profile(**asked),
-            lambda remote: remote.post("profile", asked, dict),
-        )
+        return self._do(lambda place: place.profile(asked))
 
     def compare(
         self,
@@ -856,10 +780,7 @@ class Collection:
         given = {"limit": limit, "recall": recall, "seed": seed}
         asked = _checked(**given, **({"sample": sample} if queries is None else {}))
         asked |= present(backends=backends)
-        return self._do(
-            lambda local: local.compare(asked, queries),
-            lambda remote: remote.compare(asked, queries),
-        )
+        return self._do(lambda place: place.compare(asked, queries))
 
     def page(
         self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
@@ -867,7 +788,7 @@ class Collection:
         """Return some items in the order in which they were put, and where the next page starts."""
         asked = _checked(limit=limit, **present(cursor=cursor))
         where = asked.get("cursor"), asked["limit"], with_vector
-        return self._do(lambda local: local.page(*where), lambda remote: remote.page(*where))
+        return self._do(lambda place: place.page(*where))
 
     def find(self, text: str, *, limit: int = 20) -> FoundItems:
         """Return the items that a text finds, without vectors.
@@ -881,14 +802,7 @@ class Collection:
             The text is empty, or the limit is below 1.
         """
         asked = _checked(text=text, limit=limit)
-        return self._do(
-            lambda local: local.find(**asked),
-            lambda remote: remote.get(
-                "items",
-                lambda found: FoundItems(items_of_page(found), found["complete"]),
-                {"q": text, "limit": asked["limit"]},
-            ),
-        )
+        return self._do(lambda place: place.find(**asked))
 
     def names(
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
@@ -905,7 +819,7 @@ class Collection:
             The names of these coordinates instead; one without a name is left out.
         """
         asked = _checked(prefix=prefix, limit=limit) | {"indices": indices}
-        return self._do(lambda local: local.names(**asked), lambda remote: remote.names(**asked))
+        return self._do(lambda place: place.names(**asked))
 
     def set_names(self, names: Iterable[str], *, replace: bool = True) -> int:
         """Give the first coordinates of a fixed ``dim`` their names; return how many have one.
@@ -923,10 +837,7 @@ class Collection:
         if isinstance(names, str) or not all(isinstance(each, str) for each in given):
             expected, got = "a list of strings", f"{names!r:.60}"
             raise InvalidParameter(expected=expected, got=got, loc=("names",))
-        return self._do(
-            lambda local: local.set_names(given, replace=replace),
-            lambda remote: remote.set_names(given, replace=replace),
-        )
+        return self._do(lambda place: place.set_names(given, replace=replace))
 
     def fit(self, weights: Iterable[float] | WeightKind | None = None) -> dict[str, Any]:
         """Learn weights of coordinates from the items, or take others.
@@ -953,25 +864,19 @@ class Collection:
         asked: tuple[float, ...] | WeightKind | None = None
         if weights is not None:
             asked = weights if isinstance(weights, str) else _numbers(weights, "weights")
-        return self._do(lambda local: local.fit(asked), lambda remote: remote.fit(asked))
+        return self._do(lambda place: place.fit(asked))
 
     def count(self, *, where: Mapping[str, Any] | None = None) -> Count:
         """Return the number of items, or of those that pass a filter as of `query`.
 
         Where none passes it, ``hints`` of the number say which keys and values no item has.
         """
-        return self._do(
-            lambda local: local.count(where),
-            lambda remote: remote.post(
-                "count",
-                present(filter=filter_of(where)),
-                lambda found: Count(found["count"], found.get("hints", ())),
-            ),
-        )
+        condition = filter_of(where)
+        return self._do(lambda place: place.count(condition))
 
     def describe(self) -> dict[str, Any]:
         """Return all there is to know of the collection, as the API shows it."""
-        return self._do(lambda local: local.describe(), lambda remote: remote.get("", dict))
+        return self._do(lambda place: place.describe())
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
         """Replace the metadata of the collection, which `describe` shows; None removes it.
@@ -982,33 +887,26 @@ class Collection:
             Any JSON object; its ``view`` says how the page shows items. A ``fingerprint`` that
             `gcws-search load` has noted there stays, unless another is given.
         """
-        return self._do(
-            lambda local: local.set_metadata(metadata), lambda remote: remote.set_metadata(metadata)
-        )
+        return self._do(lambda place: place.set_metadata(metadata))
 
     def curve(self, *, limit: int = 10) -> dict[str, Any]:
         """Return what recall costs for a limit, as calibrated: candidates and time of a query."""
         asked = _checked(limit=limit)
-        return self._do(
-            lambda local: local.index.curve(**asked).to_dict(),
-            lambda remote: remote.get("curve", dict, asked),
-        )
+        return self._do(lambda place: place.curve(asked))
 
     def audits(self) -> dict[str, Any]:
         """Return recall asked against recall found, of queries that a server answered exactly too.
 
         A collection of this process makes no audits.
         """
-        return self._do(
-            lambda local: local.index.audited().to_dict(), lambda remote: remote.get("recall", dict)
-        )
+        return self._do(lambda place: place.audits())
 
     def loads(self) -> list[dict[str, Any]]:
         """Return the loads under way and the last ones, the last first, as the API shows them.
 
         A collection of this process has none: what is added to it is no load.
         """
-        return self._do(lambda _: [], lambda remote: remote.get("loads", itemgetter("loads")))
+        return self._do(lambda place: place.loads())
 
     def attach(
         self, kind: str, *, name: str | None = None, params: Mapping[str, Any] | None = None
@@ -1028,13 +926,9 @@ class Collection:
         ------
         InvalidParameter, BackendExists
         """
-        given = dict(params or {})
-        checked = backend_params(kind, given)
+        checked = backend_params(kind, dict(params or {}))
         called = _checked(**present(name=name)).get("name")
-        return self._do(
-            lambda local: asdict(local.index.attach(checked, called)),
-            lambda remote: remote.attach(kind, called, given),
-        )
+        return self._do(lambda place: place.attach(checked, called))
 
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
@@ -1043,7 +937,7 @@ class Collection:
         ------
         BackendNotFound, InvalidParameter
         """
-        return self._do(lambda local: local.index.detach(name), lambda remote: remote.detach(name))
+        return self._do(lambda place: place.detach(name))
 
     def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file that `gcws-search load` reads; return how many.
@@ -1139,17 +1033,16 @@ def _said(score: ScoreKind) -> ScoreKind | None:
     return None if kind == "gmm" else kind
 
 
-def _only(ids: list[str] | None, if_version: int | None) -> tuple[str, int] | None:
-    """Return the one id whose item must have a version, and that; None where none is given."""
+def _require_one_id(ids: list[str] | None, if_version: int | None) -> None:
+    """Raise InvalidParameter where a version is given, and not the id of the one item with it."""
     if if_version is None:
-        return None
+        return
     if ids is None or len(ids) != 1:
         got = "no id" if ids is None else f"{len(ids)} ids"
         raise InvalidParameter(expected="one id", got=got, loc=("if_version",))
     if type(if_version) is not int or if_version < 1:
         expected = "a version, at least 1"
         raise InvalidParameter(expected=expected, got=repr(if_version), loc=("if_version",))
-    return ids[0], if_version
 
 
 def _require_plain(
@@ -1212,9 +1105,7 @@ class AsyncCollection:
     """
 
     def __init__(
-        self,
-        place: EmbeddedCollection | RemoteCollection,
-        call: Callable[[Callable[[], Any]], Awaitable[Any]] = call_on_thread,
+        self, place: Place, call: Callable[[Callable[[], Any]], Awaitable[Any]] = call_on_thread
     ) -> None:
         self.place = place
         self.name = place.name
@@ -1225,16 +1116,11 @@ class AsyncCollection:
         """What it was created with; see `Collection`."""
         return self.place.config
 
-    async def _do(
-        self,
-        here: Callable[[EmbeddedCollection], R],
-        there: Callable[[RemoteCollection], Coroutine[Any, Any, R]],
-    ) -> R:
-        place = self.place
-        if isinstance(place, RemoteCollection):
-            return await there(place)
-        found: R = await self._call(partial(here, place))
-        return found
+    async def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:
+        if isinstance(self.place, EmbeddedCollection):
+            found: R = await self._call(partial(operation, self.place))
+            return found
+        return await cast("Coroutine[Any, Any, R]", operation(self.place))
 
     open = staticmethod(_opening(Collection.open))
     add = _awaiting(Collection.add)

@@ -38,7 +38,7 @@ from gcws_search.client.results import (
     with_fingerprint,
 )
 from gcws_search.formats.items import Items
-from gcws_search.formats.payloads import filter_of, metadata_text, read_json, write_json
+from gcws_search.formats.payloads import metadata_text, read_json, write_json
 from gcws_search.formats.vectors import (
     in_order,
     is_id,
@@ -202,7 +202,7 @@ class EmbeddedCollection:
 
     def add(
         self,
-        items: Items,
+        read: Callable[[], Items],
         mode: ix.Mode,
         on_error: str,
         progress: Callable[[int], None] | None,
@@ -231,8 +231,7 @@ class EmbeddedCollection:
                 repeated_count=len(batch) - sum(counts) - len(similar),
             )
 
-        done = Added(0, 0)
-        first = 0
+        items, done, first = read(), Added(0, 0), 0
         columns = items.rows.columns
         is_first = columns is not None and len(columns) == self.config.dim and not self.count(None)
         takes_names = is_first and not len(self.index.names)
@@ -324,8 +323,9 @@ class EmbeddedCollection:
         expires = [None if at is None else ix.expiry_ms(at, row, now=now) for row, at in given]
         return ix.ItemBatch(ids, vectors, payloads, batch.if_versions or (), expires)
 
-    def put(self, items: Items, mode: ix.Mode) -> Added:
+    def put(self, read: Callable[[], Items], mode: ix.Mode) -> Added:
         """Store items, all or none."""
+        items = read()
         if not len(items):
             return Added(0, 0)
         try:
@@ -511,19 +511,15 @@ class EmbeddedCollection:
         return [Pair(a, b, ix.score_of(kind, score)) for a, b, score in found]
 
     def join(
-        self,
-        read: Callable[[], Items],
-        params: ix.JoinParams,
-        where: Mapping[str, Any] | None,
-        first: int,
+        self, read: Callable[[], Items], asked: Mapping[str, Any], *, distance: bool
     ) -> Joined:
-        """Return the hits of vectors from row ``first`` on."""
-        items, index = read(), self.index
+        """Return the hits of vectors, from the row behind ``after`` on."""
+        hits = self._joined(asked)
+        items, index, first = read(), self.index, asked.get("after", -1) + 1
         with _naming_argument("data"):
             rows = self.in_order(items.rows)
             if first:
                 rows = rows.part(slice(first, None))
-            hits = index.join(params, _filter(where))
             try:
                 vectors = rows.check(index.space, lambda words: index.names.find(words)[0])
                 parts = [
@@ -532,26 +528,32 @@ class EmbeddedCollection:
             except ix.InvalidVector as error:
                 error.move_row(first.__add__)
                 raise
-        return joined_of(parts).named(items.texts())
+        kind = asked.get("score", "gmm")
+        return joined_of(parts).named(items.texts()).rescore(kind, distance=distance)
 
-    def join_collection(
-        self,
-        other: EmbeddedCollection,
-        params: ix.JoinParams,
-        where: Mapping[str, Any] | None,
-        after: int | str | None,
-    ) -> Joined:
+    def join_collection(self, other: Any, asked: Mapping[str, Any], *, distance: bool) -> Joined:
         """Return the hits of another collection's items, those that were put after one, if any."""
         index, stored = self.index, other.index
         ix.require_joinable(index.config, stored.config)
-        hits = index.join(params, _filter(where))
-        cursor = None if after is None else stored.cursor_behind(str(after))
+        hits = self._joined(asked)
+        cursor = stored.cursor_behind(str(asked["after"])) if "after" in asked else None
         parts = list[Joined]()
         for ids, rows in ix.stored_vectors(stored, cursor):
             for part in hits(rows.check(index.space, lambda words: index.names.find(words)[0])):
                 named = [ids[row] for row in part.rows.tolist()]
                 parts.append(Joined(None, named, part.to, part.scores))
-        return joined_of(parts)
+        return joined_of(parts).rescore(asked.get("score", "gmm"), distance=distance)
+
+    def _joined(self, asked: Mapping[str, Any]) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
+        """Return what yields the hits of vectors."""
+        kind, least = asked.get("score", "gmm"), asked.get("min_score")
+        params = ix.JoinParams(
+            min_score=None if least is None else ix.least_ranked(kind, least),
+            limit=asked.get("limit"),
+            recall=asked["recall"],
+            ranking=ix.ranking_of(kind),
+        )
+        return self.index.join(params, _filter(asked.get("filter")))
 
     def groups(self, asked: Mapping[str, Any]) -> list[ix.Group]:
         kind: ix.ScoreKind = asked.get("score", "gmm")
@@ -576,6 +578,27 @@ class EmbeddedCollection:
         points = [self.point(each) for each in also]
         return self.index.map_items(ix.MapParams(**options), where, points)
 
+    def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
+        return self.index.explain(self.point(a), self.point(b), limit=limit)
+
+    def profile(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return self.index.profile(**asked)
+
+    def curve(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return self.index.curve(**asked).to_dict()
+
+    def audits(self) -> dict[str, Any]:
+        return self.index.audited().to_dict()
+
+    def loads(self) -> list[dict[str, Any]]:
+        return []
+
+    def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
+        return asdict(self.index.attach(params, name))
+
+    def detach(self, name: str) -> None:
+        self.index.detach(name)
+
     def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
         params = ix.SearchParams(limit=asked["limit"], recall=asked["recall"])
         sample, seed, backends = asked.get("sample", 0), asked["seed"], asked.get("backends")
@@ -595,6 +618,9 @@ class EmbeddedCollection:
     def find(self, text: str, limit: int) -> FoundItems:
         found = self.index.find(text, limit)
         return FoundItems([*map(self.item_of, found.items)], found.complete)
+
+    def get(self, item_id: str) -> Item:
+        return self.item_of(self.index.get(item_id))
 
     def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
         if not ids:
@@ -687,7 +713,7 @@ def _search_params(asked: Mapping[str, Any]) -> tuple[ix.SearchParams, ix.ScoreK
 
 
 def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
-    return None if where is None else ix.parse_filter(filter_of(where))
+    return None if where is None else ix.parse_filter(where)
 
 
 def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:

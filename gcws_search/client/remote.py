@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -19,6 +19,8 @@ from gcws_search.client.errors import error_of
 from gcws_search.client.results import (
     Added,
     Compared,
+    Count,
+    FoundItems,
     GivenIds,
     Hits,
     Item,
@@ -124,13 +126,13 @@ class RemoteCollection:
             method, path, content, headers, params, repeatable=repeatable, collection=self.name
         )
 
-    async def get(
+    async def fetch(
         self, word: str, result: Callable[[Any], R], params: Mapping[str, Any] | None = None
     ) -> R:
         """Return what ``result`` makes of the JSON that the server has there."""
         return result(read_json((await self.ask("GET", word, params=params)).content))
 
-    async def post(
+    async def send(
         self,
         word: str,
         document: Mapping[str, Any],
@@ -145,7 +147,7 @@ class RemoteCollection:
         return result(read_json(reply.content))
 
     async def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> dict[str, Any]:
-        found: dict[str, Any] = await self.post("transform/fit", present(weights=weights), dict)
+        found: dict[str, Any] = await self.send("transform/fit", present(weights=weights), dict)
         if weights is not None:
             transform = replace(self.config.transform, weights=weights)
             self.config = replace(self.config, transform=transform)
@@ -154,10 +156,19 @@ class RemoteCollection:
     async def add(
         self,
         read: Callable[[], Items],
-        params: Mapping[str, str],
+        mode: ix.Mode,
+        on_error: str,
         progress: Callable[[int], None] | None,
+        *,
+        keep_payloads: bool,
     ) -> Added:
         """Store items by one load under a key of its own, which goes on where it broke off."""
+        params = {"on_error": on_error} | ({"payloads": "keep"} if keep_payloads else {})
+        if isinstance(mode, ix.UnlessSimilar):
+            params |= {"mode": "unless_similar"}
+            params |= {word: str(value) for word, value in asdict(mode).items()}
+        else:
+            params |= {"mode": mode}
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
@@ -207,7 +218,7 @@ class RemoteCollection:
             await self.set_names(columns, replace=False)
 
     async def _count(self) -> int:
-        return await self.post("count", {}, lambda found: int(found["count"]))
+        return await self.send("count", {}, lambda found: int(found["count"]))
 
     async def in_order(self, rows: ix.InputVectors) -> ix.InputVectors:
         """Return a matrix of named columns in the order of the coordinates."""
@@ -219,7 +230,7 @@ class RemoteCollection:
         """Return the names of all coordinates of a fixed dim; none of an open space."""
         if self.config.dim is None:
             return {}
-        found = await self.get("names", dict, {"limit": str(_INDICES)})
+        found = await self.fetch("names", dict, {"limit": str(_INDICES)})
         if len(found["names"]) < found["count"]:
             return await self.names("", 1, range(self.config.dim))
         return {each["index"]: each["name"] for each in found["names"]}
@@ -234,7 +245,7 @@ class RemoteCollection:
     async def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
         """Return the hits of one query, of a vector or as the options say."""
         point = {} if vector is None else {"vector": await self.vector(vector)}
-        found = await self.post("query", {**asked, **point}, dict)
+        found = await self.send("query", {**asked, **point}, dict)
         hits = [
             hit_of(each["id"], each["score"], each.get("payload"), each.get("text"))
             for each in found["hits"]
@@ -244,7 +255,7 @@ class RemoteCollection:
 
     async def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
         points = {word: await self.point(what) for word, what in (("a", a), ("b", b))}
-        found = await self.post("explain", {**points, "limit": limit}, dict)
+        found = await self.send("explain", {**points, "limit": limit}, dict)
         coordinates = [ix.Share(**{"name": None} | each) for each in found.pop("coordinates")]
         contained, rest = ix.Contained(**found.pop("contained")), ix.Rest(**found.pop("rest"))
         return ix.Explained(contained=contained, coordinates=coordinates, rest=rest, **found)
@@ -260,7 +271,7 @@ class RemoteCollection:
             str(each) if is_id(each) else each if is_text(each) else await self.vector(each)
             for each in also
         ]
-        found = await self.post("map", {**asked, "also": points}, dict)
+        found = await self.send("map", {**asked, "also": points}, dict)
         islands = found.get("islands")
         if islands is not None:
             islands = [ix.Island(**each) for each in islands]
@@ -272,11 +283,11 @@ class RemoteCollection:
             rows, texts = await self.in_order(found := points_of(queries)), found.texts
             points = _json_vectors(rows) if texts is None else ({"text": text} for text in texts)
             asked = {**asked, "queries": [*points]}
-        answer = await self.post("compare", asked, dict)
+        answer = await self.send("compare", asked, dict)
         backends = [ix.BackendComparison(**each) for each in answer["backends"]]
         return Compared(backends, answer["mean_similarity"])
 
-    async def put(self, read: Callable[[], Items], mode: str) -> Added:
+    async def put(self, read: Callable[[], Items], mode: ix.Mode) -> Added:
         """Store items over their versions by one request, all or none."""
         items = await self.server.call(read)
         if not len(items):
@@ -302,13 +313,39 @@ class RemoteCollection:
         def counts(found: Any) -> Added:
             return Added(found["inserted"], found["updated"])
 
-        return await self.post("items", body, counts, method="PUT", repeatable=False)
+        return await self.send("items", body, counts, method="PUT", repeatable=False)
 
-    async def delete_one(self, item_id: str, if_version: int) -> int:
-        """Delete the item of an id if it has a version; return how many there were."""
+    async def delete(
+        self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
+    ) -> int:
+        if if_version is None or ids is None:
+            document = present(ids=ids, filter=where)
+            return await self.send("items/delete", document, lambda found: int(found["deleted"]))
         params = {"if_version": str(if_version)}
-        await self.ask("DELETE", item_path(item_id), params=params, repeatable=False)
+        await self.ask("DELETE", item_path(ids[0]), params=params, repeatable=False)
         return 1
+
+    async def set_payload(
+        self,
+        ids: list[str] | None,
+        where: Mapping[str, Any] | None,
+        payload: bytes | None,
+        merge: bool,
+        if_version: int | None,
+    ) -> int:
+        word, document = "items", present(filter=where, if_version=if_version)
+        if if_version is None or ids is None:
+            document |= present(ids=ids)
+        else:
+            word = item_path(ids[0])
+        document |= {"merge": merge, "payload": None if payload is None else read_json(payload)}
+        return await self.send(
+            word,
+            document,
+            lambda found: int(found["updated"]),
+            method="PATCH",
+            repeatable=if_version is None,
+        )
 
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
@@ -378,7 +415,7 @@ class RemoteCollection:
                     else [{"text": text, **same} for text in texts]
                 )
                 document = {"queries": each, "on_error": on_error}
-                answer = await self.post("query/batch", document, dict)
+                answer = await self.send("query/batch", document, dict)
             found += answer["results"]
         answers = [each["hits"] for each in found if "error" not in each]
         lists = [([hit["id"] for hit in hits], [hit["score"] for hit in hits]) for hits in answers]
@@ -401,14 +438,33 @@ class RemoteCollection:
         text = metadata_text(metadata)
         document = None if text is None else read_json(text)
         if document is not None:
-            document = with_fingerprint(document, (await self.get("", dict))["metadata"])
-        await self.post("", {"metadata": document}, dict, method="PATCH")
+            document = with_fingerprint(document, (await self.fetch("", dict))["metadata"])
+        await self.send("", {"metadata": document}, dict, method="PATCH")
 
-    async def attach(
-        self, kind: str, name: str | None, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        asked = {"kind": kind, "params": dict(params)} | present(name=name)
-        return await self.post("backends", asked, dict)
+    async def describe(self) -> dict[str, Any]:
+        return await self.fetch("", dict)
+
+    async def count(self, where: Mapping[str, Any] | None) -> Count:
+        return await self.send(
+            "count",
+            present(filter=where),
+            lambda found: Count(found["count"], found.get("hints", ())),
+        )
+
+    async def curve(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.fetch("curve", dict, asked)
+
+    async def audits(self) -> dict[str, Any]:
+        return await self.fetch("recall", dict)
+
+    async def loads(self) -> list[dict[str, Any]]:
+        return await self.fetch("loads", itemgetter("loads"))
+
+    async def profile(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.send("profile", asked, dict)
+
+    async def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
+        return await self.send("backends", ix.backend_document(params) | present(name=name), dict)
 
     async def detach(self, name: str) -> None:
         await self.ask("DELETE", f"backends/{segment(name)}")
@@ -418,9 +474,12 @@ class RemoteCollection:
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
     async def join(
-        self, read: Callable[[], Items], params: Mapping[str, str], *, distance: bool
+        self, read: Callable[[], Items], asked: Mapping[str, Any], *, distance: bool
     ) -> Joined:
         """Return the hits of vectors, which are sent as one stream."""
+        params = {name: str(value) for name, value in asked.items()}
+        if "filter" in asked:
+            params["filter"] = write_json(asked["filter"]).decode()
         items = await self.server.call(read)
         body = load_body(Items(None, await self.in_order(items.rows)), None)
         found, _ = await self.join_body(body, params)
@@ -432,9 +491,12 @@ class RemoteCollection:
         reply = await self.ask("POST", "join", body.pieces, headers, params)
         return joined_lines(reply.content, self.name)
 
-    async def join_collection(self, document: Mapping[str, Any], *, distance: bool) -> Joined:
+    async def join_collection(
+        self, other: Any, asked: Mapping[str, Any], *, distance: bool
+    ) -> Joined:
         """Return the hits of the items of another collection of the same server."""
-        reply = await self.ask("POST", "join", write_json(document), JSON_HEADERS)
+        body = write_json({**asked, "collection": other.name})
+        reply = await self.ask("POST", "join", body, JSON_HEADERS)
         found = replace(joined_lines(reply.content, self.name)[0], rows=None)
         return found.rescore("gmm", distance=distance)
 
@@ -454,8 +516,17 @@ class RemoteCollection:
         self, cursor: str | None, limit: int, with_vector: bool
     ) -> tuple[list[Item], str | None]:
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
-        found = await self.get("items", dict, params | present(cursor=cursor))
+        found = await self.fetch("items", dict, params | present(cursor=cursor))
         return items_of_page(found), found["next_cursor"]
+
+    async def find(self, text: str, limit: int) -> FoundItems:
+        params = {"q": text, "limit": limit}
+        return await self.fetch(
+            "items", lambda found: FoundItems(items_of_page(found), found["complete"]), params
+        )
+
+    async def get(self, item_id: str) -> Item:
+        return await self.fetch(item_path(item_id), lambda found: Item(**found))
 
     async def get_many(self, ids: list[str], with_vector: bool) -> list[Item]:
         wanted, found = [*dict.fromkeys(ids)], list[Item]()
@@ -466,12 +537,12 @@ class RemoteCollection:
             # Of several values each is an id; one alone would be a list with commas.
             values = some if len(some) > 1 else some * 2
             params = {"ids": values, "limit": len(values), "with_vector": str(with_vector).lower()}
-            found += await self.get("items", items_of_page, params)
+            found += await self.fetch("items", items_of_page, params)
         return items_in_order(ids, found)
 
     async def set_names(self, names: list[str], *, replace: bool = True) -> int:
         body: dict[str, Any] = {"names": names} if replace else {"names": names, "replace": False}
-        return await self.post("names", body, lambda found: int(found["count"]), method="PUT")
+        return await self.send("names", body, lambda found: int(found["count"]), method="PUT")
 
     async def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
         if indices is None:
@@ -482,7 +553,7 @@ class RemoteCollection:
             asked = [{"indices": ",".join(map(str, run))} for run in runs]
         found: dict[int, str] = {}
         for params in asked:
-            names = await self.get("names", itemgetter("names"), params)
+            names = await self.fetch("names", itemgetter("names"), params)
             found |= {each["index"]: each["name"] for each in names}
         return found
 

@@ -143,7 +143,7 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
 def _create_with_view(server: Server, name: str, dim: int | None) -> Collection:
     created = server.collection(name, dim=dim)
     assert isinstance(created.place, RemoteCollection)
-    run(created.place.post("", {"metadata": {"view": VIEWS[name]}}, dict, method="PATCH"))
+    run(created.place.send("", {"metadata": {"view": VIEWS[name]}}, dict, method="PATCH"))
     return created
 
 
