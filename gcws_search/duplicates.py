@@ -360,7 +360,6 @@ class _Table:
         append_rows(files, rows)
 
     def join(self, other: _Table) -> None:
-        """Append all rows of a table of further files."""
         state, added, found = self.state, other.state, other.files
         if found is not None and len(other):
             if self.files is None:
@@ -385,7 +384,6 @@ class _Table:
         return {json.loads(line): number for number, line in enumerate(lines)}
 
     def commit(self) -> None:
-        """Put on the disk what has been appended."""
         known = self.state["names"]
         if len(self.names) > known:
             with (self.folder / "names.ndjson").open("a") as file:
@@ -564,7 +562,6 @@ class _Appender:
 
 
 def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path) -> None:
-    """Read files into a folder."""
     with ExitStack() as stack:
         opened = [
             stack.enter_context(closing(kind(place_of(path), first.encoding)))

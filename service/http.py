@@ -292,7 +292,6 @@ def _params_of(model: type[Params], values: dict[str, str | list[str]]) -> Param
 
 @lru_cache
 def _default_params(model: type[Params]) -> Params:
-    """Return the parameters of a URL without any, made once."""
     return _params_of(model, {})
 
 

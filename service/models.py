@@ -478,8 +478,6 @@ _kind_of_model: Final = lru_cache(_Kind.of)
 
 
 class _Reader:
-    """Reads one body."""
-
     def __init__(self, model: type[Body], body: bytes, limits: Settings, piece_bytes: int) -> None:
         self._model = model
         self._body = body
@@ -572,7 +570,6 @@ class _Reader:
         return self._body[start:stop]
 
     def _read_list(self, kind: _Kind, member: Span, place: Place) -> Any:  # noqa: ANN401
-        """Return a list, or an array of numbers."""
         count = member.count(self._body)
         if len(place) > 1 and place[-1] in ("indices", "values", "names", "center"):
             require_count(count, self._limits, *place[:-1])
@@ -607,7 +604,6 @@ class _Reader:
                 yield Piece(first, part.entries, start, stop)
 
     def _read_piece(self, kind: _Kind, piece: Piece, place: Place) -> Any:  # noqa: ANN401
-        """Return some entries of a list."""
         if piece.entries == 1 and piece.stop - piece.start > self._piece_bytes:
             inner = (*place, piece.first)
             entry = self._read_entry(kind.entries, piece.start, piece.stop, inner)
@@ -762,7 +758,6 @@ def _add_cuts(cuts: dict[int, int], places: AnyArray, before: int) -> int:
 
 
 def _skip_blanks(text: bytes, start: int) -> int:
-    """Return where the blanks from a place on end."""
     found = _BLANKS.match(text, start)
     return start if found is None else found.end()
 

@@ -66,7 +66,6 @@ class _Group:
         self.calls = 0
 
     def take(self) -> list[_Waiting]:
-        """Take the queries of the next call off the queue."""
         taken = [self.waiting.popleft()]
         rows = taken[0].rows
         while self.waiting and rows + self.waiting[0].rows <= _MAX_ROWS:

@@ -231,8 +231,6 @@ class HttpServer(uvicorn.Server):
 
 
 def _end_process_after(seconds: float) -> None:
-    """End the process after a time, be there threads that still compute or not."""
-
     def end() -> None:
         _log.warning("the process ends beside work that would not stop; no file is harmed")
         logging.shutdown()

@@ -251,7 +251,6 @@ class Settings(BaseSettings):
 
 
 def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
-    """Return what a setting's value looks like."""
     for kind in (annotation, *get_args(annotation)):
         if kind in _METAVARS:
             return _METAVARS[kind]

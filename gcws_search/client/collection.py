@@ -1018,7 +1018,6 @@ def _checked(**given: Any) -> dict[str, Any]:
 
 
 def _row_or_id(after: object) -> int | str | None:
-    """Return where a join goes on, as a plain value."""
     if after is None or isinstance(after, str):
         return after
     if not isinstance(after, Integral) or isinstance(after, bool):

@@ -456,8 +456,6 @@ def _file_pieces(path: Path | StoredPath) -> Iterator[bytes]:
 def _on_thread(
     operation: Callable[Concatenate[ServerSnapshots, P], R],
 ) -> Callable[Concatenate[AsyncServerSnapshots, P], Coroutine[Any, Any, R]]:
-    """Return an operation on snapshots as a coroutine."""
-
     @wraps(operation)
     async def method(self: AsyncServerSnapshots, *given: P.args, **named: P.kwargs) -> R:
         return await call_on_thread(partial(operation, self._inner, *given, **named))
@@ -571,30 +569,19 @@ def _close(process: int, client: Any) -> None:
         client.close()
 
 
-def _httpx_options(url: str, headers: Mapping[str, str], seconds: float | None) -> dict[str, Any]:
+def _open_httpx(kind: str, url: str, headers: Mapping[str, str], seconds: float | None) -> Any:
     import httpx  # noqa: PLC0415  # takes a third of the time to import this package
 
-    return {
-        "base_url": url,
-        "headers": headers,
-        "timeout": httpx.Timeout(seconds, connect=CONNECT_SECONDS),
-        # To read all root certificates takes 30 ms.
-        "verify": not url.lower().startswith("http://"),
-    }
+    return getattr(httpx, kind)(
+        base_url=url,
+        headers=headers,
+        timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+        verify=not url.lower().startswith("http://"),  # to read all root certificates takes 30 ms
+    )
 
 
-def _httpx_client(url: str, headers: Mapping[str, str], seconds: float | None) -> httpx.Client:
-    import httpx  # noqa: PLC0415
-
-    return httpx.Client(**_httpx_options(url, headers, seconds))
-
-
-def _async_httpx_client(
-    url: str, headers: Mapping[str, str], seconds: float | None
-) -> httpx.AsyncClient:
-    import httpx  # noqa: PLC0415
-
-    return httpx.AsyncClient(**_httpx_options(url, headers, seconds))
+_httpx_client = partial(_open_httpx, "Client")
+_async_httpx_client = partial(_open_httpx, "AsyncClient")
 
 
 def _answer_of(reply: httpx.Response) -> Answer:

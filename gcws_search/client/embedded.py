@@ -463,8 +463,6 @@ class EmbeddedCollection:
         return found or None, text
 
     def _bad_queries(self, rows: ix.InputVectors) -> dict[int, ix.InvalidInput]:
-        """Return the vectors that cannot be searched for."""
-
         def check(some: slice) -> None:
             for part in self._parts(rows.part(some)):
                 if isinstance(part, ix.RawBatch):
@@ -495,7 +493,6 @@ class EmbeddedCollection:
         return rows.names is not None and self.config.dim is not None
 
     def _parts(self, rows: ix.InputVectors) -> list[ix.RawBatch | ix.SparseVector]:
-        """Return queries as they are searched."""
         space, names = self.index.space, self.index.names
         if not self._is_each_alone(rows):
             return [rows.check(space, lambda words: names.find(words)[0])]
@@ -545,7 +542,6 @@ class EmbeddedCollection:
         return joined_of(parts).rescore(asked.get("score", "gmm"), distance=distance)
 
     def _joined(self, asked: Mapping[str, Any]) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
-        """Return what yields the hits of vectors."""
         kind, least = asked.get("score", "gmm"), asked.get("min_score")
         params = ix.JoinParams(
             min_score=None if least is None else ix.least_ranked(kind, least),
@@ -685,7 +681,6 @@ def _groups(
     key: str,
     size: int,
 ) -> ix.QueryResult:
-    """Return the best hits of each of the best groups."""
     steps = ix.search_groups(key, params.limit, size, where)
     passing, limit = next(steps)
     first: ix.QueryResult | None = None
@@ -717,7 +712,6 @@ def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
 
 
 def _chosen_items(ids: list[str] | None, where: Mapping[str, Any] | None) -> ix.Filter | list[str]:
-    """Return the ids, or the filter, which is not empty."""
     ix.require_one(ids=ids, where=where)
     if ids is not None:
         return ids

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from gcws_search.commands.dedupe import Sources
 from gcws_search.commands.options import (
     REJECTED,
     Expires,
@@ -16,6 +17,7 @@ from gcws_search.commands.options import (
     Name,
     Ngrams,
     Normalize,
+    OnError,
     Payload,
     Power,
     Scale,
@@ -25,6 +27,7 @@ from gcws_search.commands.options import (
     fail,
     failures,
     family,
+    left_out_words,
     ngrams_of,
     number_of,
     options_of,
@@ -37,7 +40,7 @@ from gcws_search.commands.options import (
     transform_of,
     words_of,
 )
-from gcws_search.formats.files import WORDS, input_files
+from gcws_search.formats.files import input_files
 from gcws_search.service.cluster.command import command, require_token
 from gcws_search.service.settings import settings_from
 
@@ -60,13 +63,7 @@ _SHOWN: Final = 20
 @command(bulk, _SETTINGS)
 @reading
 def load(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
-        ),
-    ],
+    sources: Sources,
     *,
     into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
     replace: Annotated[
@@ -84,9 +81,7 @@ def load(
     storage: Storage = None,
     ttl: Ttl = None,
     expires: Expires = None,
-    on_error: Annotated[
-        Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
-    ] = "stop",
+    on_error: OnError = "stop",
     jobs: Annotated[int, typer.Option(min=1, help="Processes that read and store.")] = 1,
     ray: Annotated[
         str | None,
@@ -164,7 +159,6 @@ def drop(name: Name, as_json: Json = False, **given: Any) -> None:
 
 
 def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
-    """Print what became of the rows."""
     for place, _, words in found.rejected_rows[:_SHOWN]:
         report(f"{place}: {words}")
     for path in found.rejected_files:
@@ -176,7 +170,5 @@ def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
     }
     words = f"{into}: {number_of(found.items, 'item')}"
     words += ", loaded before" if found.loaded_before else ""
-    words += f", {found.rejected:,} rejected" if found.rejected else ""
-    words += f", {found.dropped:,} left out for missing numbers" if found.dropped else ""
-    words += f", {found.repeated:,} replaced by later rows of their id" if found.repeated else ""
+    words += left_out_words(found.rejected, found.dropped, found.repeated)
     tell(as_json, told, words)

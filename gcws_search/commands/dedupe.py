@@ -13,6 +13,7 @@ from gcws_search.commands.options import (
     Json,
     Ngrams,
     Normalize,
+    OnError,
     Power,
     Tokens,
     failures,
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
 
 cli = family()
 
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE",
+        help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
+    ),
+]
+
 _MIB: Final = 1 << 20
 _UNITS: Final = {"M": _MIB, "G": _MIB << 10}
 
@@ -44,13 +53,7 @@ _UNITS: Final = {"M": _MIB, "G": _MIB << 10}
 )
 @reading
 def dedupe(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
-        ),
-    ],
+    sources: Sources,
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="A new folder for the result.")
@@ -81,9 +84,7 @@ def dedupe(
     ] = "set",
     normalize: Normalize = None,
     power: Power = None,
-    on_error: Annotated[
-        Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
-    ] = "stop",
+    on_error: OnError = "stop",
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Of tables of keys: 512M, 2G.")
     ] = "2G",
@@ -143,7 +144,6 @@ def _bytes_of(text: str) -> int:
 
 
 def _lines(found: Deduplicated, output: Path) -> list[str]:
-    """Say what was found."""
     left_out = f", {found.rejected:,} left out" if found.rejected else ""
     if found.dropped:
         left_out += f", {found.dropped:,} left out for missing numbers"

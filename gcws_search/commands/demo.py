@@ -21,7 +21,6 @@ import typer
 from gcws_search.client.collection import Collection
 from gcws_search.client.connection import RetryPolicy, Server, connect
 from gcws_search.client.errors import NoServer
-from gcws_search.client.remote import RemoteCollection, run
 from gcws_search.commands.options import failures, family, report
 from gcws_search.index import GcwsError
 
@@ -142,8 +141,7 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
 
 def _create_with_view(server: Server, name: str, dim: int | None) -> Collection:
     created = server.collection(name, dim=dim)
-    assert isinstance(created.place, RemoteCollection)
-    run(created.place.send("", {"metadata": {"view": VIEWS[name]}}, dict, method="PATCH"))
+    created.set_metadata({"view": VIEWS[name]})
     return created
 
 

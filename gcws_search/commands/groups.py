@@ -16,6 +16,7 @@ from gcws_search.commands.options import (
     Recall,
     Yes,
     ask,
+    ask_server,
     asking,
     family,
     number_of,
@@ -212,8 +213,7 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Find for each row of a file the items that are like it."""
-    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415
+    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
 
     require_output(output, _FORMATS)
     if min_score is None and limit is None:
@@ -223,11 +223,10 @@ def join(
     asked |= {"min_score": min_score, "limit": limit}
     asked["filter"] = None if condition is None else json.dumps(filter_of(condition))
     collection = server.collection(name)
-    assert isinstance(collection.place, RemoteCollection)
     with opened_for(file, collection, choices, encoding) as source:
         params = {word: str(value) for word, value in asked.items() if value is not None}
         body = source.whole(lambda _: None)
-        found, count = run(collection.place.join_body(body, params))
+        found, count = ask_server(collection, lambda place: place.join_body(body, params))
         dropped = {*source.dropped}
     assert found.rows is not None
     numbers = [row for row in range(count + len(dropped)) if row not in dropped]  # in the file

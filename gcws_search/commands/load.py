@@ -28,12 +28,14 @@ from gcws_search.commands.options import (
     Yes,
     arrange,
     ask,
+    ask_server,
     asking,
     bar,
     fail,
     family,
     fingerprint_of,
     in_words,
+    left_out_words,
     number_of,
     options_of,
     reading,
@@ -225,15 +227,11 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
 @contextmanager
 def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
     """Name the coordinates of a new collection as a file's columns, unless it stays empty."""
-    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
-
-    place = collection.place
-    assert isinstance(place, RemoteCollection)
-    naming = run(place.take_names(source.names))
+    naming = ask_server(collection, lambda place: place.take_names(source.names))
     try:
         yield
     finally:
-        run(place.settle_names(source.names, naming))
+        ask_server(collection, lambda place: place.settle_names(source.names, naming))
 
 
 def _create(
@@ -356,11 +354,9 @@ class _Load:
             fail(f"{file.name}: {_row_words(error, source)}{notes}{again}")
 
     def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
-        from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
-
-        assert isinstance(self.collection.place, RemoteCollection)
         counted = replace(body, pieces=lambda: progress.each(body.pieces()))
-        return run(self.collection.place.load(counted, {**self.params, **params}, key))
+        whole = {**self.params, **params}
+        return ask_server(self.collection, lambda place: place.load(counted, whole, key))
 
     def _load_good(self, source: Source, progress: Bar, key: str | None) -> Added:
         """Load a file part by part, and write every rejected row to a file."""
@@ -441,10 +437,7 @@ class _Load:
         inserted, updated, rejected, dropped, similar, repeated = counts
         told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
         words = f"{into}: {inserted:,} inserted, {updated:,} updated"
-        words += f", {rejected:,} rejected" if rejected else ""
-        words += f", {dropped:,} left out for missing numbers" if dropped else ""
-        words += f", {similar:,} not stored, for they are like others" if similar else ""
-        words += f", {repeated:,} replaced by later rows of their id" if repeated else ""
+        words += left_out_words(rejected, dropped, repeated, similar)
         words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected

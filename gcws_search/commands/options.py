@@ -6,12 +6,12 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
+    from gcws_search.client.remote import RemoteCollection
     from gcws_search.formats.sources import Choices, Source
 
+T = TypeVar("T")
 LOCAL: Final = "http://127.0.0.1:8000"
 FAILED: Final = 1
 _CUT: Final = ("text", "vector", "others", "payload", "sha256")
@@ -67,6 +69,9 @@ Dim = Annotated[
 ]
 Payload = Annotated[
     list[str] | None, typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none.")
+]
+OnError = Annotated[
+    Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
 ]
 Tokens = Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")]
 Ngrams = Annotated[
@@ -155,7 +160,6 @@ def _choices_of(
         float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")
     ] = None,
 ) -> Any:
-    """Return the `Choices` that options give."""
     from gcws_search.formats.files import is_encoding  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.sources import Choices  # noqa: PLC0415
 
@@ -250,6 +254,16 @@ def asking(
         return command
 
     return register
+
+
+def ask_server(
+    collection: Collection, ask: Callable[[RemoteCollection], Coroutine[Any, Any, T]]
+) -> T:
+    """Return what the server of a collection answers."""
+    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
+
+    assert isinstance(collection.place, RemoteCollection)
+    return run(ask(collection.place))
 
 
 def report(message: str) -> None:
@@ -387,17 +401,14 @@ def arrange(source: Source, collection: Collection) -> None:
 
     Ends where a collection of texts is given vectors, or one of vectors texts.
     """
-    from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
-
     if source.is_text != (collection.config.text is not None):
         kinds = "vectors, got texts; a collection of texts takes them"
         if not source.is_text:
             kinds = "texts, whose column --text names, got vectors"
         fail(f"{collection.name}: expected {kinds}")
-    place = collection.place
-    assert isinstance(place, RemoteCollection)
     if source.names is not None:
-        source.arrange(run(place.names_by_coordinate()), collection.config.dim)
+        names = ask_server(collection, lambda place: place.names_by_coordinate())
+        source.arrange(names, collection.config.dim)
 
 
 @contextmanager
@@ -491,6 +502,17 @@ def _align(cells: Sequence[str]) -> list[str]:
 def number_of(count: int, thing: str) -> str:
     """Return how many there are of a thing: 1 item, 2,000 items."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def left_out_words(rejected: int, dropped: int, repeated: int, similar: int = 0) -> str:
+    """Say how many rows were not stored, and why."""
+    told = {
+        "rejected": rejected,
+        "left out for missing numbers": dropped,
+        "not stored, for they are like others": similar,
+        "replaced by later rows of their id": repeated,
+    }
+    return "".join(f", {count:,} {words}" for words, count in told.items() if count)
 
 
 def in_words(name: str, value: Any) -> str:

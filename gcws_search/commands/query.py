@@ -248,7 +248,6 @@ def _query_rows(
     fingerprint: str | None,
     asked: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return the hits of each row of a file, by its id or its number."""
     from gcws_search.formats.sources import Choices  # noqa: PLC0415  # loads numpy
 
     results: list[dict[str, Any]] = []

@@ -301,7 +301,6 @@ def show(
 def _snapshots(
     server: Server, collection: str, store: str | None
 ) -> ServerSnapshots | SnapshotStore:
-    """Return the snapshots of a collection, of a store or of a server."""
     if store is None:
         return server.snapshots(collection)
     from gcws_search.client.snapshot_store import SnapshotStore  # noqa: PLC0415
@@ -436,7 +435,6 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
 
 @contextmanager
 def _folder(data_dir: Path) -> Iterator[None]:
-    """Say why a folder cannot be worked on."""
     with failures():
         if not data_dir.is_dir():
             what = "a file" if data_dir.exists() else "nothing of that name"

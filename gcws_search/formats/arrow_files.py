@@ -113,7 +113,6 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
 
 
 def _first_length(layout: Layout, batches: Batches) -> int | None:
-    """Return the length of the first list, where vectors are lists of any length."""
     for batch in batches(0):
         if batch.num_rows:
             first = batch.column(layout.vector[0])[0].as_py()
@@ -121,20 +120,17 @@ def _first_length(layout: Layout, batches: Batches) -> int | None:
     return None
 
 
-def _guard(name: str, format_: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches; turn errors of Arrow into one sentence that names the file."""
+def _guard(
+    name: str, format_: str, batches: Iterator[Any], store: StoredPath | None = None
+) -> Iterator[Any]:
+    """Yield batches; name the file in errors of Arrow, and its store in those that are its own."""
     try:
-        yield from batches
+        with nullcontext() if store is None else naming_store(str(store)):
+            yield from batches
     except StoreFailed:
         raise
     except (pa.ArrowException, OSError) as error:
         raise not_readable(name, format_, error) from None
-
-
-def _name_store(file: Path | StoredPath, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches; what a store says is no fault of the file."""
-    with naming_store(str(file)) if isinstance(file, StoredPath) else nullcontext():
-        yield from batches
 
 
 def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:
@@ -185,7 +181,6 @@ _OPEN: Final[dict[str, Callable[[InputFile], tuple[Any, Batches, int | None]]]] 
 
 
 def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches without their first rows."""
     for batch in batches:
         if count < batch.num_rows:
             yield batch.slice(count)
@@ -230,7 +225,8 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     def batches(first: int) -> Iterator[Any]:
         row = 0
         for fragment in dataset.get_fragments():
-            file = objects.get(fragment.path, Path(fragment.path))
+            stored_file = objects.get(fragment.path)
+            file = stored_file or Path(fragment.path)
             source.starts.append((row, str(file)))
             if first and row + (count := fragment.count_rows()) <= first:
                 row += count
@@ -238,7 +234,7 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
             parts = fragment.to_batches(
                 schema=schema, batch_size=BATCH_ROWS, batch_readahead=4, fragment_readahead=1
             )
-            found = _guard(str(file), folder.format, _name_store(file, parts))
+            found = _guard(str(file), folder.format, parts, stored_file)
             for batch in _after(max(0, first - row), found):
                 yield batch
                 row = max(row, first) + batch.num_rows

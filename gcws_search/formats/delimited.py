@@ -100,7 +100,6 @@ def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | Non
 
 
 def _tally(column: Any, point: str = ".") -> CellCounts:
-    """Count the kinds of cells in a column of text or bytes."""
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
 
     def matches(pattern: str) -> int:
@@ -148,7 +147,6 @@ def _fast_numbers(cells: Any, point: str) -> Any:
 
 
 def _numbers(column: Any, point: str) -> Any:
-    """Return a column of bytes as float64, NaN where no number stands."""
     cells = column.combine_chunks()
     found = _fast_numbers(cells, point)
     if found is not None:
@@ -180,7 +178,6 @@ class _Table:
     text: str | None = None
 
     def rows(self, count: int = _SHOWN) -> list[dict[str, str]]:
-        """Return the first rows as they stand in the file."""
         return [
             {name: cell.decode(errors="replace") for name, cell in row.items()}
             for row in self.head.slice(0, count).to_pylist()
@@ -317,7 +314,6 @@ def end_of_rows(block: bytes, delimiter: bytes) -> int:
 
 
 def _open_table(source: Source, file: InputFile) -> _Table:
-    """Parse the head of a CSV file."""
     head = file.head + _line_end(file.head) if file.is_whole_head else _whole_rows(file.head)
     lines = _first_lines(_QUOTED.sub(b'""', head))
     if not lines:

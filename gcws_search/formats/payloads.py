@@ -142,24 +142,19 @@ def payload_text(value: Any, row: int) -> bytes | None:
 
 def metadata_text(value: Any) -> bytes | None:
     """Return the metadata of a collection as JSON text; raise InvalidParameter."""
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        got = f"{value!r:.60}"
-        raise InvalidParameter(expected="a dict or None", got=got, loc=("metadata",))
     try:
-        return _object_text(value, ("metadata",))
+        return new_payload(value, "metadata")
     except InvalidPayload as error:
         raise InvalidParameter(expected=error.expected, got=error.got, loc=error.loc) from None
 
 
-def new_payload(value: Any) -> bytes | None:
+def new_payload(value: Any, name: str = "payload") -> bytes | None:
     """Return what is put in the place of payloads, or merged into them, as JSON text."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InvalidPayload(expected="a dict or None", got=f"{value!r:.60}", loc=("payload",))
-    return _object_text(value, ("payload",))
+        raise InvalidPayload(expected="a dict or None", got=f"{value!r:.60}", loc=(name,))
+    return _object_text(value, (name,))
 
 
 def _value_text(value: Any) -> bytes:

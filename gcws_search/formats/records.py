@@ -64,49 +64,39 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
         Returns what stands there, for people.
     """
     has_ids = ids is not None
-    source.read = lambda: _read(
-        source, records(), parse, has_ids=has_ids, by_name=by_name, show=show
-    )
+
+    def read() -> Iterator[Items]:
+        seen: set[int] = set()
+        found: list[tuple[int, Entry, Any]] = []
+        count = 0
+        for row, (place, record) in enumerate(records()):
+            try:
+                entry = parse(record)
+                _require_vector(entry)
+                if has_ids:
+                    _require_own_id(entry.id, seen)
+            except UnicodeDecodeError as error:
+                encoding = source.file.encoding or UTF8
+                detail = f"expected text in {encoding}, got {error.object[:20]!r}"
+                source.reject(row, f"{place}: {detail}", show(record), "; --encoding names another")
+                continue
+            except BadFile as error:
+                source.reject(row, f"{place}: {error}", show(record))
+                continue
+            if entry.payload is not None:
+                kept = {key: each for key, each in entry.payload.items() if _is_kept(source, key)}
+                entry = replace(entry, payload=kept or None)
+            found.append((row, entry, show(record) if source.choices.lenient else None))
+            count += len(entry.keys)
+            if len(found) == BATCH_ROWS or count >= _BATCH_NUMBERS:
+                yield _items(found, has_ids=has_ids, by_name=by_name)
+                found, count = [], 0
+        if found:
+            yield _items(found, has_ids=has_ids, by_name=by_name)
+
     kept = [name for name in fields if _is_kept(source, name)]
     source.describe(format_, ids, vector, list_some(kept, 6) or "none")
-
-
-def _read(
-    source: Source,
-    records: Iterable[tuple[str, R]],
-    parse: Callable[[R], Entry],
-    *,
-    has_ids: bool,
-    by_name: bool,
-    show: Callable[[R], Any],
-) -> Iterator[Items]:
-    seen: set[int] = set()
-    found: list[tuple[int, Entry, Any]] = []
-    count = 0
-    for row, (place, record) in enumerate(records):
-        try:
-            entry = parse(record)
-            _require_vector(entry)
-            if has_ids:
-                _require_own_id(entry.id, seen)
-        except UnicodeDecodeError as error:
-            encoding = source.file.encoding or UTF8
-            detail = f"expected text in {encoding}, got {error.object[:20]!r}"
-            source.reject(row, f"{place}: {detail}", show(record), "; --encoding names another")
-            continue
-        except BadFile as error:
-            source.reject(row, f"{place}: {error}", show(record))
-            continue
-        if entry.payload is not None:
-            kept = {name: each for name, each in entry.payload.items() if _is_kept(source, name)}
-            entry = replace(entry, payload=kept or None)
-        found.append((row, entry, show(record) if source.choices.lenient else None))
-        count += len(entry.keys)
-        if len(found) == BATCH_ROWS or count >= _BATCH_NUMBERS:
-            yield _items(found, has_ids=has_ids, by_name=by_name)
-            found, count = [], 0
-    if found:
-        yield _items(found, has_ids=has_ids, by_name=by_name)
+    source.read = read
 
 
 def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:

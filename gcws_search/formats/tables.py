@@ -44,8 +44,8 @@ _EXACT: Final = 2**53
 _LISTS: Final = (
     pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
 )  # fmt: skip
-_TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
-_BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
+TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
+BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
 _NO_COLUMN: Final = (pa.ArrowException, OverflowError, UnicodeError)
 """Arrow makes no column of values of several types, of integers beyond 64 bits, of no Unicode."""
 _IDS: Final = "text, whole numbers or UUIDs as ids"
@@ -599,7 +599,7 @@ def _id_texts(column: Any, name: str) -> list[str]:
         write = str
     elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
         write = lambda value: str(UUID(bytes=value))  # noqa: E731
-    elif kind in _BYTES or types.is_fixed_size_binary(kind):
+    elif kind in BYTES or types.is_fixed_size_binary(kind):
         write = bytes.hex
     elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
         write = methodcaller("isoformat")
@@ -677,7 +677,7 @@ def _is_readable(scalar: Any) -> bool:
 def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return kind in _TEXTS
+    return kind in TEXTS
 
 
 def _is_uuid(kind: Any) -> bool:

@@ -153,7 +153,6 @@ async def compare(
 
 
 def _comparison(body: CompareBody, limits: Settings) -> tuple[ix.SearchParams, int]:
-    """Return what a comparison asks for, and how many stored items it samples."""
     if body.queries is not None and body.sample is not None:
         raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
     if body.queries == []:

@@ -74,7 +74,6 @@ def body_of(
 
 
 def _parts(hint: Any) -> list[Any]:  # noqa: ANN401
-    """Return a hint and what it is made of."""
     return [hint, *(inner for part in get_args(hint) for inner in _parts(part))]
 
 
@@ -86,7 +85,6 @@ def _plain(hint: Any) -> Any:  # noqa: ANN401
 
 
 def _bounds(hint: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """Return the bounds of a field for the API page."""
     for part in _parts(hint):
         if isinstance(part, ix.Within):
             low = "exclusiveMinimum" if part.is_open else "minimum"

@@ -90,7 +90,6 @@ _PayloadKey = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 def _rising(values: list[float]) -> list[float]:
-    """Return two numbers, the lesser first."""
     if len(values) != len(("low", "high")) or not values[0] < values[1]:
         raise PydanticCustomError(
             "invalid_range", "expected two numbers, the lesser first, got {got}", {"got": values}
@@ -329,7 +328,6 @@ async def drop_collection(service: ServiceOf, name: str) -> Response:
 
 # From bodies and parameters to the index's words
 def _coordinates(text: str, count: int) -> list[int]:
-    """Return the coordinates that are listed in a URL, at most ``count``."""
     words = text.split(",")
     require_at_most(len(words), count, "indices")
     for word in words:
@@ -343,7 +341,6 @@ def _coordinates(text: str, count: int) -> list[int]:
 
 
 def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
-    """Return a collection's configuration."""
     if body.text is None and "dim" not in body.model_fields_set:
         raise ix.InvalidParameter(expected="a value", got="none", loc=("dim",))
     if body.dim is not None and body.dim > limits.max_dim:
@@ -358,7 +355,6 @@ def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
 
 
 def _metadata_text(body: MetadataBody | None, dim: int | None) -> bytes | None:
-    """Return the metadata of a collection of this dim as JSON text; None for none."""
     if body is None:
         return None
     image = None if body.view is None else body.view.image

@@ -368,7 +368,6 @@ async def delete_item(
 
 
 def _chosen_items(body: DeleteItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
-    """Return the filter, which is not empty, or the ids."""
     ix.require_one(ids=body.ids, filter=body.filter)
     if body.ids is not None:
         return list(map(str, body.ids))

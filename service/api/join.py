@@ -181,7 +181,6 @@ def _read(
 def _stored(
     collection: ix.StoredCollection, other: ix.StoredCollection, after: str | None
 ) -> Iterator[_Part]:
-    """Return the vectors of another collection's items."""
     ix.require_joinable(collection.config, other.config)
     cursor = None if after is None else other.cursor_behind(after)
     find = requests.finder(collection, [], beyond_dim=False)
@@ -196,7 +195,6 @@ _Piece = tuple[bytes, int, int]
 def _pieces(
     part: _Part, hits: Callable[[ix.RawBatch], Iterator[ix.JoinedRows]], kind: ix.ScoreKind
 ) -> Iterator[_Piece]:
-    """Yield the lines of a part."""
     end = 0
     for found in hits(part.vectors):
         rows, scores = found.rows.tolist(), ix.score_of(kind, found.scores).tolist()
@@ -245,7 +243,6 @@ class _Run:
         self.stop.set()
 
     async def close(self) -> None:
-        """End what runs."""
         self.stop.set()
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
@@ -253,7 +250,6 @@ class _Run:
         self._unsent.close()
 
     async def pull(self, parts: Iterator[_Part]) -> AsyncGenerator[_Part]:
-        """Yield parts, each read when it is wanted."""
         while (part := await self._service.workers.searches.run(next, parts, None)) is not None:
             yield part
 
@@ -293,7 +289,6 @@ class _Run:
         hits: Callable[[ix.RawBatch], Iterator[ix.JoinedRows]],
         kind: ix.ScoreKind,
     ) -> AsyncGenerator[_Piece]:
-        """Yield the lines of all parts."""
         run = self._service.workers.batches.run
         async with aclosing(parts):
             async for part in parts:

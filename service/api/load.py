@@ -370,7 +370,6 @@ def _entry(account: Account) -> dict[str, Any]:
 async def _progress_lines(
     first: tuple[int, int] | None, events: Events, task: asyncio.Task[Account], service: Service
 ) -> AsyncGenerator[bytes]:
-    """Yield a line a commit and the summary."""
     event = first
     try:
         while event is not None:

@@ -606,7 +606,6 @@ def _read_json(
 
 
 def _require_a_rest(query: QueryRequest, collection: ix.StoredCollection) -> None:
-    """Raise InvalidVector where the transform leaves nothing of a query's vector."""
     if query.vectors is not None:
         try:
             collection.space.prepare(query.vectors)
@@ -617,8 +616,6 @@ def _require_a_rest(query: QueryRequest, collection: ix.StoredCollection) -> Non
 def _usable(
     service: Service, collection: ix.StoredCollection, vectors: ix.InputVectors, params: BatchParams
 ) -> tuple[ix.InputVectors, _Bad]:
-    """Return the vectors that can be searched for, and what is wrong with the others."""
-
     def check(rows: slice) -> None:
         for query in _query_of_vectors(service, collection, vectors.part(rows), params):
             if query.vectors is not None:

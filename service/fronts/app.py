@@ -162,7 +162,6 @@ async def forward(request: Request) -> Response:
 
 
 async def _whole(request: Request, body: bytes) -> Response:
-    """Return the owner's answer to a request, sent in one message."""
     asked = encode_request(request.scope, request_headers(request.scope), body)
     frame = await front_of(request).link.ask(FrameKind.REQUEST, *asked)
     status, headers, content = decode_answer(frame)
@@ -356,7 +355,6 @@ async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: b
 async def _answer(
     scope: Scope, reader: asyncio.StreamReader, send: Send, feeder: asyncio.Task[None]
 ) -> None:
-    """Stream the owner's answer to the client."""
     answer = _Answer()
     parser = httptools.HttpResponseParser(answer)
     has_started = False

@@ -341,7 +341,6 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
 
 
 def _options(body: QueryBody) -> bytes:
-    """Return all of a query but its vector as JSON."""
     if body.filter is not None:
         return body.model_dump_json(exclude={"vector", "text", "id"}).encode()
     fields = body.__dict__

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.formats.tables import BYTES, TEXTS, is_list
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
@@ -42,23 +43,9 @@ _ITEMS: Final = ("id", *_VECTORS, "payload")
 
 Where it is not, `expires` is one too."""
 
-_LISTS: Final = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
-_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-_SCALARS: Final = (
-    pa.types.is_null,
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    *_TEXTS,
-)
-_WRITTEN: Final = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
+_WORDS: Final = (*TEXTS, *BYTES)
+_VIEWS: Final = (pa.string_view(), pa.binary_view())
+_LIST_VIEWS: Final = (pa.ListViewType, pa.LargeListViewType)
 _VIEW_BYTES: Final = 16
 
 
@@ -83,7 +70,6 @@ def read_arrow(
 
 
 def _rebatch(parts: Iterable[Any], settings: Settings) -> Iterator[Any]:
-    """Yield record batches of the size of a chunk."""
     gathered: list[Any] = []
     rows, size = 0, 0
     for batch in parts:
@@ -315,34 +301,29 @@ def _not_arrow(error: Exception) -> MalformedBody:
     return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
 
 
-def _is_any(kind: Any, tests: Any) -> bool:  # noqa: ANN401
-    return any(test(kind) for test in tests)
-
-
-def _is_text(kind: Any) -> bool:  # noqa: ANN401
-    return _is_any(_value_type(kind), (*_TEXTS, *_BYTES))
-
-
 def _is_number(kind: Any) -> bool:  # noqa: ANN401
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
+def _is_written(kind: Any) -> bool:  # noqa: ANN401
+    types = pa.types
+    return bool(types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind))
+
+
 def _value_type(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type of a column's values, dictionary-encoded or not."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _is_json(kind: Any) -> bool:  # noqa: ANN401
-    """Return whether values of a type within lists and structs are written as JSON."""
-    if _is_any(kind, _LISTS):
+    if is_list(kind):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(_is_json(kind.field(number).type) for number in range(kind.num_fields))
-    return _is_any(kind, _SCALARS)
+    is_plain = pa.types.is_null(kind) or pa.types.is_boolean(kind) or kind in TEXTS
+    return is_plain or _is_number(kind)
 
 
 def _check_queries(schema: Any) -> None:  # noqa: ANN401
-    """Raise InvalidParameter unless the columns are those of vectors alone."""
     names = schema.names
     if set(names) - {*_VECTORS, "text"} or len(set(names)) != len(names):
         expected = "columns vector, or text, or indices or names and maybe values, each once"
@@ -364,7 +345,7 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
         others.remove("text")
     if "expires" in others and not takes_others:
         others.remove("expires")
-        if not _is_any(kind := _value_type(schema.field("expires").type), _TEXTS):
+        if (kind := _value_type(schema.field("expires").type)) not in TEXTS:
             _refuse("times as text", str(kind), "expires")
     if others and not takes_others:
         _refuse(
@@ -376,13 +357,13 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
     _check_vectors(schema)
     kinds = {name: _value_type(schema.field(name).type) for name in names}
     id_ = kinds.get("id", pa.string())
-    if not (_is_any(id_, (*_TEXTS, *_BYTES)) or pa.types.is_integer(id_)):
+    if not (id_ in _WORDS or pa.types.is_integer(id_)):
         _refuse("ids as strings or integers", str(id_), "id")
-    if "payload" in kinds and not _is_any(kinds["payload"], (pa.types.is_null, *_TEXTS, *_BYTES)):
+    if "payload" in kinds and kinds["payload"] not in (pa.null(), *_WORDS):
         _refuse("payloads as JSON text", str(kinds["payload"]), "payload")
     for name in others:
         kind = kinds[name]
-        if not (_is_json(kind) or _is_any(kind, _WRITTEN) or pa.types.is_decimal(kind)):
+        if not (_is_json(kind) or _is_written(kind) or pa.types.is_decimal(kind)):
             _refuse(
                 "text, numbers, bools, dates, times, and lists or structs of the first three",
                 str(kind),
@@ -394,7 +375,7 @@ def _check_vectors(schema: Any) -> None:  # noqa: ANN401
     names = schema.names
     if _is_of_texts(names):
         kind = _value_type(schema.field("text").type)
-        if "values" in names or not _is_any(kind, _TEXTS):
+        if "values" in names or kind not in TEXTS:
             _refuse("a column of strings, and no values", str(kind), "text")
         return
     if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
@@ -402,11 +383,10 @@ def _check_vectors(schema: Any) -> None:  # noqa: ANN401
         _refuse(expected, ", ".join(names) or "none")
     kinds = {name: _value_type(schema.field(name).type) for name in _VECTORS if name in names}
     for name, kind in kinds.items():
-        is_list = _is_any(kind, _LISTS)
         if name == "names":
-            if not (is_list and _is_any(_value_type(kind.value_type), _TEXTS)):
+            if not (is_list(kind) and _value_type(kind.value_type) in TEXTS):
                 _refuse("lists of strings", str(kind), name)
-        elif not (is_list and _is_number(kind.value_type)):
+        elif not (is_list(kind) and _is_number(kind.value_type)):
             _refuse("lists of numbers", str(kind), name)
     if "indices" in kinds and not pa.types.is_integer(kinds["indices"].value_type):
         _refuse("lists of integers", str(kinds["indices"]), "indices")
@@ -422,10 +402,10 @@ def _plain(column: Any) -> Any:  # noqa: ANN401
     if pa.types.is_dictionary(kind):
         values = _plain(column.dictionary)
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-    if _is_any(kind, (*_TEXTS, *_BYTES)):
+    if kind in _WORDS:
         return column.cast(pa.large_string())
-    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    if is_view or (_is_any(kind, _LISTS) and _is_text(kind.value_type)):
+    is_of_words = is_list(kind) and _value_type(kind.value_type) in _WORDS
+    if isinstance(kind, _LIST_VIEWS) or is_of_words:
         borders = pa.array(_ends(column), mask=np.append(_nulls(column), [False]))
         return pa.LargeListArray.from_arrays(borders, _plain(column.flatten()))
     return column
@@ -438,14 +418,15 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
         sizes = _sizes(column.dictionary)
         codes = column.indices.drop_null().to_numpy(zero_copy_only=False)
         return int(sizes[codes].sum()) if len(codes) else 0
-    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
+    if kind in _VIEWS:
         return int(_sizes(column).sum())
-    if _is_any(kind, _LISTS):
+    if is_list(kind):
         items = pc.sum(pc.list_value_length(column)).as_py() or 0
-        is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
         # Only numbers have a size of their own that can be known before the view is followed.
         width = kind.value_type.bit_width // 8 if _is_number(kind.value_type) else _VIEW_BYTES
-        return int(items * width if is_view else _whole_bytes(column.flatten()))
+        return int(
+            items * width if isinstance(kind, _LIST_VIEWS) else _whole_bytes(column.flatten())
+        )
     if pa.types.is_struct(kind):
         return sum(map(_whole_bytes, column.flatten()))
     return int(column.nbytes)
@@ -454,7 +435,7 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
 def _sizes(column: Any) -> Int64s:  # noqa: ANN401
     """Return about how many bytes each value of a column has."""
     kind = column.type
-    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
+    if kind in _VIEWS:
         buffer = column.buffers()[1]
         if buffer is None or not len(column):
             return np.zeros(len(column), np.int64)
@@ -462,7 +443,7 @@ def _sizes(column: Any) -> Int64s:  # noqa: ANN401
         views = np.frombuffer(buffer, np.int32).reshape(-1, 4)
         lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
         return np.where(_nulls(column), 0, lengths)
-    if _is_any(kind, (*_TEXTS, *_BYTES)):
+    if kind in _WORDS:
         found = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return np.asarray(found, np.int64)
     mean = -(-_whole_bytes(column) // max(1, len(column)))
@@ -509,7 +490,7 @@ def _values(column: Any) -> list[Any]:  # noqa: ANN401
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
-    elif _is_any(kind, _WRITTEN):
+    elif _is_written(kind):
         column = column.cast(pa.string())
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())

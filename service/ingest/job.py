@@ -539,8 +539,6 @@ class Load:
         return vectors.check(self.collection.space, self.collection.names.reserve)
 
     def _bad_vectors(self, chunk: ItemRows, error: ix.InvalidVector) -> dict[int, Reject]:
-        """Return what is wrong with each row whose vector cannot be stored."""
-
         def check(rows: slice) -> None:  # some vectors only the transform shows to be bad
             self.collection.space.prepare(self._check(chunk.vectors.part(rows)))
 

@@ -80,7 +80,6 @@ def describe_line(source: Source, settings: Settings) -> dict[str, Any]:
 
 
 def _item(line: bytes, settings: Settings, clock: Callable[[], float]) -> _Item:
-    """Return id, payload, vector of one line, and when it expires."""
     item = models.parse(ItemBody, line, settings)
     item_id = None if item.id is None else str(item.id)
     if item_id is not None:

@@ -113,7 +113,6 @@ def read_matrix(
 
 
 def _whole(reader: ByteReader, header: Header) -> AnyArray:
-    """Return the rest of a body as its array."""
     rows, columns = header.shape
     array = _read(reader, header, rows, 0)
     _require_end(reader, rows)
