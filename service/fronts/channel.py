@@ -281,11 +281,12 @@ class Channel(FrameProtocol):
 def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     """Return a query as a message; None where it must be asked as the request that it came in.
 
-    That is one by an id or by names, with a long answer, or with numbers that are refused. A dense
-    vector is a blob of float32 numbers; a sparse one is two, int32 indices and float32 values.
+    That is one by an id or by names, of groups or pages, with a long answer, or with numbers that
+    are refused. A dense vector is a blob of float32 numbers; a sparse one is two, int32 indices and
+    float32 values.
     """
     raw = body.vector
-    if body.id is not None or body.with_vector or body.limit > _MAX_LIMIT:
+    if body.id is not None or body.with_vector or body.limit > _MAX_LIMIT or _is_parted(body):
         return None
     indices: list[bytes] = []
     with np.errstate(over="ignore"):
@@ -306,6 +307,12 @@ def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     return encode_parts(name.encode() + b"\0" + options, [*indices, values.tobytes()])
 
 
+def _is_parted(body: QueryBody) -> bool:
+    """Whether a query asks for groups, or for a page of its ranking."""
+    has_groups = body.group_by is not None or body.group_size is not None
+    return has_groups or body.cursor not in (None, False)
+
+
 def _is_usual(raw: SparseBody) -> bool:
     """Whether indices fit in 32 bits, and there is a value for each."""
     indices = np.asarray(raw.indices)
@@ -319,7 +326,7 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
     None where they do not all ask for the same by dense vectors.
     """
     first, rows = queries[0], []
-    if first.filter is not None or first.id is not None:
+    if first.filter is not None or first.id is not None or _is_parted(first):
         return None
     with np.errstate(over="ignore"):
         for query in queries:
@@ -347,9 +354,8 @@ def _options(body: QueryBody) -> bytes:
     return _usual_options(*(fields[name] for name in _USUAL))
 
 
-_USUAL: Final = tuple(
-    name for name in QueryBody.model_fields if name not in {"vector", "text", "id", "filter"}
-)
+_OTHERS: Final = {"vector", "text", "id", "filter", "cursor", "group_by", "group_size"}
+_USUAL: Final = tuple(name for name in QueryBody.model_fields if name not in _OTHERS)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.reference.kernels import gmm_of_rows
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
-pytestmark = pytest.mark.served(cluster="one")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/pages"
 ROWS = 90

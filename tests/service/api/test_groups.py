@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, Json
 
 pytestmark = pytest.mark.served(cluster="one")
 
@@ -151,23 +151,3 @@ def test_a_key_that_no_item_has_is_hinted_at(client: Client) -> None:
     assert "'length'" in last["hints"][0]
     for keep in ("length", "first", "longest"):
         assert "hints" not in grouped(client, keep=keep)[1]
-
-
-def test_what_is_no_way_to_group_is_refused(client: Client) -> None:
-    assert client.put(URL, json={"dim": 2}).status_code == 201
-    wrong: list[tuple[Json, str]] = [
-        ({}, "min_score"),
-        ({"min_score": 0}, "min_score"),
-        ({"min_score": 1.5}, "min_score"),
-        ({"min_score": 0.5, "recall": 0}, "recall"),
-        ({"min_score": 0.5, "mode": "stars"}, "mode"),
-        ({"min_score": 0.5, "keep": ""}, "keep"),
-        ({"min_score": 0.5, "keep": None}, "keep"),
-        ({"min_score": 0.5, "limit": 3}, "limit"),
-    ]
-    for body, word in wrong:
-        answer = client.post(f"{URL}/groups", json=body)
-        assert_problem(answer, 422, "invalid_parameter")
-        assert word in answer.json()["detail"], answer.text
-    bad = client.post(f"{URL}/groups", json={"min_score": 0.5, "filter": {"most": []}})
-    assert_problem(bad, 422, "invalid_filter")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
-from tests.support.service.client import Client, Json, Serve, assert_problem
+from tests.support.service.client import Client, Json, Serve
 
-pytestmark = pytest.mark.served(cluster="one")
+pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/shops"
 ROWS = 120
@@ -88,29 +88,6 @@ def test_a_group_may_be_around_an_item_or_of_no_one(client: Client, rows: np.nda
     assert "i1" not in {hit["id"] for hit in hits}
     none = client.post(f"{URL}/query", json=asked | {"group_by": "shop.nam"})
     assert none.json()["hits"] == []
-
-
-@pytest.mark.parametrize(
-    ("wrong", "loc"),
-    [
-        ({"group_by": ""}, "group_by"),
-        ({"group_by": None, "group_size": 0}, "group_size"),
-        ({"group_by": 3}, "group_by"),
-        ({"group_size": 0}, "group_size"),
-        ({"group_size": 10**6}, "group_size"),
-        ({"offset": 3}, "offset"),
-        ({"cursor": True}, "cursor"),
-    ],
-)
-def test_what_asks_for_no_groups_is_refused(client: Client, wrong: Json, loc: str) -> None:
-    assert client.put(URL, json={"dim": 3}).status_code == 201
-    asked = {"vector": [1, 2, 3], "group_by": "shop.name", **wrong}
-    answer = client.post(f"{URL}/query", json=asked)
-    assert answer.status_code == 422, answer.text
-    assert loc in answer.text
-    queries = [{"vector": [1, 2, 3], "group_by": "shop.name"}]
-    batch = client.post(f"{URL}/query/batch", json={"queries": queries})
-    assert_problem(batch, 422, "invalid_parameter", "groups")
 
 
 def test_a_group_behind_thousands_of_items_without_the_key_is_found(serve: Serve) -> None:

@@ -81,34 +81,6 @@ def test_changes_of_other_keys_at_once_lose_none(things: Client) -> None:
     assert payload_of(things, "a") == {"n": 0, "even": True, **expected}
 
 
-def test_bad_changes_are_refused(things: Client) -> None:
-    before = things.get(ITEMS).text
-    fine: Json = {"payload": {"x": 1}}
-    assert_problem(things.request("PATCH", f"{ITEMS}/nobody", json=fine), 404, "item_not_found")
-    assert_problem(
-        things.request("PATCH", "/v1/collections/nothing/items/a", json=fine),
-        404,
-        "collection_not_found",
-    )
-    wrong: list[tuple[str, Json, str, str]] = [
-        ("/a", {}, "invalid_payload", "payload"),
-        ("/a", {"payload": None}, "invalid_parameter", "merge"),
-        ("/a", {"payload": [1]}, "invalid_payload", "payload"),
-        ("/a", {"payload": {}, "merge": "yes"}, "invalid_parameter", "merge"),
-        ("/a", {"payload": {}, "ids": ["a"]}, "invalid_id", "ids"),
-        ("", fine, "invalid_parameter", "neither"),
-        ("", {**fine, "ids": ["a"], "filter": where("n", 1)}, "invalid_parameter", "both"),
-        ("", {**fine, "filter": {}}, "invalid_filter", "condition"),
-        ("", {**fine, "filter": {"must": []}}, "invalid_filter", "condition"),
-        ("", {**fine, "filter": {"most": []}}, "invalid_filter", "most"),
-    ]
-    for path, body, code, word in wrong:
-        answer = things.request("PATCH", f"{ITEMS}{path}", json=body)
-        assert_problem(answer, 422, code)
-        assert word in answer.json()["detail"], answer.text
-    assert things.get(ITEMS).text == before
-
-
 def test_a_payload_that_gets_too_long_is_refused(things: Client) -> None:
     half = "x" * 600_000
     assert changed(things, "/a", {"payload": {"one": half}}) == 1

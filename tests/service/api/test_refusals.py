@@ -119,6 +119,9 @@ def test_what_is_no_vector_is_refused_at_its_place_wherever_it_is_sent(
 # Bodies and parameters
 
 LIKE: Final[Json] = {"vector": VECTOR}
+CHANGE: Final[Json] = {"payload": {"x": 1}}
+BEYOND, LAST_VERSION = (2**63, 10**26), str(2**63 - 1)
+"""Versions that no item can have, and the last one that it can."""
 TWO: Final[Json] = {"a": {"id": "a"}, "b": {"id": "a"}}
 SIMILAR: Final[Json] = {"a": [1], "b": [1]}
 UNKNOWN: Final[Json] = {"names": ["colour"], "values": [0]}
@@ -146,6 +149,23 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         (item(payload=[1]), "payload", "item 1", "payload", "an object"),
         (item(payload={"a": [float("nan")]}), "payload", "item 1", "payload"),
         (item(tags=[]), "parameter", "item 1", "tags"),
+        (item(if_version=-1), "parameter", "item 1", "if_version"),
+        (item(if_version="2"), "parameter", "item 1", "if_version"),
+        (item(if_version=1.5), "parameter", "item 1", "if_version"),
+        *((item(if_version=each), "parameter", "if_version", LAST_VERSION) for each in BEYOND),
+        ({"items": [GOOD, LIKE | {"if_version": 0}]}, "parameter", "item 1", "if_version"),
+        ({"items": [GOOD, GOOD | {"if_version": 0}]}, "parameter", "item 0", "id"),
+        *(
+            ({"items": [GOOD], **more}, "parameter", word)
+            for more, word in (
+                ({"mode": "unless_similar"}, "min_score"),
+                ({"min_score": 0.5}, "min_score"),
+                ({"mode": "insert", "recall": 0.5}, "recall"),
+                ({"mode": "unless_similar", "min_score": 0}, "min_score"),
+                ({"mode": "unless_similar", "min_score": 0.5, "recall": 1.5}, "recall"),
+                ({"mode": "unless_equal"}, "mode"),
+            )
+        ),
         ({"items": [GOOD, "x"]}, "parameter", "item 1", "an object"),
     ],
     "POST /items/delete": [
@@ -159,6 +179,25 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ({"filter": {"most": [1]}}, "filter", "filter"),
         ({"filter": {"must": [{"key": "label"}]}}, "filter", "filter"),
     ],
+    "PATCH /items": [
+        (CHANGE, "parameter", "neither"),
+        (CHANGE | {"ids": ["a"], "filter": {}}, "parameter", "both"),
+        (CHANGE | {"filter": {}}, "filter", "condition"),
+        (CHANGE | {"filter": {"must": []}}, "filter", "condition"),
+        (CHANGE | {"filter": {"most": []}}, "filter", "most"),
+        (CHANGE | {"ids": ["a"], "if_version": 1}, "parameter", "if_version"),
+    ],
+    "PATCH /items/a": [
+        ({}, "payload", "payload"),
+        ({"payload": None}, "parameter", "merge"),
+        ({"payload": [1]}, "payload", "payload"),
+        (CHANGE | {"merge": "yes"}, "parameter", "merge"),
+        (CHANGE | {"ids": ["a"]}, "id", "ids"),
+        (CHANGE | {"if_version": 0}, "parameter", "if_version"),
+        (CHANGE | {"if_version": True}, "parameter", "if_version"),
+        *((CHANGE | {"if_version": n}, "parameter", "if_version", LAST_VERSION) for n in BEYOND),
+    ],
+    "PATCH /items/nobody": [(CHANGE, "404", "nobody")],
     "GET /items": [
         ("ids=a&filter={}", "parameter", "both"),
         ("filter={", "filter", "filter: expected a filter as JSON"),
@@ -182,7 +221,11 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ("with_vector=maybe", "parameter", "with_vector"),
     ],
     "GET /items/a": [("limit=1", "parameter", "limit: expected no")],
-    "DELETE /items/a?mode=soft": [(None, "parameter", "mode")],
+    **{
+        f"DELETE /items/a?{query}": [(None, "parameter", query.partition("=")[0])]
+        for query in ("mode=soft", "if_version=0", "if_version=x", "version=1",
+                      *(f"if_version={each}" for each in BEYOND))
+    },
     "PUT /items?mode=insert": [({"items": [GOOD]}, "parameter", "mode")],
     "POST /query": [
         (
@@ -217,8 +260,21 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         (LIKE | {"filter": {"key": "a", "match": {"value": float("nan")}}}, "filter", "filter"),
         (LIKE | {"backend": "nrff"}, "backend", "nrff"),
         ([VECTOR], "parameter", "an object"),
+        *(
+            (LIKE | {"group_by": "shop.name"} | more, "parameter", word)
+            for more, word in (
+                ({"group_by": ""}, "group_by"),
+                ({"group_by": None, "group_size": 0}, "group_size"),
+                ({"group_by": 3}, "group_by"),
+                ({"group_size": 0}, "group_size"),
+                ({"group_size": 10**6}, "group_size"),
+                ({"offset": 3}, "offset"),
+                ({"cursor": True}, "cursor"),
+            )
+        ),
     ],
     "POST /query/batch": [
+        ({"queries": [LIKE | {"group_by": "shop.name"}]}, "parameter", "groups"),
         ({"queries": [LIKE, {"ids": "a"}]}, "id", "query 1: unknown field 'ids'; "),
         ({"queries": [LIKE], "on_error": "ignore"}, "parameter", "on_error"),
     ],
@@ -229,6 +285,17 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ({"min_score": 1.5}, "parameter", "min_score"),
         ({"min_score": 0.5, "limit": 0}, "parameter", "limit"),
         ({"min_score": 0.5, "recall": 0}, "parameter", "recall"),
+    ],
+    "POST /groups": [
+        ({}, "parameter", "min_score"),
+        ({"min_score": 0}, "parameter", "min_score"),
+        ({"min_score": 1.5}, "parameter", "min_score"),
+        ({"min_score": 0.5, "recall": 0}, "parameter", "recall"),
+        ({"min_score": 0.5, "mode": "stars"}, "parameter", "mode"),
+        ({"min_score": 0.5, "keep": ""}, "parameter", "keep"),
+        ({"min_score": 0.5, "keep": None}, "parameter", "keep"),
+        ({"min_score": 0.5, "limit": 3}, "parameter", "limit"),
+        ({"min_score": 0.5, "filter": {"most": []}}, "filter", "most"),
     ],
     "POST /count": [
         ({"filter": {"most": []}}, "filter", "filter"),
@@ -364,6 +431,23 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
             "backend: unknown field 'param'; expected one of kind, params",
         ),
         ([], "parameter", "an object"),
+        *(
+            (body, "parameter", word)
+            for body, word in (
+                ({"dim": 4, "text": {}}, "dim"),
+                ({"text": {"tokens": "letters"}}, "text.tokens"),
+                ({"text": {"ngrams": [2, 1]}}, "text.ngrams"),
+                ({"text": {"ngrams": [0, 1]}}, "text.ngrams"),
+                ({"text": {"ngrams": [1, 17]}}, "text.ngrams"),
+                ({"text": {"ngrams": [1]}}, "text.ngrams"),
+                ({"text": {"weights": "tf"}}, "text.weights"),
+                ({"text": {"stop_words": [1]}}, "text.stop_words"),
+                ({"text": {"tokens": "characters", "stop_words": ["a"]}}, "text.stop_words"),
+                ({"text": {"words": 1}}, "words"),
+                ({"text": "words"}, "text"),
+            )
+        ),
+        ({"text": {"stop_words": [*map(str, range(10_001))]}}, "parameter", "stop_words", "10001"),
     ],
     "PATCH ": [
         ({}, "parameter", "metadata"),

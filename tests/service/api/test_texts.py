@@ -281,29 +281,6 @@ def test_vectors_of_texts_and_texts_of_vectors_are_refused(texts: Client) -> Non
     assert_problem(texts.post(f"{plain}/query", json={"text": "a"}), 422, "invalid_vector")
 
 
-def test_bad_configurations_are_refused(client: Client) -> None:
-    wrong: list[tuple[Json, str]] = [
-        ({}, "dim"),
-        ({"dim": 4, "text": {}}, "dim"),
-        ({"text": {"tokens": "letters"}}, "text.tokens"),
-        ({"text": {"ngrams": [2, 1]}}, "text.ngrams"),
-        ({"text": {"ngrams": [0, 1]}}, "text.ngrams"),
-        ({"text": {"ngrams": [1, 17]}}, "text.ngrams"),
-        ({"text": {"ngrams": [1]}}, "text.ngrams"),
-        ({"text": {"weights": "tf"}}, "text.weights"),
-        ({"text": {"stop_words": [1]}}, "text.stop_words"),
-        ({"text": {"tokens": "characters", "stop_words": ["a"]}}, "text.stop_words"),
-        ({"text": {"words": 1}}, "words"),
-        ({"text": "words"}, "text"),
-    ]
-    for body, place in wrong:
-        assert_problem(client.put(URL, json=body), 422, "invalid_parameter", place)
-    many = {"text": {"stop_words": [f"w{number}" for number in range(10_001)]}}
-    problem = assert_problem(client.put(URL, json=many), 422, "invalid_parameter", "stop_words")
-    assert "10001" in problem["detail"]
-    assert client.get(URL).status_code == 404
-
-
 def test_idf_weighs_words_by_the_items_that_have_them(client: Client) -> None:
     assert client.put(URL, json={"text": {"weights": "idf"}}).status_code == 201
     items = [{"id": key, "text": text} for key, text in TEXTS.items()]

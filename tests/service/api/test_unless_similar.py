@@ -116,24 +116,6 @@ def test_what_is_replaced_or_deleted_keeps_nothing_out(client: Client) -> None:
     assert put(client, [{"id": "c", "vector": [1, 2]}], **MODE)["inserted"] == 1
 
 
-def test_a_score_and_its_mode_come_together(client: Client) -> None:
-    assert client.put(URL, json={"dim": 2}).status_code == 201
-    items = [{"id": "a", "vector": [1, 2]}]
-    wrong: list[tuple[Json, str]] = [
-        ({"mode": "unless_similar"}, "min_score"),
-        ({"min_score": 0.5}, "min_score"),
-        ({"mode": "insert", "recall": 0.5}, "recall"),
-        ({"mode": "unless_similar", "min_score": 0}, "min_score"),
-        ({"mode": "unless_similar", "min_score": 0.5, "recall": 1.5}, "recall"),
-        ({"mode": "unless_equal"}, "mode"),
-    ]
-    for more, word in wrong:
-        answer = client.put(f"{URL}/items", json={"items": items, **more})
-        assert_problem(answer, 422, "invalid_parameter")
-        assert word in answer.json()["detail"]
-    assert client.get(URL).json()["items"] == 0
-
-
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_load_stores_what_is_not_like_another(client: Client, key: str | None) -> None:
     """Rows are those of the body; a load that is sent again tells the same."""

@@ -42,19 +42,6 @@ def load(client: Client, *items: Json) -> Json:
     return client.post(f"{URL}/load", content=lines(items), headers=NDJSON).json()
 
 
-@pytest.mark.parametrize("version", [2**63, 10**26])
-def test_a_version_that_no_item_can_have_is_refused(things: Client, version: int) -> None:
-    before = versions(things)
-    for answer in (
-        put(things, item("a", if_version=version)),
-        things.request("PATCH", f"{ITEMS}/a", json={"payload": {}, "if_version": version}),
-        things.delete(f"{ITEMS}/a?if_version={version}"),
-    ):
-        problem = assert_problem(answer, 422, "invalid_parameter", "if_version")
-        assert str(2**63 - 1) in problem["detail"]
-    assert versions(things) == before
-
-
 def test_each_write_of_an_item_counts(things: Client) -> None:
     assert versions(things) == {"b": 1, "a": 2}
     things.request("PATCH", f"{ITEMS}/a", json={"payload": {"n": 1}})
@@ -116,27 +103,3 @@ def test_an_item_can_be_put_as_it_is_shown(things: Client) -> None:
     assert put(things, *shown).json() == {"inserted": 0, "updated": 2}
     assert load(things, *shown)["updated"] == 2
     assert versions(things) == {"b": 3, "a": 4}
-
-
-def test_bad_versions_are_refused(things: Client) -> None:
-    before = things.get(ITEMS).text
-    wrong: list[tuple[list[Json], str]] = [
-        ([item("a", if_version=-1)], "if_version"),
-        ([item("a", if_version="2")], "if_version"),
-        ([item("a", if_version=1.5)], "if_version"),
-        ([item("a"), {"vector": [1, 2], "if_version": 0}], "items[1].if_version"),
-        ([item("b"), item("c", if_version=0), item("b")], "items[0].id"),
-    ]
-    for items, word in wrong:
-        problem = assert_problem(put(things, *items), 422, "invalid_parameter")
-        places = [".".join(map(str, each["loc"])) for each in problem["errors"]]
-        assert word.replace("[", ".").replace("]", "") in places[0], problem
-    bodies: list[Json] = [{"payload": {}, "if_version": 0}, {"payload": {}, "if_version": True}]
-    for body in bodies:
-        answer = things.request("PATCH", f"{ITEMS}/a", json=body)
-        assert_problem(answer, 422, "invalid_parameter")
-    many: Json = {"ids": ["a"], "payload": {}, "if_version": 1}
-    assert_problem(things.request("PATCH", ITEMS, json=many), 422, "invalid_parameter")
-    for params in ("if_version=0", "if_version=x", "version=1"):
-        assert_problem(things.delete(f"{ITEMS}/a?{params}"), 422, "invalid_parameter")
-    assert things.get(ITEMS).text == before
