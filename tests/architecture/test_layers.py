@@ -228,11 +228,11 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
         tuple(f"service/cluster/{name}.py" for name in
               ("bulk", "committer", "connections", "database", "schema")),
     ),
-    # CSV is read by the rules of the command, and all else by a bulk load; bases lie in the stores
-    # that these read.
+    # CSV is read by the rules of the command, and all else by a bulk load; Arrow has one list of
+    # kinds of text and lists; bases lie in the stores that these read.
     (
         ("service",), {"formats"},
-        ("service/ingest/delimited.py", "service/api/load.py", "service/cluster/bases.py",
+        ("service/ingest/delimited.py", "service/ingest/arrow.py", "service/api/load.py", "service/cluster/bases.py",
          "service/cluster/bulk.py", "service/cluster/follower.py"),
     ),
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
