@@ -6,6 +6,7 @@ import io
 import math
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,11 @@ _SHOWN: Final = 3
 """First rows that are kept as they stand."""
 _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
-_COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
+_MARKED_LINES: Final = 100
+"""Lines that tell whether numbers have a decimal comma."""
+_FRACTION: Final = re.compile(rb"[+-]?\d*([.,])\d+(?:[eE][+-]?\d+)?")
+_THOUSANDS: Final = re.compile(rb"[+-]?[1-9]\d{0,2}[.,]\d{3}")
+"""What may be a fraction, or a whole number."""
 _DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
 _MONEY: Final = r"(?:\$|€|£|¥)?"
 _AMOUNT: Final = "(?:\\d{1,3}(?:(?:[,.' ]|\xa0|\u2009|\u202f)\\d{3})+|\\d+)(?:[.,]\\d+)?"
@@ -321,9 +326,10 @@ def _open_table(source: Source, file: InputFile) -> _Table:
     delimiter = b"\t" if file.format in ("tsv", WORKBOOK) else _delimiter(lines)
     divides = {*delimiter, *b"\r\n"}
     lines = _first_lines(
-        _QUOTED.sub(lambda cell: b'""' if divides & {*cell[0]} else cell[0][1:-1], head)
+        _QUOTED.sub(lambda cell: b'""' if divides & {*cell[0]} else cell[0][1:-1], head),
+        _MARKED_LINES,
     )
-    point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
+    point = _decimal_mark(lines, delimiter)
     told = source.choices.header
     has_names = told if told is not None else not _is_row(lines, delimiter, point)
     table = _Table(file, delimiter.decode(), point, has_names)
@@ -378,9 +384,9 @@ def _whole_rows(head: bytes) -> bytes:
     return head[: last + 1]  # a quote stands for itself somewhere
 
 
-def _first_lines(head: bytes) -> list[bytes]:
+def _first_lines(head: bytes, count: int = _LINES) -> list[bytes]:
     """Return those of the first lines that are not blank."""
-    lines = head.split(_line_end(head), _LINES)[:_LINES]
+    lines = head.split(_line_end(head), count)[:count]
     return [line.rstrip(b"\r") for line in lines if line.strip()]
 
 
@@ -402,6 +408,21 @@ def _delimiter(lines: list[bytes]) -> bytes:
     return max(
         (each for each in others if each != b","), key=lambda each: counts[each][0], default=b","
     )
+
+
+def _decimal_mark(lines: list[bytes], delimiter: bytes) -> str:
+    """Return the mark that more fractions have; a comma where none is certain, beside ``;``."""
+    if delimiter == b",":
+        return "."
+    certain, doubtful = Counter[bytes](), Counter[bytes]()
+    for line in lines:
+        for cell in line.split(delimiter):
+            text = cell.strip()
+            if fraction := _FRACTION.fullmatch(text):
+                (doubtful if _THOUSANDS.fullmatch(text) else certain)[fraction[1]] += 1
+    if certain[b","] == certain[b"."] and delimiter == b";":
+        certain = doubtful
+    return "," if certain[b","] > certain[b"."] else "."
 
 
 def _is_row(lines: list[bytes], delimiter: bytes, point: str) -> bool:
@@ -471,6 +492,8 @@ def read_csv(source: Source, word: str | None = None) -> None:
     first.layout = layout = choose(_schema(tallies, choices), choices, keys)
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
+    if any(table.point == "," for table in tables):
+        source.guess.append(("numbers", "with a decimal comma, as in 0,5"))
     first.shares, first.warnings = _shares(source, first, layout)
     source.table = first
     kinds = {name: tallies[name].kind for name in layout.vector}

@@ -41,7 +41,8 @@ def read_lines(source: Source) -> None:
         first = _first_object(next(lines, b""), file.name)
     chosen = (choices.id, choices.vector, choices.text, choices.payload)
     is_text = {"text"} <= first.keys() <= TEXT_DOCUMENT
-    is_item = is_text or {"vector"} <= first.keys() <= DOCUMENT
+    is_item = {"vector"} <= first.keys() <= DOCUMENT and not _is_counts(first["vector"])
+    is_item |= is_text
     if not is_item or chosen != (None, None, None, None):
         _read_objects(source, file, skip=0 if source.export is None else 1)
         return
@@ -138,6 +139,11 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     source.read = lambda: _rows(source, file, layout, skip)
 
 
+def _is_counts(vector: Any) -> bool:
+    """Whether a vector is an object of names and their numbers, which the API takes in lists."""
+    return isinstance(vector, dict) and all(isinstance(each, int | float) for each in vector.values())
+
+
 def _sample(head: bytes, skip: int) -> list[dict[str, Any]]:
     """Return the objects in the first part of a file; lines that are none are passed over."""
     lines = (line for line in head.splitlines() if line.strip())
@@ -149,13 +155,14 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     """Return the Arrow type by which a column of JSON is known."""
     found = [value for value in values if value is not None]
     lists = sum(isinstance(value, list) for value in found)
-    if found and (lists == len(found) or (name == "vector" and isinstance(found[0], dict))):
+    is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
+    is_vector = is_chosen or name == "vector"
+    if found and (lists == len(found) or (is_vector and isinstance(found[0], dict))):
         entries = [entry for value in found if isinstance(value, list) for entry in value]
         is_text = bool(entries) and all(isinstance(entry, str) for entry in entries)
         is_numbers = all(isinstance(entry, int | float) for entry in entries)
         return pa.list_(pa.string() if is_text or not is_numbers else pa.float64())
     kind = CellCounts.of_values(values).kind
-    is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
     is_plain = all(isinstance(value, str | int | float) for value in found)
     if kind == "text" and not is_plain:
         return pa.struct([])

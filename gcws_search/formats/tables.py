@@ -39,7 +39,7 @@ UNNAMED: Final = ""
 _SPARSE: Final = (("indices", "values"), ("names", "values"))
 _SHOWN: Final = 8
 _UUID_BYTES: Final = 16
-_EXACT: Final = 2**53
+EXACT: Final = 2**53
 """Whole numbers up to it are exact as floats."""
 _LISTS: Final = (
     pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
@@ -616,7 +616,7 @@ def _id_texts(column: Any, name: str) -> list[str]:
 
 
 def _whole(value: float) -> str | None:
-    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= _EXACT
+    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= EXACT
     return str(int(value)) if is_whole else None
 
 
@@ -760,7 +760,7 @@ def describe_table(
     elif layout.is_sparse:
         vector = "sparse: " + ", ".join(layout.vector)
     elif len(layout.vector) == 1:
-        vector = f"{layout.vector[0]}, {source.choices.dim or dim} values"
+        vector = f"{layout.vector[0]}, " + (f"{dim} values" if dim else "sparse")
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
     payload = (

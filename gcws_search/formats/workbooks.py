@@ -10,6 +10,7 @@ from typing import Any
 from gcws_search.formats.delimited import read_csv
 from gcws_search.formats.files import BadFile, not_readable
 from gcws_search.formats.sources import Source
+from gcws_search.formats.tables import EXACT
 from gcws_search.index import InvalidInput
 
 
@@ -40,8 +41,9 @@ def read_workbook(source: Source) -> None:
     except (calamine.CalamineError, OSError, IndexError) as error:
         raise not_readable(file.name, "a workbook", error) from None
     text = io.StringIO()
-    filled = ([_cell(value) for value in row] for row in rows if any(each != "" for each in row))
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(filled)
+    filled = [row for row in rows if any(each != "" for each in row)]
+    cells = (map(_cell, row) for row in filled)
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(cells)
     others = [repr(name) for name in names if name != chosen]
     more = f"; others are {', '.join(others)}, which --sheet names" if others else ""
     try:
@@ -49,14 +51,31 @@ def read_workbook(source: Source) -> None:
             raise BadFile(f"{file.name}: expected rows, got none")
         file.become(text.getvalue().encode())
         read_csv(source, f"workbook, sheet {chosen!r}{more}")
+        _require_exact_ids(source, filled)
     except (BadFile, InvalidInput) as error:
         told = str(error).removeprefix(f"{file.name}: ")
         raise BadFile(f"{file.name}: sheet {chosen!r}: {told}{more}") from error
+
+
+def _require_exact_ids(source: Source, rows: list[list[Any]]) -> None:
+    """Raise BadFile where a number that lost digits would be an id."""
+    table = source.table
+    if table.layout.id is None:
+        return
+    place = table.names.index(table.layout.id)
+    for number, row in enumerate(rows[1 if table.has_names else 0 :]):
+        value = row[place]
+        if isinstance(value, float) and abs(value) > EXACT:
+            raise BadFile(
+                f"row {number}: column {table.layout.id!r}: expected an id as text, or a number of "
+                f"at most 15 digits, which a workbook keeps, got {value!r}"
+            )
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
+        is_exact = value.is_integer() and abs(value) <= EXACT
+        return str(int(value)) if is_exact else repr(value)
     return value.isoformat() if isinstance(value, date | time) else str(value)

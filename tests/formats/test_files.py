@@ -277,11 +277,26 @@ def test_what_quotes_hold_does_not_tell_how_columns_are_divided(
     lines = [["says", "x", "y"], *rows]
     path = tmp_path / "a.csv"
     path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
-    if delimiter not in ",;":  # decimal commas go with semicolons
-        path.write_text(path.read_text().replace("0,5", "0.5"))
     y = 1.0 if delimiter == "," else 0.5
     found = [(vector, payload) for _, vector, payload in items(path)]
     assert found == [([n, y], {"says": word}) for n, word in enumerate(words)]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+@pytest.mark.parametrize("mark", [".", ","])
+@pytest.mark.parametrize("told", ["1,234", "1.234", "3,5", "x,y"])
+def test_most_fractions_tell_the_decimal_mark_and_thousands_do_not(
+    tmp_path: Path, delimiter: str, mark: str, told: str
+) -> None:
+    """`told` is a cell of a column of text, before any number."""
+    lines = [["said", "x", "y"], [told, "1", "-7"], ["no", f"0{mark}5", f"2{mark}25"]]
+    lines += [["no", f"{n}{mark}234", f"-1{mark}5e-2"] for n in range(2)]
+    (tmp_path / "a.csv").write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    rows = [vector for _, vector, _ in items(tmp_path / "a.csv")]
+    expected = np.array([[1, -7], [0.5, 2.25], [0.234, -0.015], [1.234, -0.015]], np.float32)
+    assert rows == expected.tolist()
+    words = dict(source(tmp_path / "a.csv").guess)
+    assert ("numbers" in words) == (mark == ",")
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -299,7 +314,7 @@ def test_quoted_numbers_are_numbers_with_decimal_commas_and_without_names_too(
 @pytest.mark.parametrize(
     "price",
     ["1.234,5", "12.345", "1,234.5", "-1,234,567", "1 234", "1\u202f234,5", "12%", "$3", "3 €",
-     "(3)", "\N{MINUS SIGN}3", "3,5"],
+     "(3)", "\N{MINUS SIGN}3"],
 )  # fmt: skip
 def test_numbers_with_marks_are_shown_as_text(tmp_path: Path, price: str) -> None:
     path = tmp_path / "a.csv"
@@ -884,6 +899,32 @@ def test_a_sheet_of_a_workbook_is_a_table(tmp_path: Path, compress: Json) -> Non
     (tmp_path / "b.csv").write_text("x,y\n1,2\n")
     with pytest.raises(BadFile, match="expected workbook for --sheet, got csv"):
         source(tmp_path / "b.csv", sheet="more")
+
+
+def test_ids_of_a_workbook_that_lost_digits_are_refused(tmp_path: Path) -> None:
+    """A workbook keeps numbers as floats."""
+    rows: Json = [["id", "x", "code"], [7, 1.0, 3], [2**60 + 1, 2.0, 4]]
+    path = workbook(tmp_path / "a.xlsx", {"data": rows})
+    with pytest.raises(BadFile, match=r"row 1: column 'id': .* got 1\.1529"):
+        source(path)
+    found = items(path, id="code", vector=("x",), payload=("id",))
+    assert found == [("3", [1], {"id": 7}), ("4", [2], {"id": float(2**60 + 1)})]
+    rows = [rows[0], [2**53, 1.0, 3], [str(2**60 + 1), 2.0, 4]]
+    path = workbook(tmp_path / "b.xlsx", {"data": rows})
+    assert [item for item, _, _ in items(path)] == [str(2**53), str(2**60 + 1)]
+
+
+@pytest.mark.parametrize("name", ["vector", "words"])
+def test_objects_of_names_and_their_numbers_are_vectors(tmp_path: Path, name: str) -> None:
+    rows = [{"id": 1, name: {"apple": 2, "pear": 0.5}}, {"id": 2, name: {"fig": -1}}]
+    path = tmp_path / "a.ndjson"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = {"vector": ("words",)} if name == "words" else {}
+    assert items(path, **chosen) == [
+        ("1", {"names": ["apple", "pear"], "values": [2, 0.5]}, None),
+        ("2", {"names": ["fig"], "values": [-1]}, None),
+    ]
+    assert dict(source(path, **chosen).guess)["vector"] == f"{name}, sparse"
 
 
 def test_a_workbook_without_its_library_says_what_to_install(
