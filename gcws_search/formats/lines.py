@@ -141,7 +141,8 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
 
 def _is_counts(vector: Any) -> bool:
     """Whether a vector is an object of names and their numbers, which the API takes in lists."""
-    return isinstance(vector, dict) and all(isinstance(each, int | float) for each in vector.values())
+    entries = vector.values() if isinstance(vector, dict) else (None,)
+    return all(isinstance(each, int | float) for each in entries)
 
 
 def _sample(head: bytes, skip: int) -> list[dict[str, Any]]:

@@ -232,7 +232,8 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
     # kinds of text and lists; bases lie in the stores that these read.
     (
         ("service",), {"formats"},
-        ("service/ingest/delimited.py", "service/ingest/arrow.py", "service/api/load.py", "service/cluster/bases.py",
+        ("service/ingest/delimited.py", "service/ingest/arrow.py", "service/api/load.py",
+         "service/cluster/bases.py",
          "service/cluster/bulk.py", "service/cluster/follower.py"),
     ),
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),

@@ -919,7 +919,7 @@ def test_objects_of_names_and_their_numbers_are_vectors(tmp_path: Path, name: st
     rows = [{"id": 1, name: {"apple": 2, "pear": 0.5}}, {"id": 2, name: {"fig": -1}}]
     path = tmp_path / "a.ndjson"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    chosen = {"vector": ("words",)} if name == "words" else {}
+    chosen: Json = {"vector": ("words",)} if name == "words" else {}
     assert items(path, **chosen) == [
         ("1", {"names": ["apple", "pear"], "values": [2, 0.5]}, None),
         ("2", {"names": ["fig"], "values": [-1]}, None),
