@@ -23,7 +23,15 @@ from gcws_search.index.contracts.parameters import require
 from gcws_search.index.corpus import TaskPool, results
 from gcws_search.version import program_version
 
-__all__ = ["TaskPool", "joined_ray", "process_pool", "ray_pool", "results", "thread_pool"]
+__all__ = [
+    "TaskPool",
+    "joined_ray",
+    "process_pool",
+    "ray_pool",
+    "reach_head",
+    "results",
+    "thread_pool",
+]
 
 T = TypeVar("T")
 
@@ -66,9 +74,13 @@ def process_pool(processes: int) -> Iterator[TaskPool]:
                 break
         raise ChildProcessError(f"a process was killed {_AGAIN}")
 
-    with ThreadPoolExecutor(processes, thread_name_prefix="process") as threads, end:
-        submit = lambda function, *given: threads.submit(call, function, *given)  # noqa: E731
-        yield TaskPool(submit, processes, end.close)
+    try:
+        with ThreadPoolExecutor(processes, thread_name_prefix="process") as threads, end:
+            submit = lambda function, *given: threads.submit(call, function, *given)  # noqa: E731
+            yield TaskPool(submit, processes, end.close)
+    finally:
+        for each in idle:  # a thread of it that is left races the end of Python
+            each.shutdown()
 
 
 def _call_here(function: Callable[..., T], *arguments: object) -> Future[T]:
@@ -91,6 +103,14 @@ class _Here(NamedTuple):
     shared: Path | None
 
 
+def reach_head(address: str) -> None:
+    """Return where somebody listens at a HOST:PORT; OSError, ValueError where it is none."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"expected HOST:PORT of Ray's head, got {address!r}")
+    socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
+
+
 @contextmanager
 def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[Any]:
     """Join the Ray cluster at an address for a while; yield Ray.
@@ -105,9 +125,7 @@ def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[
 
     try:
         found = canonicalize_bootstrap_address(address)
-        host, _, port = found.rpartition(":")
-        # Ray itself tries for minutes.
-        socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
+        reach_head(found)  # Ray itself tries for minutes
         ray.init(
             address=found, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR
         )

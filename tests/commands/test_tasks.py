@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -28,12 +29,14 @@ with process_pool(2) as pool:
 
 def test_calls_whose_process_is_killed_are_made_again(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
+    before = threading.active_count()
     with process_pool(2) as pool:
         calls = [(tmp_path / name,) for name in "ab"]
         assert [*results(pool, die_once, calls)] == ["a", "b"]
         assert [*results(pool, die_once, [])] == []
         with pytest.raises(ChildProcessError, match="was killed"):
             [*results(pool, os._exit, [(1,)])]
+    assert threading.active_count() == before
 
 
 def test_what_runs_is_not_waited_for_when_the_results_are_not_wanted() -> None:

@@ -66,6 +66,7 @@ def test_a_shard_that_is_stopped_by_ctrl_c_has_not_failed(tmp_path: Path) -> Non
         (["node", "--head"], {"GCWS_CLUSTER_KEY": ""}, "set GCWS_CLUSTER_KEY"),
         (["node", "--head"], {"GCWS_CLUSTER_KEY": 31 * "k"}, "expected at least 32 characters"),
         (["node"], {"RAY_ADDRESS": ""}, "expected --head, or --address of the head"),
+        (["node", "--address=10.0.0.1"], {}, "expected HOST:PORT of Ray's head, got '10.0.0.1'"),
     ],
 )
 def test_what_is_missing_is_named(
@@ -75,6 +76,12 @@ def test_what_is_missing_is_named(
     shown = CliRunner(env=environment).invoke(cli, ["cluster", *words])
     assert shown.exit_code == 1, shown.output
     assert said in shown.output
+
+
+def test_a_node_says_that_no_head_answers_before_ray_tries_for_minutes(tmp_path: Path) -> None:
+    words = "cluster", "node", "--address=127.0.0.1:1", "--", "--help"
+    done = run_python("-m", "gcws_search", *words, folder=tmp_path, status=0, **WHOLE)
+    assert "no head answers at 127.0.0.1:1 (Connection refused)" in done.stderr
 
 
 @pytest.mark.parametrize("replica", ["1", "0/x", "0/1/2", "-1/0"])
