@@ -71,6 +71,8 @@ def _describe_items(source: Source, file: InputFile, first: dict[str, Any], word
 
 
 def _first_object(line: bytes, name: str) -> dict[str, Any]:
+    if not line:
+        raise BadFile(f"{name}: expected rows, got none")
     try:
         return _object(line)
     except BadFile as error:

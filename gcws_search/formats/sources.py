@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
@@ -271,7 +271,8 @@ class Source:
         if self.is_text and self.lines is None:
             return LoadBody(NDJSON, lambda: text_lines(self.batches(), progress), self.rows)
         if self.lines is None:
-            return LoadBody(ARROW, lambda: arrow(self.batches(), progress), self.rows)
+            batches = partial(self.batches, with_empty=True)  # they have a schema at least
+            return LoadBody(ARROW, lambda: arrow(batches(), progress), self.rows)
 
         def pieces() -> Iterator[Any]:
             for body in self.segments():

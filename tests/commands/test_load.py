@@ -403,6 +403,7 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "absent": ("", b"", [], ["nothing of that name"]),
     "empty": ("a.csv", b"", [], ["expected rows, got an empty file"]),
     "blank": ("a.csv", b"\n  \n", [], ["expected lines, got none within 4 bytes"]),
+    "blank-lines": ("a.ndjson", b"\n \n", [], ["expected rows, got none"]),
     "blank-tsv": ("a.tsv", b"\n", [], ["expected lines, got none within 1 bytes"]),
     "one-long-line": ("a.csv", b"1," * (1 << 20), [], ["expected lines, got none within"]),
     "empty-gzip": ("a.csv.gz", gzip.compress(b""), [], ["got an empty file"]),
@@ -479,6 +480,9 @@ def test_ids_and_text_are_stored_as_they_stand(bench: Bench) -> None:
     done = bench.call("load", str(path), "--into", "gaps", "--missing", "drop")
     assert "missing  1 in 'x' of the first rows" in done.stderr
     assert done.stdout == "gaps: 2 inserted, 0 updated, 1 left out for missing numbers\n"
+    path.write_bytes(text("id,x,y", "a,,2", "b,,4"))
+    done = bench.call("load", str(path), "--into", "gaps", "--missing", "drop", "--vector", "x,y")
+    assert done.stdout == "gaps: 0 inserted, 0 updated, 2 left out for missing numbers\n"
 
 
 def test_a_key_is_of_one_file(bench: Bench) -> None:
