@@ -233,8 +233,7 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
     (
         ("service",), {"formats"},
         ("service/ingest/delimited.py", "service/ingest/arrow.py", "service/api/load.py",
-         "service/cluster/bases.py",
-         "service/cluster/bulk.py", "service/cluster/follower.py"),
+         "service/cluster/bases.py", "service/cluster/bulk.py", "service/cluster/follower.py"),
     ),
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
     # SQLite's version is described; its log and free pages are given back.
