@@ -299,8 +299,9 @@ class Collection:
 
     def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:
         """Run an operation here, or ask the server for it."""
-        found = operation(self.place)
-        return run(found) if isinstance(found, Coroutine) else found
+        asked: Any = operation(self.place)
+        found: R = run(asked) if isinstance(self.place, RemoteCollection) else asked
+        return found
 
     def add(
         self,
@@ -1116,10 +1117,13 @@ class AsyncCollection:
         return self.place.config
 
     async def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:
-        if isinstance(self.place, EmbeddedCollection):
-            found: R = await self._call(partial(operation, self.place))
-            return found
-        return await cast("Coroutine[Any, Any, R]", operation(self.place))
+        asked: Any
+        if isinstance(self.place, RemoteCollection):
+            asked = operation(self.place)
+        else:
+            asked = self._call(partial(operation, self.place))
+        found: R = await asked
+        return found
 
     open = staticmethod(_opening(Collection.open))
     add = _awaiting(Collection.add)
