@@ -16,7 +16,7 @@ from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from gcws_search.index import InvalidParameter, error_words
 from gcws_search.index.contracts.parameters import require
@@ -95,14 +95,6 @@ def _live_with(caller: Connection) -> None:
     Thread(target=lambda: caller.poll(None) and os._exit(1), daemon=True).start()
 
 
-class _Here(NamedTuple):
-    """What tasks find on their machines as the caller has it."""
-
-    version: str
-    folder: Path  # of the caller: paths may begin there
-    shared: Path | None
-
-
 def reach_head(address: str) -> None:
     """Return where somebody listens at a HOST:PORT; OSError, ValueError where it is none."""
     host, _, port = address.rpartition(":")
@@ -160,7 +152,7 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
     with joined_ray(address) as ray:
         # Less than one: replicas on the same nodes ask for a hundredth of one each.
         run = ray.remote(num_cpus=0.9, max_retries=_TRIES)(_run)
-        here = ray.put(_Here(program_version(), Path.cwd(), shared))
+        here = ray.put((program_version(), Path.cwd(), shared))  # paths may begin there
         begun = set()
 
         def submit(function: Callable[..., object], *arguments: object) -> Future[Any]:
@@ -186,19 +178,21 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
         yield TaskPool(submit, size, lambda: [ray.cancel(each, force=True) for each in [*begun]])
 
 
-def _run(here: _Here, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Call a function on a node of Ray."""
-    expected, got = here.version, program_version()
+def _run(
+    here: tuple[str, Path, Path | None], function: Callable[..., T], arguments: tuple[object, ...]
+) -> T:
+    """Call a function on a node of Ray, which has to be as the caller's machine is."""
+    (expected, folder, shared), got = here, program_version()
     if expected != got:
         raise InvalidParameter(
             expected=f"gcws-search {expected} on every node", got=got, loc=("ray",)
         )
-    if here.shared is not None and not here.shared.is_dir():
+    if shared is not None and not shared.is_dir():
         raise InvalidParameter(
-            expected=f"nodes that all see {str(here.shared)!r}",
+            expected=f"nodes that all see {str(shared)!r}",
             got=f"{os.uname().nodename}, which does not",
             loc=("ray",),
         )
     with suppress(OSError):  # paths are whole where this folder is not on all machines
-        os.chdir(here.folder)
+        os.chdir(folder)
     return function(*arguments)

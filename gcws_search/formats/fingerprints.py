@@ -7,6 +7,8 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
+import numpy as np
+
 from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
 from gcws_search.formats.sources import Source
@@ -15,7 +17,6 @@ _BYTE: Final = 8
 _FEATURES: Final = 2**64
 _FEATURE: Final = re.compile(r"([0-9]{1,20})(?::([0-9]{1,15}))?")
 _EMPTY: Final = "*"
-_BITS: Final = [[bit for bit in range(_BYTE) if byte >> bit & 1] for byte in range(256)]
 
 
 def read_fps(source: Source) -> None:
@@ -38,7 +39,8 @@ def read_fps(source: Source) -> None:
             content = bytes.fromhex(fields[0])
         except ValueError:
             raise BadFile(f"expected hexadecimal digits, got {fields[0]!r:.60}") from None
-        bits = [_BYTE * place + bit for place, byte in enumerate(content) for bit in _BITS[byte]]
+        unpacked = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+        bits = np.flatnonzero(unpacked).tolist()
         if bits and bits[-1] >= size:
             raise BadFile(f"expected {size} bits, got bit {bits[-1]}")
         return Entry(bits, [1.0] * len(bits), fields[1])
