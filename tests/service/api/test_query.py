@@ -113,8 +113,10 @@ def test_explain_says_what_a_query_cost(client: Client, guarantee: str) -> None:
     ],
 )
 def test_only_a_search_that_waits_for_nothing_runs_on_the_event_loop(
-    client: Client, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
 ) -> None:
+    client = serve(inline_seconds=60)
+    fill(client)
     search, threads = searches.search, []
 
     def watched(*arguments: Json) -> Json:
