@@ -286,7 +286,7 @@ def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     float32 values.
     """
     raw = body.vector
-    if body.id is not None or body.with_vector or body.limit > _MAX_LIMIT or _is_parted(body):
+    if body.with_vector or body.limit > _MAX_LIMIT or _asks_otherwise(body):
         return None
     indices: list[bytes] = []
     with np.errstate(over="ignore"):
@@ -307,10 +307,10 @@ def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     return encode_parts(name.encode() + b"\0" + options, [*indices, values.tobytes()])
 
 
-def _is_parted(body: QueryBody) -> bool:
-    """Whether a query asks for groups, or for a page of its ranking."""
-    has_groups = body.group_by is not None or body.group_size is not None
-    return has_groups or body.cursor not in (None, False)
+def _asks_otherwise(body: QueryBody) -> bool:
+    """Whether a query has an id or a text, or asks for groups or for a page of its ranking."""
+    others = body.id, body.text, body.group_by, body.group_size
+    return others != (None, None, None, None) or body.cursor not in (None, False)
 
 
 def _is_usual(raw: SparseBody) -> bool:
@@ -326,7 +326,7 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
     None where they do not all ask for the same by dense vectors.
     """
     first, rows = queries[0], []
-    if first.filter is not None or first.id is not None or _is_parted(first):
+    if first.filter is not None or _asks_otherwise(first):
         return None
     with np.errstate(over="ignore"):
         for query in queries:

@@ -69,6 +69,31 @@ def test_a_query_that_is_refused_leaves_those_beside_it_alone(serve: Serve) -> N
     assert first.json() == alone(client, f"{URL}/query", documents[0]).json()
 
 
+ASKED: list[Json] = [
+    {},
+    {"limit": 2, "offset": 1, "recall": 1, "min_score": 0.1},
+    {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
+    {"guarantee": "proven", "with_payload": False},
+    {"rerank": "none", "candidates": 3},
+    {"with_vector": True},
+    {"limit": 5000},
+    {"backend": "nowhere"},
+    {"score": "containment", "allow_partial": True, "consistency": "strict"},
+    {"cursor": True, "limit": 2},
+    {"cursor": False},
+    {"group_by": "label", "group_size": 2},
+    {"text": "one"},
+    {"id": "a"},
+]
+ALIKE: list[Json] = [each for each in ASKED if "id" not in each and "filter" not in each]
+
+
+def answers(client: Client, path: str, document: Json) -> list[Json]:
+    """Return status and body of the answer of a front, and of the owner without one."""
+    ours, theirs = client.post(path, json=document), alone(client, path, document)
+    return [(each.status_code, each.json()) for each in (ours, theirs)]
+
+
 @pytest.mark.parametrize(
     "vector",
     [
@@ -78,26 +103,19 @@ def test_a_query_that_is_refused_leaves_those_beside_it_alone(serve: Serve) -> N
         {"base64": "zczMPQAAAMAAAAAAAABAQA=="},
     ],
 )
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"limit": 2, "offset": 1, "recall": 1, "min_score": 0.1},
-        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
-        {"guarantee": "proven", "with_payload": False},
-        {"rerank": "none", "candidates": 3},
-        {"with_vector": True},
-        {"limit": 5000},
-        {"backend": "nowhere"},
-    ],
-)
-def test_every_form_of_query_is_answered_as_by_the_owner(
-    client: Client, vector: Json, more: Json
-) -> None:
-    document = {"vector": vector} | more
-    ours = client.post(f"{URL}/query", json=document)
-    theirs = alone(client, f"{URL}/query", document)
-    assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
+def test_every_form_of_query_is_answered_as_by_the_owner(client: Client, vector: Json) -> None:
+    for more in ASKED:
+        ours, theirs = answers(client, f"{URL}/query", {"vector": vector} | more)
+        assert ours == theirs, more
+    for more in ALIKE:
+        queries = {"queries": [{"vector": vector} | more] * 2}
+        ours, theirs = answers(client, f"{URL}/query/batch", queries)
+        assert ours == theirs, more
+
+
+def test_each_field_of_a_query_is_asked_for_behind_a_front() -> None:
+    told = {"vector", "explain"}  # the latter says how long it took
+    assert told.union(*ASKED) == {*QueryBody.model_fields}
 
 
 @pytest.mark.parametrize(
@@ -121,9 +139,8 @@ def test_a_batch_is_answered_as_by_the_owner_be_it_a_matrix_or_not(
 ) -> None:
     body = BatchBody.model_validate({"queries": queries})
     assert (encode_matrix(body.queries, LIMITS) is not None) == is_matrix
-    ours = client.post(f"{URL}/query/batch", json={"queries": queries})
-    theirs = alone(client, f"{URL}/query/batch", {"queries": queries})
-    assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
+    ours, theirs = answers(client, f"{URL}/query/batch", {"queries": queries})
+    assert ours == theirs
 
 
 def test_a_query_that_no_message_can_hold_is_asked_as_it_came() -> None:
