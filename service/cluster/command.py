@@ -292,7 +292,9 @@ def manifest(
     storage: Annotated[
         str, _option("--storage", "For the files of a replica, or of a node of Ray.")
     ] = "20Gi",
-    routers: Annotated[int, _option("--routers", "How many there are.", min=1)] = 2,
+    routers: Annotated[
+        int, _option("--routers", "At least; 4 times as many under load.", min=1)
+    ] = 2,
     nodes: Annotated[int, _option("--nodes", "Of Ray, besides its head.", min=1)] = 3,
     **given: Any,  # noqa: ANN401
 ) -> None:
@@ -326,7 +328,7 @@ def manifest(
             found["env"] += base
         if found.get("name") in variables:
             found["value"] = variables[found["name"]]
-        if "minReplicas" in found:
+        if "groupName" in found:
             found |= dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), nodes)
         return found
 
@@ -335,8 +337,10 @@ def manifest(
         # Wherever the file has these words, the memory and the storage of the options are meant.
         words = {"4Gi": memory, "20Gi": storage}
         shard = document["metadata"]["labels"].get("shard")
-        if document["kind"] == "StatefulSet":
-            document["spec"]["replicas"] = routers if shard is None else settings.replicas
+        if document["kind"] == "HorizontalPodAutoscaler":
+            document["spec"] |= {"minReplicas": routers, "maxReplicas": 4 * routers}
+        if document["kind"] == "StatefulSet" and shard is not None:
+            document["spec"]["replicas"] = settings.replicas
         if shard is None:
             documents.append(fill(document, words))
         elif shard == "0":  # once for each shard

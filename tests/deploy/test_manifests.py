@@ -26,6 +26,7 @@ SECRETS: Final = {
     "gcws-cluster": {"database_url", "cluster_key"},
     "gcws-search-keys": {"api_key"},
     "gcws-metrics": {"read_only_api_key"},
+    "gcws-tls": {"ca.crt", "tls.crt", "tls.key"},
     "gcws-ray": {"ray_token"},
 }
 """As the heads of the files make them."""
@@ -210,9 +211,12 @@ def test_each_pod_is_given_the_secrets_that_it_reads(text: str) -> None:
         files = [one for one in container["env"] if one["name"].endswith(("_FILE", "_PATH"))]
         read = {one["value"].rpartition("/")[2] for one in files}
         [secrets] = [one for one in pod["spec"]["volumes"] if one["name"] == "secrets"]
-        names = [source["secret"]["name"] for source in secrets["projected"]["sources"]]
-        given = set().union(*(SECRETS[name] for name in names))
-        assert read == given
+        sources = [source["secret"] for source in secrets["projected"]["sources"]]
+        names = [source["name"] for source in sources]
+        parts = [{item["path"] for item in source.get("items", ())} for source in sources]
+        assert read == set().union(
+            *(part or SECRETS[name] for name, part in zip(names, parts, strict=True))
+        )
         for name in names:
             made = " ".join(f"--from-file={file}" for file in sorted(SECRETS[name]))
             [line] = [line for line in text.splitlines() if f"generic {name} " in line]
@@ -296,6 +300,22 @@ def test_the_one_node_owns_its_data_and_is_asked_for_what_it_answers() -> None:
 
 
 @ours
+def test_shards_are_asked_by_tls_alone(text: str) -> None:
+    shards = 0
+    for pod in pods(text):
+        [container] = pod["spec"]["containers"]
+        named = {each["name"] for each in container["env"]}
+        is_router = "GCWS_API_KEY_FILE" in named
+        is_shard = "GCWS_READ_ONLY_API_KEY_FILE" in named and not is_router
+        assert ("GCWS_TLS_CA_FILE" in named) == (is_router or is_shard)
+        assert ({"GCWS_TLS_CERTIFICATE_FILE", "GCWS_TLS_KEY_FILE"} <= named) == is_shard
+        asked = [probe["httpGet"] for probe in container.values() if "httpGet" in probe]
+        assert {each.get("scheme") for each in asked} <= {"HTTPS" if is_shard else None}
+        shards += is_shard
+    assert shards
+
+
+@ours
 def test_a_router_keeps_its_snapshots_when_its_pod_is_replaced(text: str) -> None:
     routers = named(text, "StatefulSet", "gcws-router")
     check_owns_data(routers)
@@ -322,7 +342,7 @@ def test_all_of_a_cluster_are_told_where_its_bases_are(kind: list[str]) -> None:
 
 def test_there_is_a_set_for_each_shard() -> None:
     *sets, routers = of_kind(text_of("plain, others"), "StatefulSet")
-    assert routers["spec"]["replicas"] == 5
+    assert "replicas" not in routers["spec"]  # the autoscaler's
     assert [each["metadata"]["name"] for each in sets] == [f"gcws-shard-{n}" for n in range(3)]
     for number, each in enumerate(sets):
         assert each["spec"]["replicas"] == 4
@@ -331,6 +351,10 @@ def test_there_is_a_set_for_each_shard() -> None:
         values = {one["name"]: one.get("value") for one in container["env"]}
         assert (values["GCWS_SHARDS"], values["GCWS_CELL"]) == ("3", "b")
         assert container["image"] == "mine:1"
+    [scaled] = of_kind(text_of("plain, others"), "HorizontalPodAutoscaler")
+    assert (scaled["spec"]["minReplicas"], scaled["spec"]["maxReplicas"]) == (5, 20)
+    target = scaled["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == (routers["kind"], routers["metadata"]["name"])
     services = {each["metadata"]["name"] for each in of_kind(text_of("plain"), "Service")}
     assert services == {"gcws-shard", "gcws-router", "gcws-routers"}
 
