@@ -25,13 +25,9 @@ RECALL: Final = 0.9
 
 
 _INTERVAL: Final = 32
-_CHEAP_ENTRIES: Final = 2_000_000
-"""One new row in `_INTERVAL` is measured while a scan reads at most this many numbers, in 0.2
-ms."""
-_LONG_INTERVAL: Final = 128
-_ROWS_A_STEP: Final = 1000
-"""Else one in `_LONG_INTERVAL`, or in this share of the rows if that is more: one single insert in
-a hundred may take longer."""
+_NUMBERS_A_ROW: Final = 1 << 17
+"""One new row in `_INTERVAL` is measured, or fewer, so that scans read at most so many numbers for
+each new row, in some 13 µs."""
 _WINDOW: Final = 32
 """Rows measured last that are judged by."""
 _SHORTFALLS: Final = ((16, 0.15), (8, 0.4))
@@ -74,9 +70,7 @@ def rows_to_measure(first: int, rows: int, entries: int) -> Int64s:
 
     A scan reads ``entries`` numbers.
     """
-    interval = _INTERVAL
-    if entries > _CHEAP_ENTRIES:
-        interval = max(_LONG_INTERVAL, rows // _ROWS_A_STEP)
+    interval = max(_INTERVAL, entries // _NUMBERS_A_ROW)
     new = np.arange(first, rows)
     places = (new.astype(np.uint64) * _GOLDEN >> _SHIFT).astype(np.int64)
     chosen = np.flatnonzero(places < _PLACES // interval)

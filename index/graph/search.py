@@ -70,11 +70,10 @@ _HIDDEN: Final = 0.5
 """Where the first hits tie, quantization may hide this share of the miss expected."""
 TIED_SHARE: Final = 0.25
 """The first hits of a query tie if their distances differ by less than this share of the usual."""
-_MIN_SAVING: Final = 0.1
-"""Share of a scan's time that a search is expected to save at least: a scan finds all."""
-_BUDGETS: Final = ((0.99, 1.5), (0.95, 0.8), (0.0, 0.2))
-"""By falling share of permitted rows: the least such share, and the share of a scan's time after
-which a search is left to the fall-back. A filter makes the pool larger, and inserting slower."""
+_NEARLY_ALL: Final = 0.99
+_BUDGET, _FILTERED_BUDGET = 1.5, 0.8
+"""Share of a scan's time after which a search is left to the fall-back: where at least the first
+share of the rows is permitted, and under a filter, which makes the pool larger."""
 _DOUBT_GROWTH: Final = 10.0
 """All is in doubt once one row in this many is newer than the calibration."""
 _TRIES: Final = 64
@@ -169,7 +168,6 @@ class GraphSearch:
             params.recall < 1
             and params.guarantee == "measured"
             and view.permitted_count > 2 * params.limit
-            and view.permitted_count * self.policy.max_filtered > view.vectors.count
         )
 
     def _together(self, queries: int) -> int:
@@ -188,14 +186,13 @@ class GraphSearch:
         if setting is None:
             return Skipped.NO_SETTING
         scanning = self.scan_nanoseconds(view, together)
-        if not self._saves_time(view, setting.first, scanning):
+        if self.nanoseconds(view, setting.first) > scanning:
             return Skipped.SCAN_IS_QUICKER
-        share = view.permitted_count / view.vectors.count
-        tier = next(i for i, (min_share, _) in enumerate(_BUDGETS) if share >= min_share)
-        budget = _BUDGETS[tier][1] * scanning
+        is_filtered = view.permitted_count < _NEARLY_ALL * view.vectors.count
+        budget = (_FILTERED_BUDGET if is_filtered else _BUDGET) * scanning
         max_candidates = self.candidates_within(view, budget, setting.first.places)
         plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
-        if tier == 0:  # a search costs what it was measured to cost
+        if not is_filtered:  # a search costs what it was measured to cost
             return plan
         return replace(
             plan,
@@ -203,10 +200,6 @@ class GraphSearch:
             scan_nanoseconds=scanning,
             tally=Tally(self.nanoseconds(view, setting.first)),
         )
-
-    def _saves_time(self, view: RowView, setting: BeamSetting, scanning: float) -> bool:
-        """Return whether a search takes less time than a scan, of ``scanning`` nanoseconds."""
-        return self.nanoseconds(view, setting) <= (1.0 - _MIN_SAVING) * scanning
 
     def plan_for(
         self,
@@ -229,12 +222,8 @@ class GraphSearch:
         out_of_range = setting.out_of_range if Stage.RANGE_CHECK in policy.stages else 0.0
         share = view.permitted_count / view.vectors.count
         entry_tables = beam.tables(self.links.entry_tables)
-        beams = [
-            max(beam.beam + 1, policy.extension_beam(limit, each))  # 1 for a row skipped
-            for each in (hard, foreign)
-        ]
-        beams[1] = max(beams)  # foreign queries have been hard ones before
-        sizes = self._sizes(len(self.segments(tables)), view, setting, max(beams), max_candidates)
+        rows = max(beam.beam + 1, policy.extended_beam)  # 1 for a row skipped
+        sizes = self._sizes(len(self.segments(tables)), view, setting, rows, max_candidates)
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         extended = last
@@ -245,7 +234,7 @@ class GraphSearch:
             (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE, inf, 0.0),
             *(
                 (rows, _UNLIMITED, each.slack, self._rows_a_side(each), each.score, each.contrast)
-                for rows, each in zip(beams, (hard, foreign), strict=True)
+                for each in (hard, foreign)
                 if is_extended
             ),
         ]
@@ -449,7 +438,7 @@ class GraphSearch:
 
         def is_scanned(percent: int) -> bool:
             setting = self.setting(view, SearchParams(limit=limit, recall=percent / _PERCENT))
-            return setting is None or not self._saves_time(view, setting.first, scanning)
+            return setting is None or self.nanoseconds(view, setting.first) > scanning
 
         place = bisect_left(_RECALLS, True, key=is_scanned)
         return None if place == len(_RECALLS) else _RECALLS[place] / _PERCENT

@@ -50,13 +50,9 @@ class Skipped(Enum):
 
 _MIN_CANDIDATES: Final = 400
 """Rows that a search for good recall scores at least; fingerprints took 420 at 0.95."""
-_MIN_ROWS_A_SIDE: Final = 4
 _ROWS_A_SIDE_SLACK: Final = 200.0
-"""Entry points on each side of a key in an extended search: at least, and for each unit of slack
-beyond 1."""
-_WIDER_BEAM: Final = 2
-"""How many times the rows the beam of an extended search holds where it enters through more rows,
-too, and finds hits in several places."""
+"""More entry points on each side of a key in an extended search, for each unit of slack beyond 1.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,25 +67,12 @@ class SearchPolicy:
     byte_nanoseconds: float = 0.06
     entry_nanoseconds: float = 2.0
     place_nanoseconds: float = 0.35
-    # Under a filter a query is hard if more rows are nearer than its last hit than the first of
-    # these, and the second times what a filter leaves out that is not correlated with the query.
-    min_crowded: int = 32
+    # Under a filter a query is hard if so many times more rows are nearer than its last hit than
+    # where the filter is not correlated with the query.
     crowding: float = 4.0
-    max_filtered: int = 20  # a filter that leaves less than one row in this many is scanned for
     max_room: int = 1 << 16  # rows that no search sees more of
-    # Rows that the beam of an extended search holds at least, up to a slack: more would be expanded
-    # for few hits. Of Fashion-MNIST, hard items found .993 with slack 1.13 and 512 rows, and .994
-    # with 2,048, which scored 1.4 times as many.
-    extended_beams: tuple[tuple[float, int], ...] = ((1.3, 512), (1.4, 1024), (inf, 2048))
-    extended_places: int = 20  # rows that it holds for each hit wanted, up to the greatest of those
+    extended_beam: int = 2048  # rows that the beam of an extended search holds at least
     max_rows_a_side: int = 64  # entry points on each side of a key in an extended search
-
-    def extension_beam(self, limit: int, extension: Extension) -> int:
-        """Return how many rows the beam of an extended search holds at least."""
-        rows = next(rows for slack, rows in self.extended_beams if extension.slack <= slack)
-        if extension.enters_wider:
-            rows *= _WIDER_BEAM
-        return min(max(rows, self.extended_places * limit), self.extended_beams[-1][1])
 
     def extension(self, stage: Stage, extension: Extension) -> Extension:
         """Return an extension, or none where the stage is left out."""
@@ -100,12 +83,11 @@ class SearchPolicy:
 
         0 for any number, where all rows are.
         """
-        return 0 if share >= 1 else self.min_crowded + int(self.crowding * limit / share)
+        return 0 if share >= 1 else int(self.crowding * limit / share)
 
     def rows_a_side(self, slack: float) -> int:
         """Return how many entry points there are on each side of a key in an extended search."""
-        more = int(ROWS_A_SIDE + _ROWS_A_SIDE_SLACK * (slack - 1.0))
-        return min(self.max_rows_a_side, max(_MIN_ROWS_A_SIDE, more))
+        return min(self.max_rows_a_side, int(ROWS_A_SIDE + _ROWS_A_SIDE_SLACK * (slack - 1.0)))
 
     def min_search_nanoseconds(self, entries: float) -> float:
         """Return what a search takes that scores few rows of so many non-zeros beside the hits."""

@@ -546,8 +546,8 @@ def test_narrow_lists_are_taken_back_and_none_where_most_are_unknown_or_few_rows
 def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:
     one_by_one = [r for row in range(64_000) for r in rows_to_measure(row, row + 1, 1000).tolist()]
     assert len(one_by_one) == pytest.approx(64_000 / 32, rel=0.05)
-    assert len(rows_to_measure(0, 2000, 10**8)) == pytest.approx(2000 / 128, abs=4)
-    assert len(rows_to_measure(990_000, 1_000_000, 10**8)) == pytest.approx(10, abs=4)
+    assert len(rows_to_measure(0, 2000, 1 << 24)) == pytest.approx(2000 / 128, abs=4)
+    assert len(rows_to_measure(990_000, 1_000_000, 1 << 27)) == pytest.approx(10, abs=4)
     assert rows_to_measure(500, 900, 1000).tolist() == [r for r in one_by_one if 500 <= r < 900]
 
 

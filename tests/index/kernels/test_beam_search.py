@@ -202,7 +202,7 @@ class Graph:
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
-        beam = max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension))
+        beam = max(setting.beam + 1, SearchPolicy().extended_beam)
         slack = extension.slack
         if tied:
             entries |= self.bucket_rows(query, tables, entries | first.seen, room)
@@ -282,7 +282,7 @@ def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
 ) -> None:
     graph, everywhere = Graph(rng), BeamSetting(1, 1000, 0.9, 0.0)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
-    policy = SearchPolicy(extended_beams=((inf, 1),), extended_places=1)
+    policy = SearchPolicy(extended_beam=1)
     free, outcomes = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
     assert (outcomes == Outcome.ANSWERED).all()
     seen = int(free.candidates.max())
@@ -425,7 +425,7 @@ def test_under_a_filter_a_search_goes_on_where_many_nearer_rows_are_not_permitte
     """No score and no contrast tells of them: the hits that are permitted look like any others."""
     graph = Graph(rng, linked=0.2)
     limit, setting = 3, BeamSetting.of(0.5, 3)
-    policy = SearchPolicy(min_crowded=4, crowding=1.0)
+    policy = SearchPolicy(crowding=3.0)
     never = Extension(0.0, inf, 1.1013)
     ranks = [
         sorted(range(ROWS), key=lambda row: -graph.score(query, row))
@@ -475,15 +475,14 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     untouched = graph.search(SETTINGS[1], 10)
     graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with no memory yet
     graph.neighbours.cover(graph.rows)
-    tight = SearchPolicy(extended_beams=((inf, 1),), extended_places=1, max_filtered=1)
+    tight = SearchPolicy(extended_beam=1)
     filled, outcomes = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(QUERIES)]
     assert (filled.candidates < seen).all()
     assert (outcomes == Outcome.UNFINISHED).all()
     again, _ = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
     assert (again.candidates == filled.candidates).all()
-    roomy = SearchPolicy(max_filtered=1)
-    _, outcomes = graph.hits(setting, 2, permitted=few, policy=roomy, hard=hard)
+    _, outcomes = graph.hits(setting, 2, permitted=few, hard=hard)
     assert (outcomes != Outcome.UNFINISHED).all()
     assert graph.search(SETTINGS[1], 10) == untouched
     assert graph.search(SETTINGS[1], 10) == untouched
