@@ -734,14 +734,19 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     is_full = not absent.any()
     names = np.full(rows.size, None, object)
     if is_full:
-        names[:] = [ids[row] for row in rows.ravel().tolist()]
+        names[:] = ids.of(rows.ravel())
     else:
         present = ~absent.ravel()
-        names[present] = [ids[row] for row in rows.ravel()[present].tolist()]
+        names[present] = ids.of(rows.ravel()[present])
         scores[absent] = np.nan
     table = names.reshape(rows.shape)
     tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
-    for query in {*np.flatnonzero(tied | (raw.sizes > limit)).tolist(), *raw.wider}:
+    beyond = {*np.flatnonzero(raw.sizes > limit).tolist(), *raw.wider}
+    for query in {*np.flatnonzero(tied).tolist()} - beyond:
+        size = raw.sizes[query]
+        ranked = sorted(zip((-scores[query, :size]).tolist(), table[query, :size], strict=True))
+        table[query, :size] = [item_id for _, item_id in ranked]
+    for query in beyond:
         one = found[query]
         table[query, : len(one.ids)] = one.ids
         scores[query, : len(one.ids)] = one.scores

@@ -7,7 +7,8 @@
 - `memory_collection`: puts, deletes, the view of readers; when tombstones are compacted
 - `items`: what callers hand in and get: batches, ids, views, results, pages
 - `similar`: items that are stored unless one like them is
-- `row_store`: vectors, ids and payloads by row, and back; which rows live, their compaction
+- `ids`: ids of rows, and the row of each id, in arrays
+- `row_store`: vectors, ids and payloads by row; which rows live, their compaction
 - `backend_index`: a backend with its index of a view
 - `expiry`, `expirer`: items hidden from the instant at which they expire; their deletion
 - `writer`: puts and deletes, in the file and in memory; the queue of those committed together

@@ -138,7 +138,7 @@ class Expirations:
             rows = self._rows(view, due).tolist()
             there = {*view.sequences[rows].tolist()}  # others were replaced
             self._due[:due] = [each for each in self._due[:due] if each[1] in there]
-            return [view.ids[row] for row in rows]
+            return view.ids.of(rows)
 
     def forget(self, sequences: Sequence[int]) -> None:
         """Forget items that have expired: they are deleted."""

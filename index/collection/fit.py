@@ -167,7 +167,7 @@ class Reencoding:
                 ) from None
             codes, chosen = self.fresh.backend.encode(vectors), found.tolist()
             yield EncodedBatch(
-                [view.ids[row] for row in chosen],
+                view.ids.of(chosen),
                 [view.payloads[row] for row in chosen],
                 vectors,
                 codes,

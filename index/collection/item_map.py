@@ -136,7 +136,7 @@ def map_items(
         values = [first_scalar(view.payloads[row], params.key) for row in rows.tolist()]
         islands = None if arrangement is None else arrangement.islands_by(values)
     return ItemMap(
-        ids=[view.ids[row] for row in rows.tolist()],
+        ids=view.ids.of(rows),
         sample=Places(xy, neighbours, scores),
         also=Places(also_xy, also_neighbours, also_scores),
         values=values,

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
+from gcws_search.index.collection.ids import Ids
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, NEVER, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidId, InvalidParameter, ItemExists, ItemNotFound
@@ -111,7 +112,7 @@ class View:
     alive: UInt8s
     count: int
     sequences: Int64s
-    ids: list[str]
+    ids: Ids
     payloads: list[bytes | None] | ChangedPayloads
     versions: Int64s
     expires: Int64s
@@ -264,7 +265,7 @@ class QueryResults:
             above = sum(score > scores[-1] for score in scores[:limit])
             tied = heapq.nsmallest(limit - above, rows[above:], key=names.__getitem__)
             rows, scores = [*rows[:above], *tied], scores[:limit]
-        ids = [*map(names.__getitem__, rows)]
+        ids = names.of(rows)
         if len(set(scores)) < len(scores):
             ranked = sorted(zip([-score for score in scores], ids, rows, strict=True))
             ids = [item_id for _, item_id, _ in ranked]

@@ -187,7 +187,7 @@ class CollectionJoin:
             self._size = max(
                 1, min(_GROWING * self._size, _MAX_ROWS, self._size * _HITS // (count + 1))
             )
-            to = [self._view.ids[row] for row in rows.tolist()]
+            to = self._view.ids.of(rows)
             yield ranked_hits(last, places + first, to, scores, self._params.limit)
             first = last
 

@@ -18,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain, pairwise
@@ -33,6 +32,7 @@ from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.expiry import Expirations
 from gcws_search.index.collection.find import FoundRows, find_rows
 from gcws_search.index.collection.hints import KnownWords, known_words
+from gcws_search.index.collection.ids import Ids
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -40,7 +40,7 @@ from gcws_search.index.collection.items import (
     View,
     number_beyond,
 )
-from gcws_search.index.collection.row_store import Compaction, FirstIds, RowsById, RowStore
+from gcws_search.index.collection.row_store import Compaction, FirstIds, RowStore
 from gcws_search.index.contracts.analysis import Arrangement, CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
@@ -109,7 +109,6 @@ class MemoryCollection:
         )
         # Held while ids and view change, and while pending items are appended.
         self._lock = threading.Lock()
-        self._row_of = RowsById()
         self.next_id = 0  # above all ids that are numbers, and all that were given as such
         self._build_seconds = 0.0  # of the primary index
         self._postponed_at = -1  # version of the view that could not be compacted
@@ -137,7 +136,7 @@ class MemoryCollection:
         )
         none = np.empty(0, np.int64)
         self.row_store = RowStore(
-            self.space, rows, [], [], sequences=none, versions=none, expires=none
+            self.space, rows, Ids(), [], sequences=none, versions=none, expires=none
         )
         self.published = self.row_store.view(self.backend.empty(), 0, 0)
 
@@ -162,7 +161,7 @@ class MemoryCollection:
         view, version = fresh.stored_view, self.stored_view.version
         with self._lock:
             self.config, self.space = fresh.config, fresh.space
-            self.row_store, self._row_of = fresh.row_store, fresh._row_of
+            self.row_store = fresh.row_store
             self._build_seconds = fresh._build_seconds
             version = max(version, view.version) + 1
             self.published = replace(view, version=version, content=version)
@@ -253,22 +252,20 @@ class MemoryCollection:
             codes = with_room(codes, before, n)
             codes[before:n] = piece.codes
             row_store.append(piece)
+            row_store.ids.append(piece.ids)
             if piece.expires:
                 self.expirations.add(piece.sequences, piece.expires)
             self.next_id = max(self.next_id, number_beyond(piece.ids))
         n = len(row_store)
         if not self._is_compiled:
             self._compile(row_store.rows.view())
-        with ThreadPoolExecutor(1) as pool:  # links are read and kernels run meanwhile
-            row_of = pool.submit(RowsById, row_store.ids)
-            saved, start = SavedIndex(links(row_store.sequences[:n]), notes), time.perf_counter()
-            state = self.backend.restore(row_store.rows.view(), codes[:n], saved)
-            self._build_seconds = time.perf_counter() - start
+        saved, start = SavedIndex(links(row_store.sequences[:n]), notes), time.perf_counter()
+        state = self.backend.restore(row_store.rows.view(), codes[:n], saved)
+        self._build_seconds = time.perf_counter() - start
         deque(remaining, maxlen=0)  # checks after the last item, which may raise
         if self.space.dim is None:
             self.names.use(row_store.rows.view(), set())
         with self._lock:
-            self._row_of = row_of.result()
             self.published = row_store.view(state, n, self.published.version + 1)
 
     def _reserve(self, count: int, numbers: float) -> None:
@@ -310,11 +307,11 @@ class MemoryCollection:
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
-        return [row for row in self._row_of.rows(ids) if row is not None]
+        return [row for row in self.row_store.ids.rows(ids) if row is not None]
 
     def sequences_of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there is no such item."""
-        rows = self._row_of.rows(ids)
+        rows = self.row_store.ids.rows(ids)
         if rows.count(None) == len(rows):  # most inserts
             return rows
         sequences = self.stored_view.sequences
@@ -323,13 +320,13 @@ class MemoryCollection:
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
         """Return the payload of each id, None where there is no such item."""
         view = self.stored_view
-        rows = self._row_of.rows(ids)
+        rows = self.row_store.ids.rows(ids)
         return [None if row is None else view.payloads[row] for row in rows]
 
     def versions_of(self, ids: Sequence[str]) -> list[int]:
         """Return the version of each item, 0 where there is no such item."""
         view = self.stored_view
-        rows = self._row_of.rows(ids)
+        rows = self.row_store.ids.rows(ids)
         versions = iter(view.versions_of([row for row in rows if row is not None]))
         return [0 if row is None else next(versions) for row in rows]
 
@@ -350,7 +347,7 @@ class MemoryCollection:
             self.row_store.mark_dead(replaced)
         grown = self._extend(view, items, len(replaced))
         with self._lock:
-            self._row_of.put(items.ids, len(view))
+            self.row_store.ids.append(items.ids)
             self.published = grown
         self._compact_if_due()
 
@@ -367,10 +364,8 @@ class MemoryCollection:
                 or not self.backend.can_defer(published.state, published.vectors, count, numbers)
             ):
                 return False
-            first = len(published) + self.pending_count
             for part in parts:
-                self._row_of.put(part.ids, first)
-                first += len(part.ids)
+                self.row_store.ids.append(part.ids)
             self._pending += parts
             self.pending_count, self._pending_numbers = count, numbers
             return True
@@ -406,8 +401,7 @@ class MemoryCollection:
         row_store.mark_dead(rows)
         view = row_store.view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._lock:
-            for row in rows:
-                self._row_of.remove(row_store.ids[row])
+            row_store.ids.remove(row_store.ids.of(rows))
             self.published = view
         self._compact_if_due()
 
@@ -482,7 +476,7 @@ class MemoryCollection:
         compaction.apply_changes(view)
         compacted = compaction.view(view.version + 1)
         with self._lock:
-            self.row_store, self._row_of = compaction.store, compaction.row_of
+            self.row_store = compaction.store
             self.published = compacted
         if self.expirations.are_any:
             self.expirations.replace(compacted)
@@ -542,7 +536,7 @@ class MemoryCollection:
         """Return a view, and the row of each item in it; None for one that is not there."""
         with self._lock:
             self._append_pending()
-            view, rows = self.published, self._row_of.rows(ids)
+            view, rows = self.published, self.row_store.ids.rows(ids)
         if self.expirations.are_any:
             view = self.expirations.hide(view)
             rows = [row if row is not None and view.alive[row] else None for row in rows]
@@ -555,7 +549,7 @@ class MemoryCollection:
     def ids_where(self, where: Filter) -> list[str]:
         """Return the ids of all items that pass a filter."""
         view = self.view
-        return [view.ids[row] for row in np.flatnonzero(self.mask(view, where)).tolist()]
+        return view.ids.of(np.flatnonzero(self.mask(view, where)))
 
     def permit(self, where: Filter | None, ids: Iterable[str] | None) -> tuple[View, UInt8s]:
         """Return a view, and its `mask`; where there are ids, only these items are in it."""

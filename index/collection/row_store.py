@@ -14,6 +14,7 @@ import numpy as np
 
 from gcws_search.index.backend import Backend
 from gcws_search.index.collection.backend_index import Attached
+from gcws_search.index.collection.ids import Ids
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.contracts.arrays import NEVER, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
@@ -23,54 +24,24 @@ from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 
 _NONE_ATTACHED: Final[Attached] = MappingProxyType({})
-_BYTES_PER_ID: Final = 49 + 8 + 104
-"""A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
-_SHARDS: Final = 256
-"""One dictionary of 1,000,000 ids grows in one step that holds the interpreter for 0.1 s."""
 _FIRST_IDS: Final = 4096
 """Rows that `FirstIds` remembers: more than most searches return, for a filter may hide some."""
-_IDS_AT_ONCE: Final = 1 << 16
-"""Ids that a compaction gives rows between two looks at whether to stop."""
-
-
-class RowsById:
-    """A dictionary from ids to rows, in parts that each grow quickly.
-
-    ids: distinct; their rows are 0, 1, 2 ….
-    """
-
-    def __init__(self, ids: Iterable[str] = ()) -> None:
-        self._shards: list[dict[str, int]] = [{} for _ in range(_SHARDS)]
-        self.put(ids, 0)
-
-    def rows(self, ids: Iterable[str]) -> list[int | None]:
-        """Return the row of each id, None where there is no such item."""
-        shards = self._shards
-        return [shards[hash(item_id) % _SHARDS].get(item_id) for item_id in ids]
-
-    def put(self, ids: Iterable[str], first: int) -> None:
-        """Give ids rows from ``first`` on, whether they had one or not."""
-        shards = self._shards
-        for row, item_id in enumerate(ids, first):
-            shards[hash(item_id) % _SHARDS][item_id] = row
-
-    def remove(self, item_id: str) -> None:
-        """Forget an id; KeyError when it is not known."""
-        del self._shards[hash(item_id) % _SHARDS][item_id]
+_IDS_AT_ONCE: Final = 4096
+"""Ids that a compaction takes between two looks at whether to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lowest:
     """Of the n rows of a view, the live ones whose ids come first, by id; all if ``is_all``."""
 
-    ids: list[str]
+    ids: Ids
     n: int
     rows: Int64s
     is_all: bool
 
     @classmethod
-    def of(cls, ids: list[str], n: int, rows: list[int], *, is_all: bool = True) -> _Lowest:
+    def of(cls, ids: Ids, n: int, rows: list[int], *, is_all: bool = True) -> _Lowest:
         lowest = heapq.nsmallest(_FIRST_IDS, rows, key=ids.__getitem__)
         return cls(ids, n, np.array(lowest, np.int64), is_all and len(rows) <= _FIRST_IDS)
 
@@ -79,7 +50,7 @@ class FirstIds:
     """The rows whose ids come first, remembered from one search to the next; any thread."""
 
     def __init__(self) -> None:
-        self._known = _Lowest([], 0, np.empty(0, np.int64), is_all=True)
+        self._known = _Lowest(Ids(), 0, np.empty(0, np.int64), is_all=True)
 
     def rows(self, view: View, permitted: UInt8s, count: int) -> list[int]:
         """Return up to ``count`` of the rows permitted, those whose ids come first, by id."""
@@ -88,7 +59,9 @@ class FirstIds:
             known = _Lowest.of(ids, n, np.flatnonzero(view.alive).tolist())
         elif known.n < n:
             last = None if known.is_all else ids[known.rows[-1]]
-            new = [row for row in range(known.n, n) if last is None or ids[row] < last]
+            new: Sequence[int] = range(known.n, n)
+            if last is not None:
+                new = [row for row, each in zip(new, ids.of(new), strict=True) if each < last]
             alive = known.rows[view.alive[known.rows] != 0].tolist()
             known = _Lowest.of(ids, n, [*alive, *new], is_all=known.is_all)
         inside = known.rows[known.rows < n]
@@ -106,7 +79,8 @@ class RowStore:
     """The items of one numbering of rows; one writer adds, readers hold views of the first n.
 
     space: whose transform the rows are under.
-    ids: of the rows; owned from here on, as are all others.
+    ids: of the rows, and of those that are about to be appended; owned from here on, as are all
+        others.
     sequences, versions: (n,) int64; expires: (n,) or (0,) int64; see `View`.
     rows, ids, payloads, sequences, versions, expires: the last three may be longer than the number
         of rows.
@@ -117,7 +91,7 @@ class RowStore:
         self,
         space: VectorSpace,
         rows: GrowingRows,
-        ids: list[str],
+        ids: Ids,
         payloads: list[bytes | None],
         *,
         sequences: Int64s,
@@ -131,10 +105,10 @@ class RowStore:
         self.sequences = sequences
         self.versions = versions
         self.expires = expires
-        self.alive: UInt8s = np.ones(len(ids), np.uint8)
+        self.alive: UInt8s = np.ones(len(rows), np.uint8)
         self._spare: _SpareMask | None = None
         self.columns = Columns(payloads)
-        self.text_bytes = _text_bytes(ids, payloads)
+        self.payload_bytes = _payload_bytes(payloads)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -144,16 +118,18 @@ class RowStore:
         """About how many bytes of memory they take, columns and mapped files left out."""
         masks = self.alive.nbytes if self._spare is None else 2 * self.alive.nbytes
         numbers = self.sequences.nbytes + self.versions.nbytes + self.expires.nbytes
-        return self.rows.nbytes + masks + numbers + self.text_bytes
+        return self.rows.nbytes + self.ids.nbytes + masks + numbers + self.payload_bytes
 
     def append(self, items: EncodedBatch) -> None:
-        """Add items as live rows at the end; their sequence numbers are above all before."""
+        """Add items as live rows at the end; their sequence numbers are above all before.
+
+        Their ids are added to ``ids`` apart, as they are when the items wait for a view.
+        """
         before = len(self.rows)
         n = before + len(items.ids)
         self.rows.append(items.vectors)
-        self.ids.extend(items.ids)
         self.payloads.extend(items.payloads)
-        self.text_bytes += _text_bytes(items.ids, items.payloads)
+        self.payload_bytes += _payload_bytes(items.payloads)
         self.sequences = with_room(self.sequences, before, n)
         self.versions = with_room(self.versions, before, n)
         self.alive = with_room(self.alive, before, n)
@@ -209,7 +185,11 @@ class RowStore:
         stop: as of `GrowingRows.take`, errors too.
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
-        ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
+        ids, payloads = Ids(), [view.payloads[row] for row in chosen]
+        ids.reserve(len(chosen))
+        for first in range(0, len(chosen), _IDS_AT_ONCE):
+            end_if(stop)
+            ids.append(view.ids.of(chosen[first : first + _IDS_AT_ONCE]))
         versions = np.array(view.versions_of(chosen), np.int64)
         expires = view.expires[places] if len(view.expires) else view.expires
         return RowStore(
@@ -223,16 +203,16 @@ class RowStore:
         )
 
     def truncate(self, count: int) -> None:
-        """Forget all rows but the first ``count``; no reader has seen the others."""
+        """Forget all rows but the first ``count``, but not their ids; no reader has seen them."""
         self.rows.truncate(count)
         self._spare = None
-        self.text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
-        del self.ids[count:], self.payloads[count:]
+        self.payload_bytes -= _payload_bytes(self.payloads[count:])
+        del self.payloads[count:]
 
     def change_payloads(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
         """Replace payloads of some rows, for new views."""
         self.columns.changes.add(rows, payloads)
-        self.text_bytes += _text_bytes((), payloads)
+        self.payload_bytes += _payload_bytes(payloads)
 
     def mark_dead(self, rows: Sequence[int]) -> None:
         """Make tombstones of some rows, for new views.
@@ -312,10 +292,6 @@ class Compaction:
         for name, indexed in view.attached.items():
             end_if(stop)
             self._attached[name] = indexed.renumber(rows, new_rows)
-        self.row_of = RowsById()
-        for first in range(0, len(self.store), _IDS_AT_ONCE):
-            end_if(stop)
-            self.row_of.put(self.store.ids[first : first + _IDS_AT_ONCE], first)
 
     def can_follow(self, now: View) -> bool:
         """Return whether a later view has the same numbers, and the same backends."""
@@ -329,8 +305,8 @@ class Compaction:
         Raises OSError (the disk has no space for mapped vectors; the compaction is of no use then).
         """
         store, alive = self.store, now.alive[self._places]
-        for row in np.flatnonzero(store.alive[: len(store)] > alive).tolist():
-            self.row_of.remove(store.ids[row])
+        dead = np.flatnonzero(store.alive[: len(store)] > alive)
+        store.ids.remove(store.ids.of(dead.tolist()))
         store.alive = alive
         self._apply_payloads(now)
         known = len(self._seen)
@@ -338,9 +314,9 @@ class Compaction:
         self._seen = now
         if not len(new):
             return 0
-        vectors, chosen, first = now.vectors[new], new.tolist(), len(store)
+        vectors, chosen = now.vectors[new], new.tolist()
         items = EncodedBatch(
-            [now.ids[row] for row in chosen],
+            now.ids.of(chosen),
             [now.payloads[row] for row in chosen],
             vectors,
             self._backend.encode(vectors),
@@ -349,7 +325,7 @@ class Compaction:
             now.expires_of(chosen),
         )
         store.append(items)
-        self.row_of.put(items.ids, first)
+        store.ids.append(items.ids)
         self._places = np.append(self._places, new)
         rows = store.rows.view()
         self._state = self._backend.extend(self._state, rows, items.codes)
@@ -376,10 +352,6 @@ class Compaction:
         return self.store.view(self._state, count, version, self._attached)
 
 
-def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
-    """Return about how many bytes of memory ids and payloads hold."""
-    total = sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
-    for payload in payloads:
-        if payload is not None:
-            total += len(payload) + _BYTES_PER_PAYLOAD
-    return total
+def _payload_bytes(payloads: Iterable[bytes | None]) -> int:
+    """Return about how many bytes of memory payloads hold."""
+    return sum(len(payload) + _BYTES_PER_PAYLOAD for payload in payloads if payload is not None)

@@ -160,7 +160,7 @@ def nearest_stored(
     for number in range(len(vectors)):
         hit_rows, scores = found.hits(number)
         tied = hit_rows[scores == scores[0]].tolist() if len(hit_rows) else []
-        near.append(Near(min(view.ids[row] for row in tied), float(scores[0])) if tied else None)
+        near.append(Near(min(view.ids.of(tied)), float(scores[0])) if tied else None)
     return near
 
 

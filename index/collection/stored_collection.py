@@ -618,7 +618,7 @@ class StoredCollection:
         if raw is not None:
             vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
         chosen = rows.tolist()
-        ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
+        ids, payloads = view.ids.of(chosen), [view.payloads[row] for row in chosen]
         expires = view.expires_of(chosen) or repeat(None, len(chosen))
         columns = ids, vectors, payloads, view.versions_of(chosen), expires
         return [StoredItem(*each) for each in zip(*columns, strict=True)]

@@ -315,7 +315,7 @@ class Put(Change):
         """What to tell the caller."""
         ids = (str(self.numbers[0]), str(self.numbers[-1])) if self.numbers else None
         return WriteResult(
-            len(self.items) - len(self.removed), len(self.removed), ids, self.similar
+            len(self.items.ids) - len(self.removed), len(self.removed), ids, self.similar
         )
 
 

@@ -31,6 +31,7 @@ from numba.core.registry import cpu_target
 
 from gcws_search.imports import quick_imports
 from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.collection.ids import Ids
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, SparseVector, VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
@@ -153,6 +154,7 @@ class _Collection:
     def hash(self) -> None:
         """Hash rows in every way, and transform some."""
         dim = self._config.dim
+        Ids([*map(str, range(_ROWS))]).rows(["a"])
         compress_rows(self._rows)  # as rows are hashed that are too wide for a table
         self._backend.band_keys.keys(self._rows, 1)
         self._backend.sketch(self._rows, "b_bit")

@@ -124,8 +124,7 @@ def _flatten(results: ix.QueryResults) -> tuple[Any, ix.Int64s, ix.AnyArray, lis
     is_same = found.scores[:, 1:] == found.scores[:, :-1]
     if not (found.wider or (is_same & is_hit[:, 1:]).any()):  # ties are sorted by id
         rows = found.rows[is_hit].tolist()
-        names = view.ids
-        return view, found.sizes, found.scores[is_hit], rows, [names[row] for row in rows]
+        return view, found.sizes, found.scores[is_hit], rows, view.ids.of(rows)
     every = [*results]
     return (
         view,
@@ -336,7 +335,7 @@ def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
     else:
         count = len(view) if limit is None else limit
         found = view.page(permitted, after=head.get("after", 0), limit=count)
-    ids = [view.ids[row] for row in found.tolist()]
+    ids = view.ids.of(found)
     blobs = [view.sequences[found].tobytes(), *encode_names(ids)]
     if not head.get("with_vector"):
         return Message({}, blobs)
@@ -457,7 +456,7 @@ class ShardPairs(NamedTuple):
         for rows in (*found[:2], first, others):
             is_named[rows] = True
         place = np.cumsum(is_named, dtype=np.int32) - np.int32(1)
-        ids = encode_names([view.ids[row] for row in np.flatnonzero(is_named).tolist()])
+        ids = encode_names(view.ids.of(np.flatnonzero(is_named)))
         columns = (*(place[rows] for rows in found[:2]), found[2], place[first], place[others])
         blobs = [each.tobytes() for each in (*columns, view.sequences[others])]
         return Message({}, [*ids, *blobs])

@@ -40,7 +40,8 @@ ARROWS: dict[str, set[str]] = {
     "collection": {"backend", "backends", "cost_model", "exact", "hashing", "joins", "memory"}
     | {"payload", "similarities", "storage", "vectors"}
     | EVERYWHERE,
-    "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
+    "warmup": {"backends", "collection", "exact", "hashing", "joins", "lsh", "similarities"}
+    | {"vectors"}
     | EVERYWHERE,
 }  # fmt: skip
 """Package of index, and what of index it may import.

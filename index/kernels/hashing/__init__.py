@@ -6,5 +6,6 @@
 - `band_keys`: samples packed into 64 bits
 - `binning`: random bins
 - `tokens`: coordinates of texts' tokens
+- `ids`: ids in arrays, and the hash table that finds their rows
 - `fourier`: random numbers and cosines of Fourier features
 """

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search import index as ix
+from gcws_search.index.collection.ids import Ids
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.row_store import RowStore
@@ -243,7 +244,7 @@ DIMS = [5, None]
 def row_store(dim: int | None, numbers: list[int]) -> RowStore:
     space = space_of(dim)
     rows, none = GrowingRows(space.form, dim), np.empty(0, np.int64)
-    held = RowStore(space, rows, [], [], sequences=none, versions=none, expires=none)
+    held = RowStore(space, rows, Ids(), [], sequences=none, versions=none, expires=none)
     add(held, dim, numbers)
     return held
 
@@ -259,7 +260,6 @@ def add(held: RowStore, dim: int | None, numbers: list[int]) -> None:
 def content(held: RowStore) -> list[object]:
     n, rows = len(held), held.rows.view()
     return [
-        held.ids,
         held.payloads,
         held.sequences[:n].tolist(),
         held.alive[:n].tolist(),
@@ -274,7 +274,7 @@ def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -
     add(held, dim, given_up)
     held.truncate(3)
     assert content(held) == content(other)
-    assert held.text_bytes == other.text_bytes
+    assert held.payload_bytes == other.payload_bytes
     for numbers in ([4], [5, 6]):
         add(held, dim, numbers)
         add(other, dim, numbers)

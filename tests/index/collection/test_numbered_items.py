@@ -6,12 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search import index as ix
-from gcws_search.index.collection.row_store import RowsById
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import DIM, batch, held, holding, ids_of, put, reopened, vector
 from tests.support.index.saved_graph import log_limited
@@ -39,22 +37,6 @@ def test_a_bad_id_is_named_by_its_row(bad: str, got: str) -> None:
         ix.check_ids(["fine", bad, "fine"])
     assert caught.value.loc == (1, "id")
     assert got in caught.value.got
-
-
-def test_rows_by_id_agree_with_a_dictionary(rng: np.random.Generator) -> None:
-    names = [f"item {number}" for number in range(500)]
-    rows, plain = RowsById(names[:100]), {name: row for row, name in enumerate(names[:100])}
-    for first in range(100, 4000, 10):
-        some = [names[i] for i in rng.choice(500, 10, replace=False)]
-        rows.put(some, first)
-        plain.update({name: first + place for place, name in enumerate(some)})
-        gone = names[int(rng.integers(500))]
-        if gone in plain:
-            rows.remove(gone)
-            del plain[gone]
-        assert rows.rows(names) == [plain.get(name) for name in names]
-    with pytest.raises(KeyError):
-        rows.remove("unknown")
 
 
 CONFIG = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2))

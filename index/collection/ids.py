@@ -1,0 +1,158 @@
+"""The ids of rows, and the row of each id, in arrays: objects would take six times the memory."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final, overload
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, with_room
+from gcws_search.index.kernels.hashing.ids import (
+    EMPTY,
+    LENGTH_BITS,
+    REMOVED,
+    append_ids,
+    fill_table,
+    find_ids,
+    write_ids,
+)
+
+_MIN_SLOTS: Final = 64
+_MAX_LOAD: Final = 0.7
+"""Of the slots of a table; above it, searches of a slot become long."""
+_FEW: Final = 32
+"""Ids that are made of their bytes one by one: so few take longer together."""
+_AT_ONCE: Final = 4096
+"""Ids that are made together: their code points have four bytes each."""
+_LENGTHS: Final = (1 << LENGTH_BITS) - 1
+
+
+class Ids(Sequence[str]):
+    """Ids by row, and the row of each id that is in use; one writer adds, any thread reads ids.
+
+    Rows are found by the writer, or while it adds nothing. Ids of rows stay when they are removed:
+    views of before show them.
+    """
+
+    def __init__(self, ids: Sequence[str] = ()) -> None:
+        self._count = 0
+        self._used = 0  # bytes of text
+        self._places: Int64s = np.empty(0, np.int64)
+        self._text: UInt8s = np.empty(0, np.uint8)
+        self._table = _empty_table(0)
+        # Nobody can choose ids that all have one slot.
+        self._seed = secrets.randbits(62)
+        self.append(ids)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held; the system gives none to room for text that nobody has used."""
+        return self._places.nbytes + self._used + self._table.nbytes
+
+    @overload
+    def __getitem__(self, row: int, /) -> str: ...
+
+    @overload
+    def __getitem__(self, rows: slice, /) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return self.of(range(self._count)[row])
+        return self.of((range(self._count)[row],))[0]
+
+    def of(self, rows: Sequence[int] | Int64s) -> list[str]:
+        """Return the ids of some rows, dead ones too."""
+        if len(rows) > _FEW:
+            return self._many(rows)
+        places = map(self._numbers.__getitem__, rows)
+        if not self._used:
+            return [*map(repr, places)]
+        found, text = [], self._bytes
+        for place in places:
+            if place < 0:
+                first = ~place >> LENGTH_BITS
+                found.append(str(text[first : first + (~place & _LENGTHS)], "utf-8"))
+            else:
+                found.append(repr(place))
+        return found
+
+    def _many(self, rows: Sequence[int] | Int64s) -> list[str]:
+        """Return ids through code points, which NumPy makes texts of in a sixth of the time."""
+        found: list[str] = []
+        for start in range(0, len(rows), _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            places = self._places[np.asarray(some, np.int64)]
+            longest = int((~places[places < 0] & _LENGTHS).max(initial=0))
+            width = max(longest, len(str(places.max())))
+            points = np.zeros((len(some), width), np.uint32)
+            if write_ids(places, self._text, points):
+                found += points.view(f"U{width}").ravel().tolist()
+            else:
+                found += chain(*(self.of(some[i : i + _FEW]) for i in range(0, len(some), _FEW)))
+        return found
+
+    def rows(self, ids: Iterable[str]) -> list[int | None]:
+        """Return the row of each id, None where there is no such item."""
+        found = self._table[self._slots(ids)]
+        if found.max(initial=EMPTY) < 0:  # as of most inserts
+            return [None] * len(found)
+        return [None if row < 0 else row for row in found.tolist()]
+
+    def reserve(self, count: int) -> None:
+        """Make room for ``count`` rows in all."""
+        self._places = with_room(self._places, self._count, count)
+        if count > _MAX_LOAD * len(self._table):
+            table = _empty_table(count)
+            rows = self._table[self._table >= 0]
+            fill_table(rows, self._places, self._text, self._seed, table)
+            self._table = table
+
+    def append(self, ids: Sequence[str]) -> None:
+        """Add rows at the end that have these ids, in the place of those that had them."""
+        data, ends = _encode(ids)
+        count, room = self._count + len(ends), self._used + len(data)
+        if count > min(len(self._places), _MAX_LOAD * len(self._table)):
+            self.reserve(count)
+        if room > len(self._text):
+            self._text = with_room(self._text, self._used, room)
+        arrays = self._places, self._text, self._table
+        self._used = append_ids(data, ends, self._seed, self._count, self._used, *arrays)
+        self._numbers, self._bytes = self._places.data, self._text.data
+        self._count = count
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Forget the rows of ids; those that have none are passed over."""
+        slots = self._slots(ids)
+        self._table[slots[self._table[slots] >= 0]] = REMOVED
+
+    def _slots(self, ids: Iterable[str]) -> Int64s:
+        data, ends = _encode([*ids])
+        slots = np.empty(len(ends), np.int64)
+        find_ids(data, ends, self._places, self._text, self._table, self._seed, slots)
+        return slots
+
+
+def _empty_table(count: int) -> Int32s:
+    """Return a table for ``count`` rows."""
+    slots = _MIN_SLOTS
+    while count > _MAX_LOAD * slots:
+        slots *= 2
+    return np.full(slots, EMPTY, np.int32)
+
+
+def _encode(ids: Sequence[str]) -> tuple[UInt8s, Int64s]:
+    """Return the bytes of texts one after the other, and where each ends."""
+    text = "".join(ids)
+    if text.isascii():
+        data, lengths = text.encode(), map(len, ids)
+    else:  # no item has an id with a lone surrogate, but who asks for one may
+        parts = [each.encode(errors="surrogatepass") for each in ids]
+        data, lengths = b"".join(parts), map(len, parts)
+    ends = np.fromiter(lengths, np.int64, len(ids)).cumsum()
+    return np.frombuffer(data, np.uint8), ends
