@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
@@ -27,6 +27,8 @@ _NOTHING: Final = ("NAType", "NaTType")
 """Types by which pandas says that there is nothing."""
 _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
+_HINT: Final = "; a text is a dict of words and weights"
+_NUMBERS: Final = Real | np.bool_ | Decimal
 _FORM: Final = ("indices or names", "values")
 """Keys of a vector as JSON has it, at most."""
 
@@ -125,6 +127,15 @@ def points_of(data: Any) -> InputVectors:
 
 def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
+    try:
+        return _row_of(vector)
+    except InvalidVector as error:
+        raise error.at(skip=1) from None  # there is one row
+    except ValueError:  # of numpy: it holds lists of several lengths
+        raise InvalidVector(expected="a vector of numbers", got=f"{vector!r:.60}") from None
+
+
+def _row_of(vector: Any) -> InputVectors:
     if type(vector) is np.ndarray and vector.ndim == 1:  # the usual, and soon told
         return InputVectors(_numbers(vector[np.newaxis]))
     if isinstance(vector, Mapping | Set):
@@ -160,8 +171,7 @@ def _row_of_frame(row: Any, labels: list[str]) -> InputVectors:
     """Return the numbers and missing values of a row of a frame, without its id."""
     names, numbers = list[str](), list[float]()
     for label, value in zip(labels, row, strict=True):
-        is_number = isinstance(value, Real | np.bool_ | Decimal)
-        if label.lower() != "id" and (is_number or not is_present(value)):
+        if label.lower() != "id" and (isinstance(value, _NUMBERS) or not is_present(value)):
             names.append(label)
             numbers.append(float(value) if is_present(value) else np.nan)
     return InputVectors(np.array([numbers], np.float64), columns=column_names(names))
@@ -268,9 +278,9 @@ def _numbers(data: Any) -> NDArray[Any]:
     except OverflowError:
         raise _too_large() from None
     except (TypeError, ValueError):
-        raise InvalidVector(
-            expected="vectors of numbers, all of one length", got=_lengths(data)
-        ) from None
+        raise _no_array(data) from None
+    if array.dtype.kind in "US" and array.ndim == _ROWS_AND_COLUMNS and array is not data:
+        raise _no_array(data)
     _require_real(array.dtype)
     if array.ndim == 1 and not array.size:
         return array.reshape(0, 0)
@@ -286,26 +296,34 @@ def _numbers(data: Any) -> NDArray[Any]:
 
 def _require_real(kind: np.dtype[Any]) -> None:
     if kind.kind not in "fiub":
-        hint = "; a text is a dict of words and weights" if kind.kind in "US" else ""
+        hint = _HINT if kind.kind in "US" else ""
         raise InvalidVector(expected="an array of numbers", got=f"an array of {kind}{hint}")
 
 
-def _too_large() -> InvalidVector:
-    return InvalidVector(expected="finite float32 numbers", got="a whole number beyond them")
+def _too_large(*loc: int) -> InvalidVector:
+    expected = "finite float32 numbers"
+    return InvalidVector(expected=expected, got="a whole number beyond them", loc=loc)
 
 
-def _lengths(data: Any) -> str:
-    """Describe why a sequence of vectors makes no array."""
-    for number, vector in enumerate(data):
+def _no_array(data: Any) -> InvalidVector:
+    """Return why a sequence of vectors makes no array, at the first that is not as the others."""
+    expected = "vectors of numbers, all of one length"
+    for row, vector in enumerate(data):
         if hasattr(vector, "tocsr"):
-            return f"{_article(vector)} as vector {number} beside others"
-        if hasattr(vector, "GetNonzeroElements"):
-            return f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
-        if not hasattr(vector, "__len__") or isinstance(vector, str):
-            return f"{vector!r:.40} as vector {number}"
-        if len(vector) != len(data[0]):
-            return f"{len(vector)} values in vector {number}, {len(data[0])} in vector 0"
-    return "values that are no numbers"
+            got = f"{_article(vector)} beside others"
+        elif hasattr(vector, "GetNonzeroElements"):
+            got = f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
+        elif not hasattr(vector, "__len__") or isinstance(vector, str):
+            got = f"{vector!r:.40}"
+        elif len(vector) != len(data[0]):
+            got = f"{len(vector)} values beside {len(data[0])}"
+        else:
+            odd = [each for each in vector if is_present(each) and not isinstance(each, _NUMBERS)]
+            if not odd:
+                continue
+            got = f"{odd[0]!r:.40}{_HINT if isinstance(odd[0], str) else ''}"
+        return InvalidVector(expected=expected, got=got, loc=(row,))
+    return InvalidVector(expected=expected, got="values that are no numbers")
 
 
 def _from_scipy(matrix: Any) -> InputVectors:
@@ -332,22 +350,29 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     kinds = set(map(type, keys))
     try:
         values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
-    except OverflowError:
-        raise _too_large() from None
-    except (TypeError, ValueError):
-        raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
+    except (OverflowError, TypeError, ValueError):
+        raise _odd_value(values for _, values in pairs) from None
+    if values.ndim != 1:
+        raise _odd_value(values for _, values in pairs)
     lengths = [len(keys) for keys, _ in pairs]
     if kinds and all(issubclass(kind, str) for kind in kinds):
         return rows_of_entries(lengths, keys, values, by_name=True)
+
+    def row(is_bad: Callable[[Any], bool]) -> tuple[int]:
+        return (next(row for row, (some, _) in enumerate(pairs) if any(map(is_bad, some))),)
+
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
+        wanted: Any = str if isinstance(keys[0], str) else (int, np.integer)
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
             got=" and ".join(sorted(kind.__name__ for kind in kinds)),
+            loc=row(lambda key: not isinstance(key, wanted) or isinstance(key, bool)),
         )
     if max(keys, default=0) > _MAX_INDEX:
         raise InvalidVector(
             expected=f"coordinates of at most {_MAX_INDEX}, or names (str) for larger ones",
             got=str(max(keys)),
+            loc=row(lambda key: key > _MAX_INDEX),
         )
     return rows_of_entries(lengths, keys, values, by_name=False)
 
@@ -380,6 +405,13 @@ def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[A
     return list(vector), list(vector.values())
 
 
-def _odd(pairs: Sequence[tuple[list[Any], list[Any]]]) -> str:
-    values = chain.from_iterable(values for _, values in pairs)
-    return repr(next((v for v in values if not isinstance(v, int | float)), "others"))[:40]
+def _odd_value(rows: Iterable[Sequence[Any]]) -> InvalidVector:
+    """Return why the values of vectors are no numbers, at the first that is none."""
+    for row, value in ((row, each) for row, values in enumerate(rows) for each in values):
+        try:
+            float(value if is_present(value) else 0)
+        except OverflowError:
+            return _too_large(row)
+        except (TypeError, ValueError):
+            return InvalidVector(expected="numbers as values", got=repr(value)[:40], loc=(row,))
+    return InvalidVector(expected="numbers as values", got="others")

@@ -730,9 +730,28 @@ def test_one_bad_cell_does_not_take_its_column_out_of_the_vectors(tmp_path: Path
     found = source(path, lenient=True)
     assert sum(map(len, found.batches())) == row + 99
     assert [(each.row, each.text["y"]) for each in found.unreadable] == [(row, "oops")]
-    objects = [{"id": n, "x": n + 1, "y": "oops" if n == 20 else 1} for n in range(100)]
-    (tmp_path / "a.ndjson").write_text("".join(json.dumps(each) + "\n" for each in objects))
-    with pytest.raises(BadFile, match="row 20: column 'y': expected a number, got 'oops'"):
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        ({"x": 1, "y": 2}, {"x": 1, "y": "oops"}, "column 'y': expected a number, got 'oops'"),
+        ({"vector": [1, 2], "n": 1}, {"vector": [1]}, "expected .* one length, got 1 values"),
+        ({"vector": {"a": 1}}, {"vector": {"a": "oops"}}, "expected numbers as values, got 'oops'"),
+        ({"vector": {"a": 1}}, {"vector": {"a": [1]}}, r"expected numbers as values, got \[1\]"),
+        (
+            {"indices": [1], "values": [1]},
+            {"indices": ["x"], "values": [1]},
+            ".* all whole numbers",
+        ),
+    ],
+)
+def test_one_bad_object_does_not_take_the_others_along(
+    tmp_path: Path, good: Json, bad: Json, words: str
+) -> None:
+    rows = [{"id": n} | (bad if n == 20 else good) for n in range(100)]
+    (tmp_path / "a.ndjson").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    with pytest.raises(BadFile, match=f"row 20: {words}"):
         items(tmp_path / "a.ndjson")
     assert len(items(tmp_path / "a.ndjson", lenient=True)) == 99
 

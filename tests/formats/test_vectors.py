@@ -127,11 +127,15 @@ def test_one_vector(vector: Json) -> None:
     assert_array_equal(dense_of(row_of(vector)), VALUES[:1])
 
 
-def test_two_vectors_and_strings_are_not_one() -> None:
+def test_what_is_no_single_vector_is_refused() -> None:
     with pytest.raises(InvalidVector, match="one vector, got 2; `query_many` takes several"):
         row_of(VALUES)
     with pytest.raises(InvalidVector, match="the string 'kenya'; id= asks for an item"):
         row_of("kenya")
+    with pytest.raises(InvalidVector, match=r"a vector of numbers, got \[1, \[2\]\]"):
+        row_of([1, [2]])
+    with pytest.raises(InvalidVector, match=r"^expected numbers as values, got 'much'"):
+        row_of({"acid": "much"})
 
 
 @pytest.mark.parametrize(
@@ -141,9 +145,17 @@ def test_two_vectors_and_strings_are_not_one() -> None:
         (np.zeros((2, 2, 2)), "got 3 dimensions"),
         (np.array([["a"]]), "an array of <U1"),
         (np.zeros((1, 2), complex), "complex128"),
-        ([[1, 2], [1]], "got 1 values in vector 1, 2 in vector 0"),
-        ([[1, 2], "ab"], "'ab' as vector 1"),
-        ([VALUES[0], sparse.csr_array(VALUES[:1])], "a csr_array as vector 1 beside others"),
+        (
+            [[1, 2], [1]],
+            "[1]: expected vectors of numbers, all of one length, got 1 values beside 2",
+        ),
+        ([[1, 2], "ab"], "[1]: expected vectors of numbers, all of one length, got 'ab'"),
+        ([[1, 2], [1, "x"]], "[1]: expected vectors of numbers, all of one length, got 'x'"),
+        ([[1, 2], [[1], [2]]], "[1]: expected vectors of numbers, all of one length, got [1]"),
+        (
+            [VALUES[0], sparse.csr_array(VALUES[:1])],
+            "[1]: expected vectors of numbers, all of one length, got a csr_array beside others",
+        ),
         ([1, 2], "two dimensions"),
         ({"acid": 1}, "a dict; put it in a list"),
         ({"acid": [1], "ester": [2]}, "makes a frame of columns"),
@@ -155,14 +167,23 @@ def test_two_vectors_and_strings_are_not_one() -> None:
         ([*np.ma.masked_array(VALUES, VALUES > 1)], "masked ones; .filled(0)"),
         (sparse.csr_matrix(VALUES.astype(complex)), "an array of complex128"),
         ([[10**400, 1]], "a whole number beyond them"),
-        ([{"acid": 10**400}], "a whole number beyond them"),
+        (
+            [{}, {"acid": 10**400}],
+            "[1]: expected finite float32 numbers, got a whole number beyond",
+        ),
         (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
         (pandas.Series([1.0, 2.0]), "a column of lists, got a column of double"),
         ([Fingerprint()], "a Fingerprint; GetNonzeroElements() makes a dict of it"),
+        (
+            [{"acid": 1}, {3: 1}],
+            "[1]: expected coordinates that are all names or all whole numbers",
+        ),
         ([{"acid": 1, 3: 1}], "int and str"),
         ([{1.5: 1}], "float"),
-        ([{2**40: 1}], "names (str) for larger ones, got 1099511627776"),
-        ([{"acid": "much"}], "numbers as values, got 'much'"),
+        ([{1: 1}, {2**40: 1}], "names (str) for larger ones, got 1099511627776"),
+        ([{"acid": 1}, {"acid": "much"}], "[1]: expected numbers as values, got 'much'"),
+        ([{"acid": 1}, {"acid": [2]}], "[1]: expected numbers as values, got [2]"),
+        ([{"acid": [1]}], "[0]: expected numbers as values, got [1]"),
         ([{"indices": [1, 2], "values": [1]}], "as many indices as values, got 2 and 1"),
     ],
 )
