@@ -99,7 +99,8 @@ class View:
     sequences: (n,) int64, sequence numbers, rising.
     ids: by row; shared with newer views, so it may be longer than n.
     payloads: by row; shared as ``ids`` is.
-    versions: (n,) int64, those that items had when their rows were put; see `versions_of`.
+    versions: (n,) int64, those that items had when their rows were put; (0,) where all are 1. See
+        `versions_of`.
     expires: (n,) int64, in ms since 1970, `NEVER` for an item that does not; (0,) where none does.
     changed: number of the changes of payloads that it shows.
     state: the primary backend's index of the n rows.
@@ -138,7 +139,9 @@ class View:
 
     def versions_of(self, rows: Sequence[int]) -> list[int]:
         """Return the versions of the items of some rows: each change of a payload makes one."""
-        versions: list[int] = self.versions[np.array(rows, np.int64)].tolist()
+        versions = [1] * len(rows)
+        if len(self.versions):
+            versions = self.versions[np.array(rows, np.int64)].tolist()
         if not self.changed:
             return versions
         count_of = self.columns.changes.count_of

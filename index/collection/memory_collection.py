@@ -275,6 +275,7 @@ class MemoryCollection:
         (it is "mapped", and the disk has no space).
         """
         rows = self.row_store.rows
+        self.row_store.ids.reserve(count)
         entries = int(count * numbers) if self.config.form == "sparse" else 0
         try:
             rows.reserve(count, entries)

@@ -81,7 +81,7 @@ class RowStore:
     space: whose transform the rows are under.
     ids: of the rows, and of those that are about to be appended; owned from here on, as are all
         others.
-    sequences, versions: (n,) int64; expires: (n,) or (0,) int64; see `View`.
+    sequences: (n,) int64; versions, expires: (n,) or (0,) int64; see `View`.
     rows, ids, payloads, sequences, versions, expires: the last three may be longer than the number
         of rows.
     alive: (n,) uint8, 1 for each row that is not dead; there may be room for more.
@@ -131,17 +131,12 @@ class RowStore:
         self.payloads.extend(items.payloads)
         self.payload_bytes += _payload_bytes(items.payloads)
         self.sequences = with_room(self.sequences, before, n)
-        self.versions = with_room(self.versions, before, n)
         self.alive = with_room(self.alive, before, n)
         self.sequences[before:n] = items.sequences
-        self.versions[before:n] = items.versions or 1
         self.alive[before:n] = 1
-        if items.expires or len(self.expires):
-            expires = self.expires if len(self.expires) else np.full(before, NEVER, np.int64)
-            self.expires = with_room(expires, before, n)
-            self.expires[before:n] = [
-                NEVER if at is None else at for at in items.expires or (None,) * len(items)
-            ]
+        self.versions = _extended(self.versions, before, n, items.versions, 1)
+        expires = [NEVER if at is None else at for at in items.expires]
+        self.expires = _extended(self.expires, before, n, expires, NEVER)
 
     def view(
         self,
@@ -191,6 +186,8 @@ class RowStore:
             end_if(stop)
             ids.append(view.ids.of(chosen[first : first + _IDS_AT_ONCE]))
         versions = np.array(view.versions_of(chosen), np.int64)
+        if (versions == 1).all():
+            versions = versions[:0]
         expires = view.expires[places] if len(view.expires) else view.expires
         return RowStore(
             self.space,
@@ -350,6 +347,19 @@ class Compaction:
         """Return a view of what there is."""
         count = int(np.count_nonzero(self.store.alive[: len(self.store)]))
         return self.store.view(self._state, count, version, self._attached)
+
+
+def _extended(column: Int64s, before: int, n: int, values: Sequence[int], usual: int) -> Int64s:
+    """Return a column with room for further rows, and their values; (0,) while all are usual.
+
+    before, n: the rows without the further ones, and with them.
+    values: of these; empty where all are usual.
+    """
+    if not (len(column) or values):
+        return column
+    held = with_room(column if len(column) else np.full(before, usual, np.int64), before, n)
+    held[before:n] = values or usual
+    return held
 
 
 def _payload_bytes(payloads: Iterable[bytes | None]) -> int:
