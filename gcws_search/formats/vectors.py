@@ -128,35 +128,33 @@ def points_of(data: Any) -> InputVectors:
 def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
     try:
-        return _row_of(vector)
+        if type(vector) is np.ndarray and vector.ndim == 1:  # the usual, and soon told
+            return InputVectors(_numbers(vector[np.newaxis]))
+        if isinstance(vector, Mapping | Set):
+            return rows_of([vector])
+        labels = _labels(vector)
+        if labels is not None:
+            return _row_of_frame(vector, labels)
+        if isinstance(vector, str):
+            raise InvalidVector(
+                expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
+            )
+        if hasattr(vector, "tocsr"):
+            rows = _from_scipy(vector)
+        elif is_frame(vector) and np.ndim(vector) == _ROWS_AND_COLUMNS:
+            rows = rows_of(vector)
+        else:
+            array = _numbers([vector] if np.ndim(vector) == 1 else vector)
+            rows = InputVectors(array)
+        if len(rows) != 1:
+            raise InvalidVector(
+                expected="one vector", got=f"{len(rows)}; `query_many` takes several"
+            )
+        return rows
     except InvalidVector as error:
-        raise error.at(skip=1) from None  # there is one row
+        raise error.at(skip=int(error.loc[:1] == (0,))) from None  # there is one row
     except ValueError:  # of numpy: it holds lists of several lengths
         raise InvalidVector(expected="a vector of numbers", got=f"{vector!r:.60}") from None
-
-
-def _row_of(vector: Any) -> InputVectors:
-    if type(vector) is np.ndarray and vector.ndim == 1:  # the usual, and soon told
-        return InputVectors(_numbers(vector[np.newaxis]))
-    if isinstance(vector, Mapping | Set):
-        return rows_of([vector])
-    labels = _labels(vector)
-    if labels is not None:
-        return _row_of_frame(vector, labels)
-    if isinstance(vector, str):
-        raise InvalidVector(
-            expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
-        )
-    if hasattr(vector, "tocsr"):
-        rows = _from_scipy(vector)
-    elif is_frame(vector) and np.ndim(vector) == _ROWS_AND_COLUMNS:
-        rows = rows_of(vector)
-    else:
-        array = _numbers([vector] if np.ndim(vector) == 1 else vector)
-        rows = InputVectors(array)
-    if len(rows) != 1:
-        raise InvalidVector(expected="one vector", got=f"{len(rows)}; `query_many` takes several")
-    return rows
 
 
 def _labels(vector: Any) -> list[str] | None:
