@@ -153,17 +153,18 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
         # Less than one: replicas on the same nodes ask for a hundredth of one each.
         run = ray.remote(num_cpus=0.9, max_retries=_TRIES)(_run)
         here = ray.put((program_version(), Path.cwd(), shared))  # paths may begin there
-        begun = set()
+        begun = dict[Any, Future[Any]]()
 
         def submit(function: Callable[..., object], *arguments: object) -> Future[Any]:
             told = Future[Any]()
             told.set_running_or_notify_cancel()
             task = run.remote(here, function, arguments)
-            begun.add(task)
+            begun[task] = told
 
             def settle(done: Future[Any]) -> None:
-                begun.discard(task)
                 error = done.exception()
+                if begun.pop(task, None) is None:
+                    return
                 if error is None:
                     told.set_result(done.result())
                 else:  # what a task raised, without Ray's account of it
@@ -175,7 +176,13 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
 
         size = int(ray.cluster_resources().get("CPU", 0))
         require(size >= 1, name="ray", expected="a cluster with processors", got=size)
-        yield TaskPool(submit, size, lambda: [ray.cancel(each, force=True) for each in [*begun]])
+        try:
+            end = lambda: [ray.cancel(each, force=True) for each in [*begun]]  # noqa: E731
+            yield TaskPool(submit, size, end)
+        finally:
+            while begun:  # they end with the connection; to end them later would join Ray again
+                with suppress(KeyError):
+                    begun.popitem()[1].set_exception(ChildProcessError("the pool has ended"))
 
 
 def _run(

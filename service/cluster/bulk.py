@@ -34,7 +34,7 @@ from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path
 from gcws_search.formats.items import ARROW, NPY, LoadBody
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import Choices, Source, source_of
-from gcws_search.formats.stores import place_of
+from gcws_search.formats.stores import place_of, stored_path
 from gcws_search.service.cluster import schema
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.catalog import ClusterCatalog
@@ -189,6 +189,10 @@ def bulk_load(
             path = rejected_path(file)
             path.touch()  # which fails at once where it cannot be written at the end
             path.unlink()
+        if settings.base is not None and has_settings:  # so does this
+            probe = stored_path(settings.base) / f"{database.identity}/bulk-{load.name}"
+            probe.write(iter(()))
+            probe.remove()
         names = load.first.names
         if names is None or len(names) != load.config.dim:
             names = (load.first.export or {}).get("names") if load.config.dim else None
@@ -336,7 +340,8 @@ def _form(source: Source) -> str:
 def _key_of(load: BulkLoad, parts: Sequence[FilePart]) -> str:
     """Return the same for the same files, options and program."""
     # Whether bad rows are left out may change, unless rows are counted otherwise then.
-    told = [each._replace(choices=_counting(each.choices)) for each in parts]
+    like: dict[str, Any] = {} if load.first.choices.missing == "drop" else {"lenient": False}
+    told = [each._replace(choices=replace(each.choices, **like)) for each in parts]
     config = json.dumps(load.config.to_dict())
     said = repr(told), config, load.expires, load.metadata, load.encoding, program_version()
     return hashlib.sha256(repr(said).encode()).hexdigest()
@@ -370,10 +375,6 @@ def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None
             add_names(connection, number, named, stored=True)
         write_load(connection, number, ix.LoadRecord(_JOB, int(time.time()), key))
     return int(number)
-
-
-def _counting(choices: Choices) -> Choices:
-    return choices if choices.missing == "drop" else replace(choices, lenient=False)
 
 
 def _states(database: Database, number: int) -> dict[str, LoadState]:
@@ -414,7 +415,7 @@ def load_part(job: Job, part: FilePart) -> str:
             )
             filling.stored = account.before.inserted
             try:
-                work.run(partial(_read, source, settings, database.clock), bytes, _report)
+                work.run(partial(_read, source, settings, database.clock), bytes, lambda *_: None)
             except LoadFailed as failed:
                 if failed.row is None:
                     raise failed.error from None
@@ -422,10 +423,6 @@ def load_part(job: Job, part: FilePart) -> str:
         return ""
     except (BadFile, ix.GcwsError, ServiceError, OSError) as error:
         return ix.error_words(error)
-
-
-def _report(_stored: int, _rejected: int) -> None:
-    """Nobody waits for it."""
 
 
 def _words(source: Source, error: Exception, row: int) -> str:

@@ -401,9 +401,11 @@ class Follower:
 
     def _fill(self) -> ix.StoredCollection:
         """Make the file: what the base has, where there is one of use, else of no items."""
-        found, known = self._read_base() or (self._create(), _NOTHING)
-        self._take(found, known)
-        return found
+        if (begun := self._read_base()) is None:
+            begun = self._catalog.create(self.name, self._config)[0], _NOTHING
+            self._use_weights(begun[0])
+        self._take(*begun)
+        return begun[0]
 
     def _read_base(self) -> tuple[ix.StoredCollection, FilePosition] | None:
         """Return the collection as its base has it, and how far that is; None where none is of use.
@@ -451,11 +453,6 @@ class Follower:
         if self._bases.write(self._row, key, collection, scratch, self._require_run):
             seconds = time.monotonic() - began
             _log.info("collection %d has a base of %d items (%.1f s)", self.number, items, seconds)
-
-    def _create(self) -> ix.StoredCollection:
-        found = self._catalog.create(self.name, self._config)[0]
-        self._use_weights(found)
-        return found
 
     def _use_weights(self, collection: ix.StoredCollection) -> None:
         """Give a collection of no items the weights of its generation."""

@@ -97,11 +97,12 @@ class _Sweep:
                 if self._look(connection) < _FEW_ROWS:
                     break
         freed = 0
-        for some in _parts(np.flatnonzero(~self._used)):
+        unused = np.flatnonzero(~self._used)
+        for first in range(0, len(unused), _NAMES_AT_ONCE):
             if self._stop.is_set():
                 return freed
             with self._transaction() as connection:
-                freed += self._delete(connection, some)
+                freed += self._delete(connection, unused[first : first + _NAMES_AT_ONCE])
         with self._database.connections.use() as connection:
             rest = _REST * (time.monotonic() - start)
             connection.run(_REST_FOR, removed, rest, self._number)
@@ -145,7 +146,3 @@ class _Sweep:
         self._read += 1
         connection.run(STAMP_COMMIT, self._number, self._read, os.urandom(16))
         return len(unused)
-
-
-def _parts(places: ix.Int64s) -> list[ix.Int64s]:
-    return [places[i : i + _NAMES_AT_ONCE] for i in range(0, len(places), _NAMES_AT_ONCE)]

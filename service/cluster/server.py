@@ -153,7 +153,14 @@ class ShardService(Collector):
         if not key:
             raise ValueError("a shard does not start without a key of its cluster")
         self.host = host
-        self.pool = MessagePool(threads)
+        # As many threads for batches as for short messages: a query never waits for a batch.
+        count = threads or len(os.sched_getaffinity(0))
+        self.searches = ThreadPoolExecutor(count, thread_name_prefix="shard-search")
+        self.batches = ThreadPoolExecutor(count, thread_name_prefix="shard-batch")
+        self.waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
+        self.long = ThreadPoolExecutor(
+            _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
+        )
         self._messages = defaultdict[str, int](int)
         self._seconds = defaultdict[str, float](float)
         self._under_way = 0
@@ -162,6 +169,11 @@ class ShardService(Collector):
         self._registry.register(self)
         self._digest = _digest(f"Bearer {key}")
         self._keys = keys
+
+    def close(self) -> None:
+        """Finish what waits, and join the threads."""
+        for each in (self.searches, self.batches, self.waiting, self.long):
+            each.shutdown()
 
     async def message(self, request: Request) -> Response:
         """Answer a message; errors are in the answer."""
@@ -221,11 +233,11 @@ class ShardService(Collector):
         work = partial(self.host.answer_message, asked)
         try:
             if method in _WAITING:
-                return _respond(await asyncio.wrap_future(self.pool.waiting.submit(work)))
+                return _respond(await asyncio.wrap_future(self.waiting.submit(work)))
             if method in LONG:
                 return _respond(await self._answer_long(asked, request))
             await self._reach(asked)
-            pool = self.pool.searches if len(body) <= _SHORT_BYTES else self.pool.batches
+            pool = self.searches if len(body) <= _SHORT_BYTES else self.batches
             return _respond(await asyncio.wrap_future(pool.submit(work)))
         finally:
             is_known = method in _WAITING or method in OPERATIONS or method in LONG
@@ -236,7 +248,7 @@ class ShardService(Collector):
     async def _reach(self, asked: Message) -> None:
         """Wait, as long as the message says, for the changes that it must see."""
         if not self.host.has_reached(asked):
-            await asyncio.wrap_future(self.pool.waiting.submit(self.host.wait_for, asked))
+            await asyncio.wrap_future(self.waiting.submit(self.host.wait_for, asked))
             asked.head["seconds"] = 0.0  # it has waited
 
     async def _answer_long(self, asked: Message, request: Request) -> bytes:
@@ -254,7 +266,7 @@ class ShardService(Collector):
         watching = asyncio.ensure_future(watch())
         try:
             await self._reach(asked)
-            return await asyncio.wrap_future(self.pool.long.submit(compute))
+            return await asyncio.wrap_future(self.long.submit(compute))
         finally:
             watching.cancel()
 
@@ -340,7 +352,7 @@ def create_shard_app(service: ShardService) -> Starlette:
             yield
         finally:
             await asyncio.to_thread(host.close)
-            await asyncio.to_thread(service.pool.close)
+            await asyncio.to_thread(service.close)
 
     return Starlette(
         routes=[
@@ -359,26 +371,3 @@ def _respond(body: bytes) -> Response:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
-
-
-class MessagePool:
-    """Threads that answer messages.
-
-    Those that compute (None: one a core) are for short messages, and as many others for batches, as
-    on one node: a query never waits for a batch. ``waiting`` has those that only wait, ``long``
-    work of minutes, one at a time, at low priority.
-    """
-
-    def __init__(self, threads: int | None = None) -> None:
-        count = threads or len(os.sched_getaffinity(0))
-        self.searches = ThreadPoolExecutor(count, thread_name_prefix="shard-search")
-        self.batches = ThreadPoolExecutor(count, thread_name_prefix="shard-batch")
-        self.waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
-        self.long = ThreadPoolExecutor(
-            _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
-        )
-
-    def close(self) -> None:
-        """Finish what waits, and join the threads."""
-        for each in (self.searches, self.batches, self.waiting, self.long):
-            each.shutdown()

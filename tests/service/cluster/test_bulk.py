@@ -20,12 +20,14 @@ from gcws_search import index as ix
 from gcws_search.commands.app import app
 from gcws_search.formats.files import BadFile, input_files
 from gcws_search.formats.sources import COLLECTION, Choices, source_of
+from gcws_search.formats.stores import StoreFailed
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused
 from gcws_search.service.settings import Settings
 from gcws_search.tasks import process_pool
+from tests.support.object_store import ObjectStore, object_store
 from tests.support.service.client import Json, running
 from tests.support.service.cluster import BUCKETS, ClusterClient
 from tests.support.service.shards import KEY
@@ -64,6 +66,12 @@ def items(rng: np.random.Generator) -> list[Json]:
     ]
 
 
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
 def write_parquet(path: Path, items: Sequence[Json], group: int = 10) -> Path:
     path.parent.mkdir(exist_ok=True)
     table = pa.table(
@@ -82,7 +90,7 @@ def lines_of(items: Sequence[Json]) -> bytes:
 
 
 def bulk(
-    settings: Settings, *paths: Path, name: str = "bulk", jobs: int = 1, **more: Json
+    settings: Settings, *paths: Path | str, name: str = "bulk", jobs: int = 1, **more: Json
 ) -> BulkLoaded:
     """Load files of vectors; ``more`` are choices of columns, and fields of a `BulkLoad`."""
     own = {key: more.pop(key) for key in [*more] if key in BulkLoad.__dataclass_fields__}
@@ -336,13 +344,19 @@ def test_shards_begin_with_the_files_that_were_built_with_it(
     settings: Settings,
     database_url: str,
     items: list[Json],
+    store: ObjectStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is interrupted once one of two is built; the other one is built then."""
-    bases = tmp_path / "bases"
-    told = settings.model_copy(update={"base": str(bases), "shards": 2})
-    path = write_parquet(tmp_path / "a.parquet", items)
+    store.system.create_dir(store.bucket)
+    bases = store.address("bases")
+    told = settings.model_copy(update={"base": bases, "shards": 2})
+    path = store.put("in/a.parquet", write_parquet(tmp_path / "a.parquet", items).read_bytes())
+    wrong = settings.model_copy(update={"base": "s3://none/bases"})
+    with pytest.raises(StoreFailed, match="none"):  # before anything is stored
+        bulk(wrong, path, vector=("x*",), base_rows=1)
+    assert not bulk_drop("bulk", settings)
     write, written = Bases.write, list[bool]()
 
     def interrupted(*given: Json) -> bool:
@@ -360,7 +374,7 @@ def test_shards_begin_with_the_files_that_were_built_with_it(
     found = bulk(told, path, vector=("x*",), base_rows=1)
     assert (found.bases, found.parts_before, written) == (2, 4, [True, False, True])
     assert [*(settings.data_dir / "bulk").rglob("*.sqlite*")] == []
-    with running(ClusterClient(database_url, tmp_path / "cluster", base=str(bases))) as client:
+    with running(ClusterClient(database_url, tmp_path / "cluster", base=bases)) as client:
         put(client, "routed", items)
         client.put("/v1/collections/routed/names", json={"names": [f"x{i}" for i in range(DIM)]})
         queries = [{"vector": each["vector"]} for each in items[:5]]

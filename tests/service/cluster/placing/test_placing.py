@@ -85,6 +85,12 @@ def test_a_bulk_load_is_done_by_the_nodes(cluster: RayCluster, tmp_path: Path) -
     assert row is not None
     assert [*contents(cluster.database, row.number)] == [*map(str, range(40))]
     assert cluster.database.drop(row.number)
+    # What still runs when a row is bad ends without a word.
+    np.save(tmp_path / "a.npy", np.full((20, 8), np.nan))
+    np.save(tmp_path / "b.npy", np.ones((200_000, 8)))
+    refused = cluster.run(*words, group="bulk", code=1).stderr.splitlines()
+    assert refused[-1].startswith(f"gcws-search: {files[0]}: row 0: ")
+    assert "was loaded is dropped" in cluster.run("drop", "bulk", group="bulk").stdout
 
 
 @pytest.mark.long

@@ -58,7 +58,7 @@ def test_a_short_message_does_not_wait_for_long_ones(database: Database, tmp_pat
     try:
         written.put_some(["a"])
         for _ in range(64):  # more than there are cores
-            shard.service.pool.batches.submit(released.wait)
+            shard.service.batches.submit(released.wait)
         url = f"http://{shard.address}{URL}"
         answer = httpx.post(url, content=count_message(written), headers=HEADERS, timeout=SECONDS)
         assert decode(answer.content).head["count"] == 1
