@@ -249,6 +249,9 @@ busily for each other: beside other work features by 256 landmarks took 5 s, wit
 a map of 1,000 items 1.1 s and 0.05. It holds for the whole process: a server enters it for good."""
 
 
+PIECES: Final = 4
+"""Parts for each thread, of work whose parts take unlike time; see `Workers.split`."""
+
 _PIECE: Final = 4
 """Pieces of a thread's part have at least this many times ``min_size`` items."""
 

@@ -28,12 +28,11 @@ from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.kernels.sparse.maxscore import scan_segment
 from gcws_search.index.kernels.sparse.postings import scratch
 from gcws_search.index.similarities import EPSILON, GMM, Kernel, exact_scores, tolerance
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import PIECES, Workers
 
 SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 _BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
-_PIECES: Final = 4  # parts for each thread: some queries have thousands of rows that nearly tie
 
 
 def scan(
@@ -104,7 +103,8 @@ def scan(
                 wider[i] = found, exact
 
     if left:
-        workers.split(len(left), complete, pieces=_PIECES)
+        # Some queries have thousands of rows that nearly tie.
+        workers.split(len(left), complete, pieces=PIECES)
     return BatchHits.of(
         SCAN,
         out.rows,

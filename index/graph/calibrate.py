@@ -48,10 +48,12 @@ _ENOUGH: Final = 0.9965
 """Nothing is measured beyond this recall."""
 _LEFT: Final = 0.9
 """Nor once the first wide setting leaves this share of the miss of the one before: a wider beam
-does not find what is missing then."""
+does not find what is missing then. Without, those of daily sports scored 1.16 times as many rows,
+and calibration took up to 1.3 times as long."""
 _DOUBT, _EXTENDED_DOUBT = 0.5, 1.0
 """Recall is taken to be its mean less so many standard errors. The second number is that of hard
-and foreign queries: there are fewer of them."""
+and foreign queries: there are fewer of them. With 0.5 for all, up to 0.05 less was found than
+asked; with 1.0 for all, searches scored up to 1.04 times as many rows."""
 _SCORE_SHARES: Final = (0.04, 0.02)
 """Shares of the items that are hard, and foreign, by the score of their last hit."""
 _CONTRAST_SHARES: Final = (0.15, 0.03)
@@ -70,15 +72,19 @@ for fingerprints score 7 % more rows."""
 _MIN_TIER: Final = 12
 """A tier is judged by at least this many queries, or by all."""
 _SHORT: Final = 0.3
-"""Where items whose hits tie are found by this setting as well as others, ties tell nothing."""
+"""Where items whose hits tie are found by this setting as well as others, ties tell nothing. Daily
+sports would score 2.6 times as many rows."""
 _TIGHT: Final = 0.25
 """Distances then tie that differ by this share as much, and so on: those in a tight group do."""
 _MAX_SHORT: Final = 0.1
-"""A setting is of no use by which more queries than this share find too few rows."""
+"""A setting is of no use by which more queries than this share find too few rows. Without, sums of
+clustered rows found 0.96 for 0.99."""
 _BEYOND, _SMALL_SAMPLE_BEYOND, _SMALL_SAMPLE = 0.2, 0.4, 500
 """A score is out of range if it is below the least true one by the first share of the distance to
 the median, or by the second for fewer queries than the third. If distances fall off exponentially,
-one query in 3,500 like the items is beyond the least of 1024, and one in 900 beyond that of 160."""
+one query in 3,500 like the items is beyond the least of 1024, and one in 900 beyond that of 160.
+Where none is, noise found 0.5 for 0.9; with the second share for all, queries of 36,000 clustered
+rows found up to 0.02 less, and scored half as many rows."""
 
 
 class _Contrasts(NamedTuple):

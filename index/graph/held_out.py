@@ -18,13 +18,11 @@ from gcws_search.index.exact.scan import scan
 from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Extension, SearchSetting
 from gcws_search.index.graph.search import TIED_SHARE, GraphSearch
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.threads import end_if
+from gcws_search.index.threads import PIECES, end_if
 
 TYPICAL, HARD, FOREIGN, TIED = range(4)
 """Tiers of queries; all but the first are extended. No curve counts the last, which finds all."""
 _NEGATIVE = np.uint32(1)
-_PIECES: Final = 4
-"""Parts of the searches for each thread: searches take unlike time."""
 _QUERIES_A_PART: Final = 2
 """Queries of a thread at least: few are searched for, and some take a hundred times as long."""
 
@@ -172,5 +170,5 @@ class HeldOut:
             keys=self.keys[chosen, : plan.kernel.tables],
             hidden=self.hidden,
             min_part=_QUERIES_A_PART,
-            pieces=_PIECES,
+            pieces=PIECES,
         )[0]

@@ -51,20 +51,17 @@ from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, 
 
 _NOTES_VERSION: Final = 10
 """Of what is saved: a graph with notes of another version is rebuilt."""
-_MAX_BUILT: Final = 1 << 40
-"""No graph has more rows."""
 _MIN_LIVE: Final = 0.75
 """The graph is rebuilt when fewer of the rows linked than this share are still alive."""
 _MIN_NEW: Final = 1 / 64
 """And when its recall has drifted, and this share of the rows is newer than it."""
 _NARROW_DIMENSIONS: Final = 10.0
 """Rows that lie along fewer dimensions are linked with a narrow beam."""
-_SAMPLED, _NEAR = 64, 64
-"""Quantizers and dimensions are judged by so many rows, and so many rows next to each."""
+_SAMPLED: Final = 64
+"""Quantizers and dimensions are judged by so many rows, and so many rows next to each; the cost of
+a scan by so many queries."""
 _WIDE: Final = 128
 """Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
-_COSTED: Final = 64
-"""Queries by which the cost of a scan is judged."""
 _MAX_HELD_OUT: Final = 32
 """At most one row in this many is held out of the graph at first, to calibrate it."""
 
@@ -128,7 +125,7 @@ class GraphLifecycle:
         if rows.form == "dense":
             return False
         live = np.flatnonzero(alive)
-        chosen = live[:: max(1, len(live) // _COSTED)][:_COSTED]
+        chosen = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
         view = RowView(rows, alive, len(live))
         work = scan_work(view, rows[chosen], recall_watch.LIMIT, skip=chosen, inverted=inverted)
         entries = float(rows.indptr[-1]) / max(1, len(rows))
@@ -154,7 +151,7 @@ class GraphLifecycle:
         """Return the (g, near, width) rows nearest to some (g, width) rows, and these."""
         live = np.flatnonzero(alive)
         centres = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
-        near = min(_NEAR, len(live) - 1)
+        near = min(_SAMPLED, len(live) - 1)
         found = scan(
             RowView(rows, alive, len(live)),
             rows[centres],
@@ -280,7 +277,7 @@ class GraphLifecycle:
 
     def _calibrate(self, sample: HeldOut) -> Calibration:
         """Return what rows held out measure."""
-        linked, queries = sample.linked, sample.queries[: min(_COSTED, sample.items)]
+        linked, queries = sample.linked, sample.queries[: min(_SAMPLED, sample.items)]
         if queries.form == "dense":
             cost = float(scan_nanoseconds(linked, queries).mean())
             alone = dense_scan_nanoseconds(linked, 1)
@@ -441,7 +438,7 @@ class GraphLifecycle:
             quantizer = Quantizer.from_list(notes["rounding"], rows.form)
             used = count_of(notes["tables"], 1, self._band_keys.plan.bands)
             calibration = Calibration.from_dict(notes["calibration"])
-            built = count_of(notes["built"], 1, _MAX_BUILT)
+            built = count_of(notes["built"], 1, MAX_ROWS)
             narrow = notes["narrow"] is True and rows.form == "dense"
             drift = DriftMonitor.from_list(notes.get("shortfalls", []))
             self.allowance.restore(notes.get("allowance", []))

@@ -19,10 +19,6 @@ SLOTS: Final = 6
 """Searches over dense rows that take their steps in turn."""
 SPARSE_SLOTS: Final = 2
 """The same over sparse rows: each has a table of its query, which should stay in cache."""
-_ROWS_TO_GROW: Final = 4096
-_SHARE_TO_GROW: Final = 8
-"""Scratch memory has room for this many rows more, or 1/_SHARE_TO_GROW of all: inserts then fit."""
-
 _ENTRY_BYTES: Final = 8
 _ROOM: Final = 2
 """Column of the addresses that holds how many rows a search may see."""
@@ -60,8 +56,7 @@ class ScratchSizes:
 
     def with_room(self) -> ScratchSizes:
         """Return a size that stays large enough while some rows and segments are added."""
-        rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW
-        return replace(self, rows=rows, keys=2 * self.keys)
+        return replace(self, rows=2 * self.rows, keys=2 * self.keys)
 
 
 class Scratch:

@@ -19,6 +19,7 @@ from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLin
 from gcws_search.index.graph.recall_curve import (
     MIN_BEAM,
     NO_EXTENSION,
+    UNLIMITED,
     BeamSetting,
     Calibration,
     Extension,
@@ -49,8 +50,6 @@ _TO_BE_DRAWN: Final = np.empty((0, 0), np.uint64)
 """In the place of keys that the kernel draws."""
 _KNOWN: Final = Hashing(np.empty(0, np.float32), 0, 0, 0, 0, False)
 """How keys are drawn that are known."""
-_UNLIMITED: Final = float(1 << 31)
-"""Rows that an extended search expands at most."""
 _NEAREST: Final = {BYTES: 0.02, SHORTS: 0.002, FLOATS: 1e-5, SPARSE: 1e-5}
 """The least distance that rows tell from others, by how they are quantized."""
 _MIN_PART: Final = 8
@@ -65,9 +64,11 @@ _SPARE_EXTENDED: Final = 90
 the limit if that is more. Of sums of two clustered rows 0.95 of the hits were found with 90, 0.89
 with 10."""
 _MAX_MISSED: Final = 0.25
-"""Hits that quantization may hide are accepted up to this number for each wanted."""
+"""Hits that quantization may hide are accepted up to this number for each wanted. Without, sums
+beside a tight group found 0.74 for 0.8."""
 _HIDDEN: Final = 0.5
-"""Where the first hits tie, quantization may hide this share of the miss expected."""
+"""Where the first hits tie, quantization may hide this share of the miss expected. Without, queries
+in a tight group found 0.93 for 0.99."""
 TIED_SHARE: Final = 0.25
 """The first hits of a query tie if their distances differ by less than this share of the usual."""
 _NEARLY_ALL: Final = 0.99
@@ -78,7 +79,8 @@ _DOUBT_GROWTH: Final = 10.0
 """All is in doubt once one row in this many is newer than the calibration."""
 _TRIES: Final = 64
 """Where searches under a filter have taken longer than scans, one call in this many is searched for
-all the same."""
+all the same. Filters that leave out the rows near to a query then take 1.3 to 1.7 times as long as
+scans; if every call were searched for, 3 to 26 times."""
 _MAX_TOGETHER: Final = 512
 """A batch of more queries is not scanned in less time for each."""
 _MAX_PLANS: Final = 1024
@@ -233,7 +235,7 @@ class GraphSearch:
         levels = [
             (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE, inf, 0.0),
             *(
-                (rows, _UNLIMITED, each.slack, self._rows_a_side(each), each.score, each.contrast)
+                (rows, UNLIMITED, each.slack, self._rows_a_side(each), each.score, each.contrast)
                 for each in (hard, foreign)
                 if is_extended
             ),

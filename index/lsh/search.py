@@ -116,8 +116,7 @@ class TableSearch:
         chosen, hash_cost, scan_cost = self._choose_queries(view, queries, is_known=is_known)
         if len(chosen) == 0 or not (tally is None or self._pays(tally, scan_cost)):
             return self._scan(view, queries, params, skip)
-        share = policy.dense_probing if queries.form == "dense" else policy.sparse_probing
-        limits = share * scan_cost
+        limits = policy.probing * scan_cost
         parts: list[tuple[Int64s, BatchHits]] = []
         groups = self._groups(chosen, params)
         for group in groups:
@@ -149,8 +148,7 @@ class TableSearch:
         always = not self.plan.prefix and params.guarantee == "measured"
         if always or len(chosen) < self.policy.many:
             return (chosen,)
-        first = min(self.policy.tried, len(chosen) // self.policy.tried_share)
-        return chosen[:first], chosen[first:]
+        return chosen[: self.policy.tried], chosen[self.policy.tried :]
 
     def _pays(self, tally: Tally, scan_cost: Float64s) -> bool:
         """Return whether lone queries are tried: they have been quicker of late, or it is time."""

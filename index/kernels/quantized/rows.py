@@ -128,6 +128,7 @@ def rows_at(addresses: Int64s) -> Any:
 
 @inlined
 def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    """Return ‖a − b‖₁ of two dense rows, in their own step."""
     if kind == BYTES:
         sums = no_sums()
         for i in range(0, stride, REGISTER_BYTES):
@@ -142,14 +143,6 @@ def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     for i in range(0, stride // 4, LANES):
         lanes = lanes + absolute(load(left, i) - load(right, i))
     return total(lanes)
-
-
-@inner
-def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
-    """Return ‖a − b‖₁ of two dense rows, in their own step."""
-    if kind == BYTES and stride == REGISTER_BYTES:
-        return _distance(BYTES, a, b, REGISTER_BYTES)
-    return _distance(kind, a, b, stride)
 
 
 @inner
@@ -245,15 +238,6 @@ def _sparse_score(rows: Any, query: Any, row: Any) -> Any:
     first, last = at(rows.indptr, row), at(rows.indptr, row + 1)
     shared = _shared(query.table, query.shift, rows.slots, rows.values, first, last)
     return min(shared / (query.norm + at(rows.norms, row) - shared), np.float32(1.0))
-
-
-@inner
-def score(rows: Any, query: Any, row: Any) -> Any:
-    """Return the quick score of a query and a row, float32 in [0, 1]."""
-    if rows.kind == SPARSE:
-        return _sparse_score(rows, query, row)
-    apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
-    return _of_distance(query.norm + at(rows.norms, row), apart, query.cut)
 
 
 @inlined

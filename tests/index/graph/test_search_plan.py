@@ -21,7 +21,7 @@ from gcws_search.index.kernels.quantized.rows import (
     QueryAddresses,
     held_before,
     rows_at,
-    score,
+    score_rows,
 )
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from tests.support.data.generated import Floats, clustered
@@ -151,14 +151,13 @@ def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(
 
 
 @njit(nogil=True)
-def _quick_scores(rows, queries, norms, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _quick_scores(rows, queries, norms, table, numbers, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     own, asked = rows_at(rows), rows_at(queries)
     for m in range(out.shape[0]):
         query = held_before(asked, m, pointer(table))
         cut = np.float32(norms[m] - query.norm)
         whole = QueryAddresses(query.copy, query.norm, query.table, query.shift, cut)
-        for row in range(out.shape[1]):
-            out[m, row] = score(own, whole, row)
+        score_rows(own, whole, pointer(numbers), 0, len(numbers), pointer(out[m]))
 
 
 @pytest.mark.parametrize("factor", [1, 3, 8])
@@ -178,7 +177,8 @@ def test_quick_scores_are_exact_where_it_is_known_what_was_cut(
     sums = queries.sum(axis=1).astype(np.float32)
     assert (asked.norms < sums).any() == (factor > 1)
     quick = np.empty((40, 60), np.float32)
-    _quick_scores(own.addresses, asked.addresses, sums, np.zeros(1, np.float32), quick)
+    numbers = np.arange(60, dtype=np.int32)
+    _quick_scores(own.addresses, asked.addresses, sums, np.zeros(1, np.float32), numbers, quick)
     assert quick == pytest.approx(all_scores(queries, rows, 16), abs=1e-6)
 
 

@@ -398,7 +398,7 @@ def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_o
     index, hashed = with_tables(rows, monkeypatch, paying=paying)
     params = SearchParams(limit=1, recall=0.9, guarantee="proven")
     results = index.search(queries, params)
-    assert sum(hashed) == (200 if paying else 12)
+    assert sum(hashed) == (200 if paying else 8)
     truth = all_scores(queries, rows, dim)
     best = [float(hits.scores[0]) for hits in results]
     reached = np.isclose(best, truth.max(axis=1), rtol=RELATIVE)
@@ -439,7 +439,7 @@ def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended
     index = asked(config_of("dense", GcwsParams())).add(rows)
     backend, view = index.backend, index.view()
     tally, query = Tally(0.0), index.prepare(rows[:1])
-    policy = ProbePolicy(hashing_of_tried=np.inf, dense_probing=0.5)
+    policy = ProbePolicy(hashing_of_tried=np.inf, probing=0.5)
     tables, inverted = index.state.tables, index.state.inverted
     plan, keys_of = backend.plan, partial(backend.band_keys.keys, last=tables.bands)
     search = table_search.TableSearch(

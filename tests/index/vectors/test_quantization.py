@@ -15,7 +15,7 @@ from gcws_search.index.kernels.quantized.rows import (
     places,
     release,
     rows_at,
-    score,
+    score_rows,
 )
 from gcws_search.index.vectors.quantization import (
     QuantizedRows,
@@ -37,11 +37,10 @@ ROUNDING_ERROR = 1e-6
 
 
 @njit(nogil=True)
-def _scores(addresses, table, row, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _scores(addresses, table, row, numbers, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     rows = rows_at(addresses)
     held = hold(rows, row, pointer(table))
-    for i in range(out.shape[0]):
-        out[i] = score(rows, held, i)
+    score_rows(rows, held, pointer(numbers), 0, len(numbers), pointer(out))
     release(rows, row, held)
 
 
@@ -50,7 +49,7 @@ def scores_of(view: QuantizedView, row: int) -> list[float]:
     longest = int(np.diff(view.rows.indptr).max(initial=1))
     table = np.zeros(places(longest), np.float32)
     out = np.empty(len(view.rows), np.float32)
-    _scores(view.addresses, table, row, out)
+    _scores(view.addresses, table, row, np.arange(len(out), dtype=np.int32), out)
     assert not table.any()
     scores: list[float] = out.tolist()
     return scores
