@@ -217,7 +217,8 @@ def bulk_load(
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
         row = _finish(database, load, number, tell)
         shards = _shards(database, load, row, settings)
-        calls = ((job.settings, row, each, shards) for each in range(shards))
+        told = job.settings, settings.base, row
+        calls = ((*told, each, shards) for each in range(shards))
         builds = results(pool, build_base, calls, in_order=False)
         _wait(builds, partial(tell, "building"), 0, shards)
         counts = [states[part.key] for part in parts]
@@ -631,17 +632,17 @@ def _shards(database: Database, load: BulkLoad, row: CollectionRow, settings: Se
     return 0 if settings.base is None or few else shards
 
 
-def build_base(settings: Settings | None, row: CollectionRow, shard: int, shards: int) -> str:
+def build_base(
+    settings: Settings | None, address: str, row: CollectionRow, shard: int, shards: int
+) -> str:
     """Build the file of a shard as a replica does, and make it the base; return what is wrong.
 
     A file that was begun here is gone on with.
     """
     settings = settings or Settings()
-    if settings.base is None:
-        return "expected GCWS_BASE on each node of Ray, got none"
     try:
         with open_database(settings, _LONG_SECONDS) as database:
-            bases = Bases(settings.base, database, shard, shards)
+            bases = Bases(address, database, shard, shards)
             if row.served in bases.current():
                 return ""
             folder = _scratch(settings, database, row.number) / f"{shard}-of-{shards}"

@@ -347,9 +347,8 @@ def find_groups(
     except CancelledError:
         return []
     pairs = found.columns()
-    numbers = found.numbers
+    items = _GroupedItems.read(collection, found.numbers, params.keep, ranking)
     del found
-    items = _GroupedItems.read(collection, [*numbers], params.keep, ranking)
     while (groups := items.join(copied, pairs, params)) is None:
         if stop.is_set():
             return []
@@ -375,33 +374,29 @@ class _GroupedItems:
 
     @classmethod
     def read(
-        cls, collection: ClusterCollection, ids: list[str], keep: str, ranking: ix.Ranking
+        cls, collection: ClusterCollection, numbers: dict[str, int], keep: str, ranking: ix.Ranking
     ) -> _GroupedItems:
         """Read what says in which order items are kept."""
-        keys, norms = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.float32)
-        found = cls(collection, ids, keep, ranking, keys, norms, {})
+        ids, is_first = [*numbers], keep == "first"
+        every, norms = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.float32)
+        known = dict[int, bool | float | str]()
         for first in range(0, len(ids), _READ):
-            found._read_some(first)
-        return found
-
-    def _read_some(self, first: int) -> None:
-        some = self.ids[first : first + _READ]
-        place_of = {name: first + place for place, name in enumerate(some)}
-        is_first = self.keep == "first"
-        for answer in self.collection.ask("rows", ids=some, with_vector=not is_first):
-            if is_first:
-                names, keys = decode_names(*answer.blobs[1:3]), decode_keys(answer)
-            else:
-                keys, items = decode_items(answer)
-                names = [each for each in items.ids if each is not None]
-            places = [place_of[name] for name in names]
-            self.keys[places] = keys
-            if self.keep == "longest":
-                self.norms[places] = self.collection.space.prepare(items.vectors).norms
-            elif not is_first:
-                values = (ix.first_scalar(payload, self.keep) for payload in items.payloads)
-                pairs = zip(places, values, strict=True)
-                self.values |= {place: value for place, value in pairs if value is not None}
+            some = ids[first : first + _READ]
+            for answer in collection.ask("rows", ids=some, with_vector=not is_first):
+                if is_first:
+                    names, keys = decode_names(*answer.blobs[1:3]), decode_keys(answer)
+                else:
+                    keys, items = decode_items(answer)
+                    names = [each for each in items.ids if each is not None]
+                places = [numbers[name] for name in names]
+                every[places] = keys
+                if keep == "longest":
+                    norms[places] = collection.space.prepare(items.vectors).norms
+                elif not is_first:
+                    values = (ix.first_scalar(payload, keep) for payload in items.payloads)
+                    pairs = zip(places, values, strict=True)
+                    known |= {place: value for place, value in pairs if value is not None}
+        return cls(collection, ids, keep, ranking, every, norms, known)
 
     def join(
         self,

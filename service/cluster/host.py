@@ -514,16 +514,7 @@ class ShardHost:
             self._database.trim()
 
     def _listing(self) -> Replica:
-        share = unmapped_bytes() / ix.memory_bytes()
-        return Replica(
-            self._options.cell,
-            self.place.shard,
-            self._options.replica,
-            self._options.address,
-            self.positions,
-            self.nbytes,
-            share,
-            0.0,
-            self.place.shards,
-            self.refusal,
-        )
+        options, place, share = self._options, self.place, unmapped_bytes() / ix.memory_bytes()
+        where = options.cell, place.shard, options.replica, options.address
+        has = self.positions, self.nbytes, share
+        return Replica(*where, *has, seen=0.0, shards=place.shards, refusal=self.refusal)

@@ -302,17 +302,12 @@ class ShardService(Collector):
         took = "How long they took, together."
         lacks = "How long it has lacked changes; 0 where it has all that the database had."
         age = "How old the base is that lacks changes; 0 where none does."
+        fewer = "Changes that are not here yet."
         labelled: tuple[tuple[Any, str, str, str, Mapping[Any, float]], ...] = (
             (Counter, "gcws_shard_messages", "Messages answered.", "method", self._messages),
             (Counter, "gcws_shard_message_seconds", took, "method", self._seconds),
             (Gauge, "gcws_shard_seconds_behind", lacks, "collection", late),
-            (
-                Gauge,
-                "gcws_shard_changes_behind",
-                "Changes that are not here yet.",
-                "collection",
-                behind,
-            ),
+            (Gauge, "gcws_shard_changes_behind", fewer, "collection", behind),
             (Gauge, "gcws_shard_base_age_seconds", age, "collection", host.base_ages),
         )
         for kind, name, text, label, values in labelled:
