@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -27,6 +28,7 @@ _POLL_SECONDS: Final = 1.0  # how often the database is asked what other routers
 # How often shards are asked whether the database is the current primary, until they say so.
 _CONFIRM_SECONDS: Final = 0.1
 _CHUNK_ROWS: Final = 4096
+_SUMMED_AT_ONCE: Final = 16  # collections whose numbers shards are asked for
 # Begins the name of a collection that is being filled: no request can name it.
 _UNFINISHED: Final = ".unfinished"
 
@@ -182,15 +184,18 @@ class ClusterCatalog:
         return found
 
     def list(self) -> list[ix.Summary]:
-        found = []
-        for _, each in sorted(self._by_name.items()):
+        def summary(collection: ClusterCollection) -> ix.Summary | None:
             try:
-                found.append(each.summary())
+                return collection.summary()
             except StoreUnavailable as error:  # nor do all shards answer
-                _log.warning("collection %r could not be summed up (%s)", each.name, error)
+                _log.warning("collection %r could not be summed up (%s)", collection.name, error)
             except Exception:  # whatever is wrong with one, the others are to be seen
-                _log.exception("collection %r could not be summed up", each.name)
-        return found
+                _log.exception("collection %r could not be summed up", collection.name)
+            return None
+
+        collections = [each for _, each in sorted(self._by_name.items())]
+        with ThreadPoolExecutor(_SUMMED_AT_ONCE) as threads:  # a silent shard delays them together
+            return [each for each in threads.map(summary, collections) if each is not None]
 
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]

@@ -198,6 +198,23 @@ def test_a_database_that_is_silent_is_given_up(database_url: str, database: Data
         assert hasty.collections() == database.collections()
 
 
+@pytest.mark.long
+def test_a_thousand_collections_are_listed_by_name_and_leave_nothing(database: Database) -> None:
+    relations = "SELECT count(*) FROM pg_class"
+    with database.connections.use() as connection:
+        before = connection.column(relations)[0]
+    made = [database.create(f"c{number}", {"dim": 4}, 1)[0] for number in range(1000)]
+    with database.connections.use() as connection:
+        assert connection.column(relations)[0] - before <= 6 * len(made)
+    listed = database.collections()
+    assert [row.name for row in listed] == sorted(row.name for row in made)
+    assert all(database.drop(row.number) for row in listed)
+    with database.connections.use() as connection:
+        assert connection.column(relations)[0] == before
+        for table in ("collections", "heads", "commits", "dropped"):
+            assert connection.column(f"SELECT count(*) FROM {table}") == [0], table
+
+
 # Items
 
 

@@ -1,5 +1,6 @@
 """Queries sent to the shards together, batches sent in parts, and names of items under way."""
 
+import asyncio
 from collections.abc import Iterator
 
 import httpx
@@ -10,7 +11,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.collection import PART_ROWS
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, running
-from tests.support.service.cluster import ClusterClient
+from tests.support.service.cluster import ClusterClient, ThreadReplica, before_each_message
 from tests.support.service.postgres import postgres
 
 URL = "/v1/collections/plants"
@@ -124,3 +125,24 @@ def test_names_of_items_under_way_outlast_a_look_at_the_database(serve: Serve) -
     assert collection.names.reserve(["acid", "ester"]) == reserved
     write = collection.prepare(ix.ItemBatch(["a"], vector, [None]), "upsert")
     assert write.names == reserved
+
+
+def test_collections_are_listed_by_questions_at_the_same_time(
+    client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard that is silent delays all of them together."""
+    names = [f"listed{number}" for number in range(3)]
+    for name in names:
+        client.put(f"/v1/collections/{name}", json={"dim": 2})
+    waiting, met = asyncio.Barrier(len(names) * len(client.shards.replicas)), list[int]()
+
+    async def meet(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+        if head["method"] == "summary" and head["collection"] in numbers:
+            met.append(await waiting.wait())
+
+    find = client.app.state.service.collection
+    numbers = {find(name).number for name in names}
+    before_each_message(monkeypatch, meet)
+    listed = client.get("/v1/collections").json()["collections"]
+    assert [each["name"] for each in listed] == [*names, "plants"]
+    assert len(met) == waiting.parties
