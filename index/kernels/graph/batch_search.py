@@ -12,6 +12,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     Beam,
     Graph,
     Links,
+    admit_dropped,
     begin,
     begin_again,
     best_rows,
@@ -100,6 +101,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
 _AHEAD = 256
 """Floats of a row that are prefetched."""
+_SHORT = 128
+"""Rows that are quickest put in order by insertion."""
 
 
 class Visible(NamedTuple):
@@ -257,6 +260,7 @@ def _next_level(best: Any, state: Any, scratch: Any, plan: Any) -> Any:
 def _extend(
     rows: Any,
     vectors: Any,
+    query: Any,
     state: Any,
     scratch: Any,
     best: Any,
@@ -271,7 +275,7 @@ def _extend(
     """
     if state.is_cut != 0 or plan.levels.shape[0] == 1:
         return False
-    is_first = state.level == 0
+    is_filtered, is_first = visible.permitted_count < visible.count, state.level == 0
     hits, size = best
     level, tied = _next_level(best, state, scratch, plan), 0
     if state.tied == 0:
@@ -294,7 +298,11 @@ def _extend(
         if tied == CONTRAST_PLACE:
             enter_buckets(rows, state, scratch, entries, keys, visible.count, visible.hidden)
     elif is_first and plan.reranked[2] > plan.reranked[1]:
-        begin_again(state)  # the beam had no room for as many
+        first = _level(pointer(plan.levels), 0)
+        if is_filtered or first.slack < np.inf:
+            begin_again(state)  # the beam had no room for as many
+        elif state.size == np.int64(first.capacity):
+            admit_dropped(rows, query, state, scratch, bound)
     a_side = np.int64(plan.levels[level, 3])
     if a_side > ROWS_A_SIDE:
         keys_a_query = entries.tables * entries.segments.shape[0]
@@ -350,7 +358,7 @@ def _rerank(
         scored = _choose(entries, size, skipped, depth, pointer(chosen))
         new, out = offset(pointer(chosen), known), offset(pointer(exact), known)
         score_exactly(held, m, rows, vectors, new, scored - known, out)
-        found = rank(exact, chosen, scored, min_score, True, ranked)
+        found = rank(exact, chosen, scored, min_score, scored <= _SHORT, ranked)
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
             bound = score_of(state.bound)
@@ -473,7 +481,9 @@ def _search(
                 ):
                     continue
                 best = best_rows(state, own, is_filtered)
-                if _extend(rows, vectors, state, own, best, plan, entries, visible, own_keys):
+                if _extend(
+                    rows, vectors, query, state, own, best, plan, entries, visible, own_keys
+                ):
                     continue
                 state.stage = _ENDED
                 if rows.kind != SPARSE:  # scored at the next turn

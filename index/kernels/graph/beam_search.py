@@ -18,6 +18,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import LANES, Int64s
 from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.graph.candidate_pool import (
+    EXPANDED,
     REJECTED,
     entry,
     first_unexpanded,
@@ -194,6 +195,24 @@ def begin_again(state: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
     state.size = state.rejected = state.here = state.scored = state.hits_end = 0
     state.bound = _NOTHING
+
+
+@inner
+def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, bound: Any) -> None:
+    """Add the rows that a full pool has dropped, down to a bound, to a beam with room for more.
+
+    A row once dropped is less than every row that is kept, none of them rejected.
+    """
+    pool, size, last = scratch.pool, state.size, at(scratch.pool, state.size - 1) & ~EXPANDED
+    for i in range(size, (size + LANES - 1) // LANES * LANES):
+        put(pool, i, _NOTHING)  # rows dropped lately
+    score_rows(rows, query, scratch.marks.seen, 0, state.scored, scratch.scores)
+    count = 0
+    for i in range(state.scored):
+        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
+        put(scratch.fresh, count, new)
+        count += np.int64(bound <= new < last)
+    state.size = insert_all(pool, size, state.capacity, scratch.fresh, count)
 
 
 @inner

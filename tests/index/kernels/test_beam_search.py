@@ -1,6 +1,7 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -193,9 +194,10 @@ class Graph:
         """Return the walk that goes on where the first one ended, with more rows beside its keys.
 
         ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
-        looked at again, as those are whose bytes say too little. Where hits were ``tied``, it
-        enters through its buckets, see `bucket_rows`, has ``room`` for all rows, and reads the
-        lists of those that tie with the last hit of the first walk.
+        looked at again, as those are whose bytes say too little; where nothing else kept them out,
+        those within reach of its hits. Where hits were ``tied``, it enters through its buckets, see
+        `bucket_rows`, has ``room`` for all rows, and reads the lists of those that tie with the
+        last hit of the first walk.
         """
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
@@ -207,10 +209,12 @@ class Graph:
             wanted = min(setting.beam, max(setting.places, limit))
             away = 1.0 - scores[first.beam[min(wanted, len(first.beam)) - 1]]
             beam, slack = ROWS, max(slack, 1.0 + tied / max(away, 0.02))
+        after = None if again else first
+        if again and not tied and permitted is None and setting.slack == inf:
+            after = replace(first, seen=first.known)
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
-            beam=beam, most=UNLIMITED, reach=(limit, slack),
-            permitted=permitted, after=None if again else first,
+            beam=beam, most=UNLIMITED, reach=(limit, slack), permitted=permitted, after=after,
         )  # fmt: skip
 
     def best(self, query: int, walked: mathematics.Walked, limit: int) -> tuple[list[int], int]:
