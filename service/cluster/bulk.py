@@ -208,11 +208,11 @@ def bulk_load(
             load.expires,
         )
         states = _states(database, number)
-        missing = [part for part in parts if not _is_done(states, part)]
+        missing = [part for part in parts if part.key not in states]
         loads = results(pool, load_part, ((job, part) for part in missing), in_order=False)
         _wait(loads, partial(tell, "loading"), len(parts) - len(missing), len(parts))
         states = _states(database, number)
-        lost = [part for part in parts if not _is_done(states, part)]
+        lost = [part for part in parts if part.key not in states]
         if lost:  # by a database whose last commits are gone
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
         row = _finish(database, load, number, tell)
@@ -379,15 +379,12 @@ def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None
 
 
 def _states(database: Database, number: int) -> dict[str, LoadState]:
-    """Return how far each part has come."""
+    """Return what became of the parts that are whole."""
     named = SimpleNamespace(name=str(number))
     records = {each.key: each for each in database.loads(number, 0)}
     records.pop(_JOB, None)
-    return {key: LoadState.read(cast(Any, named), each) for key, each in records.items()}
-
-
-def _is_done(states: Mapping[str, LoadState], part: FilePart) -> bool:
-    return part.key in states and states[part.key].is_complete
+    found = {key: LoadState.read(cast(Any, named), each) for key, each in records.items()}
+    return {key: each for key, each in found.items() if each.is_complete}
 
 
 # A part: called in any process
