@@ -62,9 +62,6 @@ _CONTRAST_SHARES: Final = (0.15, 0.03)
 sports the tenth of greatest contrast found 0.44 where the others found 0.87. More are hard by
 contrast than by score: it tells apart queries that lie between clusters.
 Source: [LID]: the neighbours of points in many dimensions are hard to find."""
-_CONTRASTS: Final = (0.97, 0.985)
-"""Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
-differ little from each other, items among them are easier than other queries."""
 _TYPICAL_SUMS: Final = 0.5
 """Where this share of the sums seem typical, typical ones among them count as items do: the lesser
 recall is that of the setting. Of sums of two texts most are as far from the texts as these are from
@@ -230,10 +227,7 @@ def _contrasts(runs: list[tuple[int, BatchHits]], sample: HeldOut) -> _Contrasts
         return _Contrasts(inf, inf, nearest, 0.0, 0.0)
     spreads = np.concatenate([_spreads(found) for _, found in runs])
     spread = _quantile(spreads[spreads >= 0], 0.5)
-    hard, foreign = (
-        min(ceiling, _quantile(factors, 1.0 - share))
-        for share, ceiling in zip(_CONTRAST_SHARES, _CONTRASTS, strict=True)
-    )
+    hard, foreign = (_quantile(factors, 1.0 - share) for share in _CONTRAST_SHARES)
     return _Contrasts(hard, foreign, nearest, spread, sample.tied * spread)
 
 

@@ -173,11 +173,11 @@ def of_contrast(firsts: Float64s) -> Scan:
 
 
 @pytest.mark.parametrize("rest", [0.01, 0.5])
-@pytest.mark.parametrize(("flat", "high"), [(0.9, 0.9), (0.96, 0.96), (0.99, 0.985)])
+@pytest.mark.parametrize("flat", [0.9, 0.96, 0.99])
 def test_a_query_is_extended_whose_first_hit_is_hardly_nearer_than_the_tenth(
-    flat: float, high: float, rest: float
+    flat: float, rest: float
 ) -> None:
-    """Queries are hard, and foreign, by their contrast; all are that are flat enough."""
+    """Queries are hard, and foreign, by their contrast."""
     queries = QUERIES
     factors = np.full(queries, rest)
     factors[: queries // 6] = flat - 0.1
@@ -185,17 +185,9 @@ def test_a_query_is_extended_whose_first_hit_is_hardly_nearer_than_the_tenth(
 
     scan = of_contrast(1.0 - 0.2 * factors)
     made = calibrated(queries, scan)
-    assert made.contrasts == pytest.approx((min(flat - 0.1, 0.97), high))
+    assert made.contrasts == pytest.approx((flat - 0.1, flat))
     hard, foreign = made.contrasts
     assert foreign >= hard
-
-
-def test_where_all_queries_are_flat_all_are_hard() -> None:
-    """The tenth hit of any is hardly farther than the first."""
-
-    made = calibrated(200, of_contrast(np.full(200, 0.802)))
-    assert made.contrasts == (0.97, 0.985)
-    assert {share for curve in made.curves for share in curve.extended} == {1.0}
 
 
 def test_nothing_is_known_of_contrast_where_there_are_fewer_than_ten_rows() -> None:
