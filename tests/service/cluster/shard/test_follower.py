@@ -260,7 +260,7 @@ def test_collections_come_and_go_with_those_of_the_database(
         more.put_some(ids(5))
         follow([host], more)
         assert ask(host, "count", more.number).head == {"count": 5}
-        assert len([*tmp_path.glob("*/c*.sqlite")]) == 2
+        assert wait_until(lambda: len([*tmp_path.glob("*/c*.sqlite")]) == 2)
         database.drop(more.number)
         assert wait_until(lambda: len([*tmp_path.glob("*/c*.sqlite")]) == 1)
         with pytest.raises(ix.CollectionNotFound):
