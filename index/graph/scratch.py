@@ -12,14 +12,13 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Int64s
 from gcws_search.index.kernels.graph.beam_search import ADDRESSES
-from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
+from gcws_search.index.kernels.graph.candidate_pool import places_for
 from gcws_search.index.kernels.quantized.rows import places
 
 SLOTS: Final = 6
 """Searches over dense rows that take their steps in turn."""
 SPARSE_SLOTS: Final = 2
 """The same over sparse rows: each has a table of its query, which should stay in cache."""
-_ENTRY_BYTES: Final = 8
 _ROOM: Final = 2
 """Column of the addresses that holds how many rows a search may see."""
 _MAX_FREE: Final = 16
@@ -75,12 +74,10 @@ class Scratch:
             (SPARSE_SLOTS if sizes.longest else SLOTS, ADDRESSES), np.int64
         )
         for slot in self.addresses:
-            pool_of_slot = np.empty(places_for(sizes.room), np.uint64)  # not touched before its use
-            pool_of_slot[:GUARD] = ABOVE_ALL
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
-                pool_of_slot,
+                np.empty(places_for(sizes.room), np.uint64),  # not touched before its use
                 np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
@@ -91,7 +88,6 @@ class Scratch:
             words, seen, pool, fresh, scores, own, places_of_any, own_places = (
                 array.ctypes.data for array in arrays
             )
-            pool += GUARD * _ENTRY_BYTES
             slot[:] = (
                 *(words, seen, sizes.room, pool, fresh, scores),
                 *(own, other.ctypes.data, places_of_any, own_places),

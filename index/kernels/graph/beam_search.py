@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.graph.candidate_pool import (
     EXPANDED,
@@ -204,8 +204,6 @@ def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, bound: Any) -
     A row once dropped is less than every row that is kept, none of them rejected.
     """
     pool, size, last = scratch.pool, state.size, at(scratch.pool, state.size - 1) & ~EXPANDED
-    for i in range(size, (size + LANES - 1) // LANES * LANES):
-        put(pool, i, _NOTHING)  # rows dropped lately
     score_rows(rows, query, scratch.marks.seen, 0, state.scored, scratch.scores)
     count = 0
     for i in range(state.scored):
@@ -340,9 +338,6 @@ def _expand(
         state.rejected = rejected
         capacity = min(capacity + rejected, scratch.room)
     size = insert_all(pool, size, capacity, fresh, count)
-    if is_filtered and size == capacity:  # there may be more room at the next step
-        for i in range(size, (size + LANES - 1) // LANES * LANES):
-            put(pool, i, _NOTHING)  # rows dropped just now
     overtakes = best > ahead
     here = place_of(pool, best | REJECTED) if overtakes else first_unexpanded(pool, size, here)
     wanted, last = beam.wanted, beam.max_expanded

@@ -36,15 +36,11 @@ EXPANDED, REJECTED = np.uint64(1), np.uint64(2)
 """The bits of an entry that has been expanded, and of a row that may be no hit."""
 MAX_ROWS: Final = 1 << 30
 """Rows that entries can tell apart."""
-GUARD: Final = 1
-"""Places in front of a pool, which hold `ABOVE_ALL`."""
-ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
+_ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
 """More than any entry: the bits of an infinite float64."""
 
 _BLOCK: Final = 2 * LANES
 """Entries that are held in registers."""
-_ONE_BY_ONE: Final = 3
-"""Up to this number of entries `insert` is quicker."""
 
 _REJECTED_SHIFT, _ROW_SHIFT, _SCORE_SHIFT = np.uint64(1), np.uint64(2), np.uint64(32)
 _ROW_MASK = np.uint64(MAX_ROWS - 1)
@@ -52,8 +48,8 @@ _NOTHING = np.float64(0.0)
 
 
 def places_for(capacity: int) -> int:
-    """Return the places of an array for a pool, those in front of it and of its last block too."""
-    return GUARD + (capacity // _BLOCK + 1) * _BLOCK
+    """Return the places of an array for a pool, those of its last block too."""
+    return (capacity // _BLOCK + 1) * _BLOCK
 
 
 @inner
@@ -100,36 +96,13 @@ def _insertion(held: Any, before: Any, value: Any) -> Any:
     return select(less(before, more), before, more)
 
 
-@inner
-def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
-    """Insert an entry and return the pool's size; a full pool drops its last entry, or the new one.
-
-    The pool falls, and is made as `places_for` says.
-    """
-    entries = as_double_address(pool)
-    if size < capacity:
-        if size % LANES == 0:
-            store(entries, size, splat(_NOTHING))
-        size += 1
-    block = (size - 1) // LANES * LANES
-    value = splat(double_of_bits(new))
-    while True:
-        held = load(entries, block)
-        # Not loaded from one place before: loads that straddle stores just made must wait for them.
-        before = after(at(entries, block - 1), held)
-        store(entries, block, _insertion(held, before, value))
-        if at(pool, block - 1) > new:
-            return size
-        block -= LANES
-
-
 @inlined
 def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
     """Insert entries and return the pool's size; a full pool drops its last entries.
 
-    An entry takes 2 to 4 ns in a pool of at most 64, and 9 by `insert`. Places behind the last
-    entry may hold anything. The ``count`` fresh entries come in any order, none of them in the
-    pool, and are overwritten.
+    An entry takes 2 to 4 ns in a pool of at most 64. The pool falls, and is made as `places_for`
+    says; places behind the last entry may hold anything. The ``count`` fresh entries come in any
+    order, none of them in the pool, and are overwritten.
     """
     for first in range(0, count, _BLOCK):
         some, end = 0, min(first + _BLOCK, count)
@@ -140,10 +113,7 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
                 some += np.int64(new > at(pool, capacity - 1))
         else:
             some = end - first
-        if some <= _ONE_BY_ONE:
-            for i in range(some):
-                size = insert(pool, size, capacity, at(fresh, first + i))
-        else:
+        if some > 0:
             size = _insert_some(pool, size, capacity, offset(fresh, first), some)
     return size
 
@@ -155,7 +125,7 @@ def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) ->
     `_BLOCK` places at a time are in registers, and what has no room there goes on to the next ones.
     """
     entries, doubles = as_double_address(pool), as_double_address(fresh)
-    above, nothing = double_of_bits(ABOVE_ALL), splat(_NOTHING)
+    above, nothing = double_of_bits(_ABOVE_ALL), splat(_NOTHING)
     best = np.uint64(0)
     for i in range(count):
         best = max(best, at(fresh, i))

@@ -265,7 +265,8 @@ def _score_dense(
 def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any) -> None:
     """Write the quick scores of a query and rows some[first] … some[last - 1], from out[0] on."""
     stride = rows.stride
-    if rows.kind == BYTES and stride == REGISTER_BYTES:  # nothing is left of the inner loop
+    if rows.kind == BYTES and stride == REGISTER_BYTES:
+        # Nothing is left of the inner loop: without, searches of 64 bytes a row took 1.03 to 1.06.
         _score_dense(BYTES, rows, query, REGISTER_BYTES, some, first, last, out)
     elif rows.kind == BYTES and stride == 2 * REGISTER_BYTES:
         _score_dense(BYTES, rows, query, 2 * REGISTER_BYTES, some, first, last, out)

@@ -6,11 +6,8 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt64s
 from gcws_search.index.kernels.graph.candidate_pool import (
-    ABOVE_ALL,
     EXPANDED,
-    GUARD,
     entry,
-    insert,
     insert_all,
     places_for,
     salt_of,
@@ -23,13 +20,10 @@ from gcws_search.index.kernels.lanes.vector import keep, offset, pointer
 def _insert_all(pool: UInt64s, capacity: int, entries: UInt64s, together: int = 1) -> int:
     """Insert some entries at a time."""
     size = 0
-    held, fresh = offset(pointer(pool), GUARD), entries.copy()
+    held, fresh = pointer(pool), entries.copy()
     for first in range(0, fresh.shape[0], together):
         count = min(together, fresh.shape[0] - first)
-        if together == 1:
-            size = insert(held, size, capacity, fresh[first])
-        else:
-            size = insert_all(held, size, capacity, offset(pointer(fresh), first), count)
+        size = insert_all(held, size, capacity, offset(pointer(fresh), first), count)
     keep(fresh)
     return size
 
@@ -45,7 +39,7 @@ def _salted(entries, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 
 
 def _pool(capacity: int) -> UInt64s:
-    return np.full(places_for(capacity), ABOVE_ALL, np.uint64)
+    return np.full(places_for(capacity), 1 << 62, np.uint64)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 15, 16, 17, 31, 32, 33, 100])
@@ -68,15 +62,14 @@ def test_a_pool_holds_the_best_entries_best_first(
         size = _insert_all(pool, capacity, entries[:given], together)
         best = sorted(entries[:given].tolist(), reverse=True)[:capacity]
         assert size == len(best)
-        assert pool[GUARD : GUARD + size].tolist() == best
-        assert pool[0] == ABOVE_ALL
+        assert pool[:size].tolist() == best
 
 
 @njit(nogil=True)
 def _insert_parts(pool: UInt64s, capacities: Int64s, sizes: Int64s, entries: UInt64s) -> int:
     """Insert parts of entries, each for a capacity of its own."""
     size = first = 0
-    held, fresh = offset(pointer(pool), GUARD), entries.copy()
+    held, fresh = pointer(pool), entries.copy()
     for i in range(sizes.shape[0]):
         size = insert_all(held, size, capacities[i], offset(pointer(fresh), first), sizes[i])
         first += sizes[i]
@@ -93,11 +86,11 @@ def test_parts_of_any_size_come_into_a_pool_that_grows(rng: np.random.Generator)
         pool = _pool(int(large))
         size = _insert_parts(pool, capacities[:6], sizes[:6], entries)
         best = np.sort(entries[: sizes[:6].sum()])[::-1][:small]
-        assert pool[GUARD : GUARD + size].tolist() == best.tolist()
-        pool[GUARD + size :] = 0  # what was dropped is forgotten
+        assert pool[:size].tolist() == best.tolist()
+        pool[size:] = 0  # what was dropped is forgotten
         size = _insert_parts(pool, capacities, sizes, entries)
         assert size == min(large, len(best) + sizes[6:].sum())
-        found = pool[GUARD : GUARD + size].tolist()
+        found = pool[:size].tolist()
         assert found == sorted(set(found), reverse=True)
         assert set(np.sort(entries)[::-1][:small].tolist()) <= set(found)
 
