@@ -17,7 +17,13 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
 from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, TYPICAL, HeldOut
-from gcws_search.index.graph.recall_curve import BeamSetting, Calibration, LimitCurves, RecallCurve
+from gcws_search.index.graph.recall_curve import (
+    WIDE_SLACK,
+    BeamSetting,
+    Calibration,
+    LimitCurves,
+    RecallCurve,
+)
 from gcws_search.index.graph.recall_watch import shares_found
 from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE, TIED_PLACE
 
@@ -39,18 +45,33 @@ _MEASURED: Final = ((10, (1, 10), 1024), (30, (30,), 160), (100, (100,), 160), (
 _ROWS_A_LIMIT: Final = 100
 """A limit above 100 is measured where each of its hits has at least this many rows."""
 _SETTINGS: Final = (
-    *(0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9),
-    *(1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22, 1.3, 1.4, 2.0, 3.0),
+    *(0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22),
+    *(1.3, 1.4, 1.6, 2.0, 3.0),
 )
-"""Numbers of the beam settings that are measured; see `recall_curve`. Recall is taken to be linear
-between two. With 29 of them searches score as many rows; with 17, those of Fashion-MNIST up to 13 %
-more."""
+"""Numbers of the beam settings that may be measured; see `recall_curve`."""
+_FIRST: Final = (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
+"""Those measured first; others follow between two of them."""
+_RATIO: Final = 2.0
+"""Settings between two are measured where the miss falls by more than this factor. So recall, taken
+to be linear in between, is off by a twentieth of the miss at most."""
+_WIDE_RATIO, _CANDIDATE_RATIO = 1.1, 1.4
+"""Between wide searches, they are where the miss falls by more than the first factor, and the rows
+scored grow by more than the second."""
+_MIN_RECALL: Final = 0.75
+"""None is measured between two settings if the better one finds less."""
 _ENOUGH: Final = 0.9965
 """Nothing is measured beyond this recall."""
-_LEFT: Final = 0.95
+_LEFT: Final = 0.9
 """Nor once the first wide setting leaves this share of the miss of the one before: a wider beam
 does not find what is missing then. Without, those of daily sports scored 1.16 times as many rows,
 and calibration took up to 1.3 times as long."""
+_MAX_SHARE: Final = 0.25
+"""A search that scores more of the rows than this share is not measured."""
+_FEWER_QUERIES: Final = 1000
+"""After a setting by which searches score more rows, every second query is asked. After four times
+as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a sixth of the
+time of linking and measuring."""
 _DOUBT, _EXTENDED_DOUBT = 0.5, 1.0
 """Recall is taken to be its mean less so many standard errors. The second number is that of hard
 and foreign queries: there are fewer of them. With 0.5 for all, up to 0.05 less was found than
@@ -65,8 +86,7 @@ Source: [LID]: the neighbours of points in many dimensions are hard to find."""
 _TYPICAL_SUMS: Final = 0.5
 """Where this share of the sums seem typical, typical ones among them count as items do: the lesser
 recall is that of the setting. Of sums of two texts most are as far from the texts as these are from
-each other; where none counted, they found up to 0.03 too little. Where any share counts, searches
-for fingerprints score 7 % more rows."""
+each other."""
 _MIN_TIER: Final = 12
 """A tier is judged by at least this many queries, or by all."""
 _SHORT: Final = 0.3
@@ -158,8 +178,9 @@ def calibrate(
             np.int64
         )
         measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts)
+        max_scored = min(max_candidates(searched), _MAX_SHARE * sample.rows)
         for tier in (TYPICAL, HARD, FOREIGN):
-            measured_at.measure(tier, max_candidates(searched))
+            measured_at.measure(tier, max_scored)
         curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(
         sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2], contrasts.spread
@@ -287,28 +308,50 @@ class _Measurements:
         self._contrasts = contrasts
         is_sum = np.arange(len(self._queries)) >= self._items
         self._sums_count = any(
-            self._are_enough(is_sum & (each.tiers == TYPICAL), is_sum) for each in truth.values()
+            self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
         )
         self._points: dict[int, dict[int, dict[int, _Point]]] = {}
 
     def measure(self, tier: int, max_candidates: float) -> None:
-        """Measure ever wider searches of a tier, until recall is enough or they are dear."""
+        """Measure ever wider searches of a tier, until recall is enough or they are dear.
+
+        Of typical queries some settings come first, and others between two of them follow.
+        """
+        numbers = self._numbers(tier)
         points = self._points.setdefault(tier, {})
-        asked, before = self._asked(tier), -1
-        for place in range(len(self._numbers(tier))):
+        asked, before, gaps = self._asked(tier), -1, []
+        for number in _FIRST if tier == TYPICAL else numbers:
+            place = numbers.index(number)
             asked = self._measure(tier, place, asked)
-            if place in points and self._is_last(tier, before, place, max_candidates):
-                break
+            if place in points:
+                gaps.append((before, place))
+                if self._is_last(tier, before, place, max_candidates):
+                    break
             before = place
+        while tier == TYPICAL and gaps:
+            low, high = gaps.pop()
+            middle = (low + high) // 2
+            if low < middle and self._lie_apart(low, high):
+                self._measure(tier, middle, self._asked(tier, low))
+                gaps += [(low, middle)] if middle in points else []
+                gaps.append((middle, high))
 
     def _numbers(self, tier: int) -> tuple[float, ...]:
         """Return the settings of first searches, or the slacks of extensions."""
         return _SETTINGS if tier == TYPICAL else SLACKS
 
-    def _asked(self, tier: int) -> Int64s:
-        """Return the places of the queries by which a tier is measured, all if they are few."""
+    def _asked(self, tier: int, before: int = -1) -> Int64s:
+        """Return the places of the queries by which a tier is measured, all if they are few.
+
+        Of typical queries fewer are asked after a setting that scores many rows.
+        """
         if tier == TYPICAL:
-            return np.arange(len(self._queries) if self._sums_count else self._items)
+            measured = self._points[tier].get(before)
+            scored = measured[self._searched].candidates if measured else 0.0
+            many = [times for times in (1, 4) if scored > times * _FEWER_QUERIES]
+            asked = np.arange(0, self._items, 2 ** len(many))
+            sums = np.arange(self._items, len(self._queries))
+            return np.concatenate([asked, sums]) if self._sums_count else asked
         of_limits = [np.isin(truth.tiers, (HARD, FOREIGN)) for truth in self._truth.values()]
         if min(np.count_nonzero(each) for each in of_limits) < _MIN_TIER:
             return np.arange(len(self._queries))
@@ -333,10 +376,10 @@ class _Measurements:
             limit: self._point(found, asked, each, tier, insides[limit])
             for limit, each in truths.items()
         }
-        if tier == TYPICAL or place > 0:
-            return asked
+        if tier == TYPICAL:
+            return self._asked(tier, place)
         # Who is of another tier after the first extension stays so.
-        return asked[np.logical_or.reduce([*insides.values()])]
+        return asked[np.logical_or.reduce([*insides.values()])] if place == 0 else asked
 
     def _inside(self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int) -> Bools:
         """Return (a,): which queries seem to be of a tier; those of both tiers if they are few.
@@ -413,8 +456,25 @@ class _Measurements:
 
     def _are_enough(self, typical: Bools, sums: Bools) -> bool:
         """Return whether enough sums are typical to count; see `_TYPICAL_SUMS`."""
-        minimum = max(_MIN_TIER, _TYPICAL_SUMS * np.count_nonzero(sums))
-        return bool(np.count_nonzero(typical) >= minimum)
+        count = np.count_nonzero(typical)
+        minimum = _TYPICAL_SUMS * np.count_nonzero(sums)
+        return bool(count >= max(_MIN_TIER, minimum))
+
+    def _lie_apart(self, low: int, high: int) -> bool:
+        """Return whether what lies between two settings must be measured; see `_RATIO`."""
+        points = self._points[TYPICAL]
+        if max(point.recall for point in points[high].values()) < _MIN_RECALL:
+            return False
+        if low not in points:  # the least setting that is of use is between
+            return True
+        for limit, nearer in points[low].items():
+            farther = points[high][limit]
+            fall = (1 - nearer.recall) / max(1 - farther.recall, 1 - _ENOUGH)
+            is_wide = _SETTINGS[low] >= WIDE_SLACK
+            grows = farther.candidates > _CANDIDATE_RATIO * nearer.candidates
+            if fall > (_WIDE_RATIO if is_wide and grows else _RATIO):
+                return True
+        return False
 
 
 def _quantile(values: Float64s, share: float) -> float:

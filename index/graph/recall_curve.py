@@ -26,9 +26,10 @@ _SLACK_PLACES: Final = 32
 """Rows that the beam holds for each hit wanted, where a slack ends the search."""
 _EXPANDED_PLACES: Final = 2
 """Rows that the beam holds for each hit wanted, where a number of expansions ends the search."""
+_MIN_TABLES: Final = 4
 WIDE_SLACK: Final = 1.04
-"""Searches of less slack enter through half of the tables: through all of them, Fashion-MNIST and
-letter scored 6 % more rows."""
+"""Searches of less slack enter through half of the tables, `_MIN_TABLES` at least: through all of
+them, Fashion-MNIST and letter scored 6 % more rows."""
 UNLIMITED: Final = float(1 << 31)
 """Rows that a search expands at most that a slack ends."""
 _MAX_EXTRAPOLATED: Final = 4 / 3
@@ -37,13 +38,13 @@ deleted, that many more are looked for, until the graph is rebuilt. Without, sea
 scored 1.1 to 1.3 times as many rows."""
 _MISS_RATIO: Final = 1.25
 """Where no slack measured is enough, the least one is taken that misses at most this many times as
-much as the greatest: beyond, much is scored for little. With the greatest, queries unlike daily
-sports scored 4 times as many rows."""
-_HARD_MISS: Final = 0.5
+much as the greatest: beyond, much is scored for little."""
+_HARD_MISSES: Final = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+"""Shares of others' miss that hard queries may aim at, tried in this order. They take the last one
+by which a search costs at most `_HARD_COST` times the least cost of those before: the hits of
+queries unlike the items are harder to find."""
 _HARD_COST: Final = 1.15
-"""Hard queries aim at this share of others' miss, unless a search then costs more than so many
-times as much: the hits of queries unlike the items are harder to find. Without the second number,
-vectors of words were searched 0.65 times as fast at 0.95."""
+"""Without it, vectors of words were searched 0.65 times as fast at 0.95."""
 _HARD_RECALL: Final = 0.99
 """Beyond this recall they aim at what others aim at: 0.996 took Fashion-MNIST a third longer."""
 _SAFETY: Final = 5
@@ -82,7 +83,7 @@ class BeamSetting:
     def tables(self, max_tables: int) -> int:
         """Return the number of entry tables: half of ``max_tables`` for a short search."""
         short = self.max_expanded < self.beam or self.slack < WIDE_SLACK
-        return (max_tables + 1) // 2 if short else max_tables
+        return min(max_tables, max(_MIN_TABLES, max_tables // 2)) if short else max_tables
 
     @property
     def number(self) -> float:
@@ -219,22 +220,22 @@ class LimitCurves:
         """Return the numbers of a search that aims at a recall, and at another for foreign queries.
 
         None where no first search is enough. What hard queries aim at follows from cost; see
-        `_HARD_MISS`.
+        `_HARD_MISSES`.
         """
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
         found: Numbers | None = None
         max_cost = inf
-        for miss in (1.0, _HARD_MISS):
+        for miss in _HARD_MISSES:
             hard = self._hard(recall, miss)
             curve = self._of_items(hard, recall)
             number = curve.setting(recall)
             if number is None or (cost := curve.at(number)[1]) > max_cost:
                 break
-            found, max_cost = (number, hard, foreign), _HARD_COST * cost
+            found, max_cost = (number, hard, foreign), min(max_cost, _HARD_COST * cost)
         return found
 
     def _hard(self, recall: float, miss: float) -> Slack:
-        """Return how far hard queries are searched for at a share of the miss; see `_HARD_MISS`.
+        """Return how far hard queries are searched for at a share of the miss; see `_HARD_MISSES`.
 
         They enter through more rows where that finds the aim, or where no slack finds ``recall``.
         """

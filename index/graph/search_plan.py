@@ -73,8 +73,19 @@ class SearchPolicy:
     # out found up to 0.05 less.
     crowding: float = 4.0
     max_room: int = 1 << 16  # rows that no search sees more of
-    extended_beam: int = 2048  # rows that the beam of an extended search holds at least
+    # Rows that the beam of an extended search holds at least, up to a slack: more would be expanded
+    # for few hits. With 2,048 for all, sentences were searched 0.57 times as fast at 0.97, and
+    # words 0.66 times.
+    extended_beams: tuple[tuple[float, int], ...] = ((1.3, 512), (1.4, 1024), (inf, 2048))
+    extended_places: int = 20  # rows that it holds for each hit wanted, up to the greatest of those
     max_rows_a_side: int = 64  # entry points on each side of a key in an extended search
+
+    def extension_beam(self, limit: int, extension: Extension) -> int:
+        """Return how many rows the beam of an extended search holds at least."""
+        rows = next(rows for slack, rows in self.extended_beams if extension.slack <= slack)
+        if extension.enters_wider:
+            rows *= 2
+        return min(max(rows, self.extended_places * limit), self.extended_beams[-1][1])
 
     def extension(self, stage: Stage, extension: Extension) -> Extension:
         """Return an extension, or none where the stage is left out."""

@@ -103,7 +103,7 @@ def true(queries: Int64s, limit: int) -> BatchHits:
     return found(limit, np.full(len(queries), limit))
 
 
-@pytest.mark.parametrize(("few", "least"), [(0.5, 0.6), (0.05, 0.05)])
+@pytest.mark.parametrize(("few", "least"), [(0.5, 0.5), (0.05, 0.05)])
 def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
     def search(queries: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
         sizes = np.full(len(queries), limit)
@@ -216,6 +216,24 @@ def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
     assert strange[100] < 0.5
 
 
+@pytest.mark.parametrize(("candidates", "asked"), [(1000, {160}), (1001, {160, 80})])
+def test_every_second_query_is_enough_once_walks_score_many_rows(
+    candidates: int, asked: set[int]
+) -> None:
+    queries_asked = {}
+
+    def search(queries: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+        if limit == 100:
+            queries_asked[setting.number] = len(queries)
+        hits = found(limit, np.full(len(queries), limit), np.full(len(queries), candidates))
+        hits.scores[:] = np.arange(limit) < setting.number * limit / 1.1
+        return hits
+
+    calibrated(200, true, search, rows=100_000)
+    assert queries_asked[min(queries_asked)] == 160
+    assert set(queries_asked.values()) == asked
+
+
 def graded(recall: Callable[[float], float], candidates: Callable[[float], int]) -> Search:
     """Return a search of this recall and cost by setting."""
 
@@ -225,6 +243,25 @@ def graded(recall: Callable[[float], float], candidates: Callable[[float], int])
         return hits
 
     return search
+
+
+def test_efforts_between_two_are_measured_where_much_of_the_miss_is_lost_there() -> None:
+    search = graded(lambda setting: 0.8 if setting < 0.5 else 0.99, lambda setting: 100)
+    made = measured(calibrated(200, true, search))
+    assert made >= {0.4, 0.5}
+    assert not {0.2, 0.7, 0.8, 1.01, 1.03} & made
+
+
+def test_efforts_between_two_far_ones_are_measured_where_walks_become_dear() -> None:
+    def recall(setting: float) -> float:
+        return min(0.8 + max(0.0, setting - 1.0), 0.99)
+
+    def settings(search: Search) -> set[float]:
+        return measured(calibrated(200, true, search))
+
+    cheap = graded(recall, lambda setting: 100)
+    dear = graded(recall, lambda setting: 100 if setting < 1.05 else 200)
+    assert settings(dear) - settings(cheap) == {1.06}
 
 
 def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:

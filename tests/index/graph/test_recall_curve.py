@@ -217,7 +217,8 @@ def test_hard_queries_aim_higher_only_while_that_costs_little() -> None:
         return aimed(calibration(known), 10, 0.875).hard.slack
 
     assert slack(600.0) == pytest.approx(1.2)  # half of the miss: 510 candidates instead of 500
-    assert slack(2000.0) == pytest.approx(1.1)  # 650, and at most 575
+    assert slack(5000.0) == pytest.approx(1.1)  # a tenth less of the miss: 590
+    assert slack(2000.0) == pytest.approx(1.14)  # 560; 590 for 1.06, and at most 575
 
 
 def test_foreign_queries_have_an_aim_of_their_own() -> None:
@@ -411,10 +412,11 @@ def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() ->
     assert BeamSetting.of(0.05, 1).max_expanded == 1  # at least
 
 
-@pytest.mark.parametrize(("tables", "half"), [(16, 8), (6, 3), (3, 2)])
+@pytest.mark.parametrize(("tables", "half"), [(16, 8), (6, 4), (3, 3)])
 def test_walks_that_reach_far_enter_through_all_tables_others_through_half(
     tables: int, half: int
 ) -> None:
+    """A few at least."""
     settings = [BeamSetting.of(number, 10) for number in (0.5, 1.039, 1.04)]
     assert [each.tables(tables) for each in settings] == [half, half, tables]
 

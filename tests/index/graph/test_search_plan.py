@@ -187,7 +187,8 @@ def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
     index, _, queries = made
     graph, unfinished = index.state.graph, 0
     for beam in (40, 200, 800):
-        policy = replace(graph.policy, max_room=1, extended_beam=beam, max_rows_a_side=64)
+        beams = ((np.inf, beam),)
+        policy = replace(graph.policy, max_room=1, extended_beams=beams, max_rows_a_side=64)
         tight = replace(graph, policy=policy)
         for slack in (1.1, 1.5, 3.0):
             hard = Extension(np.inf, 0.0, slack)

@@ -202,7 +202,7 @@ class Graph:
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
-        beam = max(setting.beam + 1, SearchPolicy().extended_beam)
+        beam = max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension))
         slack = extension.slack
         if tied:
             entries |= self.bucket_rows(query, tables, entries | first.seen, room)
@@ -282,7 +282,7 @@ def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
 ) -> None:
     graph, everywhere = Graph(rng), BeamSetting(1, 1000, 0.9, 0.0)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
-    policy = SearchPolicy(extended_beam=1)
+    policy = SearchPolicy(extended_beams=((inf, 1),), extended_places=1)
     free, outcomes = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
     assert (outcomes == Outcome.ANSWERED).all()
     seen = int(free.candidates.max())
@@ -409,10 +409,7 @@ def test_a_search_whose_first_hits_tie_goes_on_through_its_buckets_that_fit(
     tied = float(np.median(between))
     room = inf if fit else ROOM
     most = inf if fit else 1.0
-    policy = SearchPolicy(extended_beam=512)
-    found = graph.search(
-        setting, limit, hard=never, spread=tied / TIED_SHARE, most=most, policy=policy
-    )
+    found = graph.search(setting, limit, hard=never, spread=tied / TIED_SHARE, most=most)
     for query, walked in enumerate(first):
         onward = walked
         if between[query] < tied:
@@ -478,7 +475,7 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     untouched = graph.search(SETTINGS[1], 10)
     graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with no memory yet
     graph.neighbours.cover(graph.rows)
-    tight = SearchPolicy(extended_beam=1)
+    tight = SearchPolicy(extended_beams=((inf, 1),), extended_places=1)
     filled, outcomes = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(QUERIES)]
     assert (filled.candidates < seen).all()
