@@ -472,8 +472,8 @@ class Standing(NamedTuple):
     cluster: str | None  # identity; None before its tables are made
     last: Epoch | None  # the last that its database went through
     last_system: int | None  # of the primary that began it
-    known: str | None  # stamp of its epoch of the number that this process remembers
-    heard: Epoch | None  # the last that was known here before it was asked: the log goes on
+    known: str | None  # stamp of its epoch of the number of the next
+    heard: Epoch | None  # the last known here before it was asked: other threads learn meanwhile
 
     @property
     def begins(self) -> bool:
@@ -498,8 +498,8 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
         if (row := connection.run(_LAST).fetchone()) is not None:
             number, stamp, last_system, last_timeline = row
             last = Epoch(str(cluster), number, last_timeline, stamp, lsn)
-        if memory.last is not None:
-            known = next(iter(connection.column(_STAMP, memory.last.number)), None)
+        if heard is not None:
+            known = next(iter(connection.column(_STAMP, heard.number)), None)
     address = f"{connection.info.host}:{connection.info.port}"
     own = (system, timeline, lsn, started, cluster, last, last_system, known, heard)
     return Standing(address, *own)
@@ -507,7 +507,7 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
     """Raise FormerPrimary where a server does not come from what is known here, or joined."""
-    last, known = standing.last, memory.last
+    last, known = standing.last, standing.heard
     if standing.cluster in memory.former or cluster not in (None, standing.cluster):
         expected = cluster or (known and known.cluster)
         raise _refusal(standing, "is of another cluster", expected, standing.cluster)
@@ -518,9 +518,8 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
             if number >= known.number:
                 got += f" of another promotion than the epoch {known.number} that is known"
             raise _refusal(standing, "is a former primary", f"{known} or later", got)
-        heard = standing.heard
-        if heard and standing.number == heard.number and standing.lsn < heard.lsn:
-            expected = f"a log up to {_place(heard.lsn)}, on timeline {heard.timeline}"
+        if standing.number == known.number and standing.lsn < known.lsn:
+            expected = f"a log up to {_place(known.lsn)}, on timeline {known.timeline}"
             raise _refusal(standing, "is an older copy", expected, _place(standing.lsn))
     if last is not None and (
         standing.system != standing.last_system or standing.timeline < last.timeline

@@ -50,6 +50,7 @@ def test_the_primary_that_is_known_and_its_successors_are_taken(said: dict[str, 
 def test_a_server_is_held_against_what_was_known_before_it_was_asked() -> None:
     """Others write meanwhile, and the end of the log that they tell is behind what it said."""
     check_standing(standing(lsn=600), remembering(second(lsn=700)), "c")
+    check_standing(standing(known="a", heard=FIRST), remembering(SECOND), "c")  # learned meanwhile
 
 
 @pytest.mark.parametrize(
