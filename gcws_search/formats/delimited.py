@@ -66,7 +66,7 @@ _MARKED_LINES: Final = 100
 """Lines that tell whether numbers have a decimal comma."""
 _FRACTION: Final = re.compile(rb"[+-]?\d*([.,])\d+(?:[eE][+-]?\d+)?")
 _THOUSANDS: Final = re.compile(rb"[+-]?[1-9]\d{0,2}[.,]\d{3}")
-"""What may be a fraction, or a whole number."""
+"""What may be a fraction, or a whole number with its thousands marked."""
 _DIVIDING_COMMA: Final = re.compile(rb"(?<!\d),|,(?!\d)")
 _MONEY: Final = r"(?:\$|€|£|¥)?"
 _AMOUNT: Final = "(?:\\d{1,3}(?:(?:[,.' ]|\xa0|\u2009|\u202f)\\d{3})+|\\d+)(?:[.,]\\d+)?"

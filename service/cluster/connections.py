@@ -472,7 +472,7 @@ class Standing(NamedTuple):
     cluster: str | None  # identity; None before its tables are made
     last: Epoch | None  # the last that its database went through
     last_system: int | None  # of the primary that began it
-    known: str | None  # stamp of its epoch of the number of the next
+    known: str | None  # the stamp that it has for the epoch `heard`
     heard: Epoch | None  # the last known here before it was asked: other threads learn meanwhile
 
     @property

@@ -11,7 +11,7 @@ from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
-from gcws_search.index.graph.search_plan import STAGES, SearchPlan, SearchPolicy, Stage
+from gcws_search.index.graph.search_plan import STAGES, SearchPlan, SearchPolicy, Skipped, Stage
 from gcws_search.index.kernels.graph.batch_search import Plan
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
@@ -91,6 +91,22 @@ def test_the_more_a_filter_leaves_out_the_sooner_a_search_is_left_to_a_scan(dens
     assert whole.sizes.room == pytest.approx(nearly.sizes.room, rel=0.05)
     assert less.sizes.room < 0.8 * nearly.sizes.room
     assert half.scan_nanoseconds < 0.6 * less.scan_nanoseconds
+
+
+@pytest.mark.parametrize(("saved", "is_searched"), [(0.05, False), (0.2, True)])
+def test_a_scan_answers_where_a_search_saves_little(
+    saved: float, is_searched: bool, sparse: tuple[SmallIndex, Csr, Csr]
+) -> None:
+    """A scan finds all."""
+    index, _, _ = sparse
+    graph, view, params = index.state.graph, index.view(), SearchParams(limit=10, recall=0.8)
+    setting = graph.setting(view, params)
+    assert setting is not None
+    scanning = graph.nanoseconds(view, setting.first) / (1 - saved)
+    calibration = replace(graph.calibration, scan_nanoseconds=scanning / view.permitted_count)
+    found = replace(graph, calibration=calibration).plan(index.state.tables, view, params, 1)
+    assert isinstance(found, SearchPlan) == is_searched
+    assert is_searched or found is Skipped.SCAN_IS_QUICKER
 
 
 def test_doubt_about_new_rows_rises_by_steps_and_never_falls(dense: Made) -> None:
