@@ -81,6 +81,7 @@ ASKED: list[Json] = [
     {"score": "containment", "allow_partial": True, "consistency": "strict"},
     {"cursor": True, "limit": 2},
     {"cursor": False},
+    {"group_by": "label"},
     {"group_by": "label", "group_size": 2},
     {"text": "one"},
     {"id": "a"},
