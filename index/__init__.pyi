@@ -165,6 +165,7 @@ from .contracts.errors import (
     VersionConflict as VersionConflict,
     error_words as error_words,
     place_errors as place_errors,
+    raise_first as raise_first,
     require_one as require_one,
     too_many_pairs as too_many_pairs,
 )

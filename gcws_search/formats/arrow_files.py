@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from statistics import mode
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gcws_search.formats.files import BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items
@@ -24,7 +26,6 @@ from gcws_search.formats.tables import (
     describe_shares,
     describe_table,
     floats,
-    is_list,
     items_of_batch,
     readable_items,
 )
@@ -61,13 +62,13 @@ def read_arrow(source: Source) -> None:
     if choices.text is None and (source.export or {}).get("text") is not None:
         choices = replace(choices, text="text")
     layout = choose(schema, choices, keys)
-    is_matrix = not (layout.is_sparse or layout.is_text)
-    is_matrix = is_matrix and not is_list(schema.field(layout.vector[0]).type)
+    is_matrix = layout.is_matrix(schema)
     dim = layout.dim(schema)
     if dim is None and not layout.is_sparse and not layout.is_text:
-        dim = _first_length(layout, batches)
+        dim = _usual_length(layout, batches)
     if source.export is not None:
         dim = source.export["dim"]
+    layout = replace(layout, width=None if is_matrix else dim)
     describe_table(source, word, layout, dim, is_matrix=is_matrix)
     if is_matrix and (file.path is not None or file.format != "arrow stream"):  # read once
         first = next((batch for batch in batches(0) if batch.num_rows), None)
@@ -112,11 +113,13 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
     return readable_items(source, layout, range(first, first + batch.num_rows), parse, show)
 
 
-def _first_length(layout: Layout, batches: Batches) -> int | None:
+def _usual_length(layout: Layout, batches: Batches) -> int | None:
+    """Return the length that most of the first lists have."""
     for batch in batches(0):
         if batch.num_rows:
-            first = batch.column(layout.vector[0])[0].as_py()
-            return None if first is None else len(first)
+            lengths = pc.list_value_length(batch.column(layout.vector[0]))
+            found: list[int | None] = lengths.drop_null().to_pylist()
+            return mode(found or [None])
     return None
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import count, islice
+from statistics import mode
 from types import NoneType
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from gcws_search.formats.tables import (
     choose,
     describe_shares,
     describe_table,
+    is_mostly,
     readable_items,
 )
 from gcws_search.formats.vectors import rows_of, rows_of_texts
@@ -123,15 +126,22 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     columns = {name: [found.get(name) for found in sample] for name in names}
     tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
     fields = [pa.field(name, _type(values, name, choices)) for name, values in columns.items()]
-    layout = choose(pa.schema(fields), choices)
-    is_matrix = layout.vector[0] in names and not any(
-        isinstance(value, list | dict) for value in columns[layout.vector[0]]
-    )
-    is_matrix = is_matrix and not layout.is_text
+    schema = pa.schema(fields)
+    layout = choose(schema, choices)
+    is_matrix = layout.is_matrix(schema)
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
     word = file.words("NDJSON, flat objects")
-    dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
+    dim = len(layout.vector) if is_matrix else _usual_length(columns, layout)
+    layout = replace(layout, width=dim)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
+    lists = {name: [*filter(_is_numbers, columns[name])] for name in layout.payload}
+    mixed = [
+        f"{name!r}, of which {len(some)} of {tallies[name].cells} are numbers"
+        for name, some in lists.items()
+        if any(some)
+    ]
+    if mixed:
+        source.guess.append(("lists", list_some(mixed)))
     if is_matrix:
         numbers = {
             name: [_number(each, name) for each in columns[name] if isinstance(each, int | float)]
@@ -157,14 +167,15 @@ def _sample(head: bytes, skip: int) -> list[dict[str, Any]]:
 def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     """Return the Arrow type by which a column of JSON is known."""
     found = [value for value in values if value is not None]
-    lists = sum(isinstance(value, list) for value in found)
     is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
     is_vector = is_chosen or name == "vector"
-    if found and (lists == len(found) or (is_vector and isinstance(found[0], dict))):
-        entries = [entry for value in found if isinstance(value, list) for entry in value]
-        is_text = bool(entries) and all(isinstance(entry, str) for entry in entries)
-        is_numbers = all(isinstance(entry, int | float) for entry in entries)
-        return pa.list_(pa.string() if is_text or not is_numbers else pa.float64())
+    filled = [value for value in found if value != []]
+    vectors = sum(_is_numbers(value) or (is_vector and isinstance(value, dict)) for value in filled)
+    if (found and not filled) or (vectors and (is_vector or is_mostly(vectors, len(filled)))):
+        return pa.list_(pa.float64())
+    lists = sum(isinstance(value, list) for value in filled)
+    if lists and is_mostly(lists, len(filled)):
+        return pa.list_(pa.string())
     kind = CellCounts.of_values(values).kind
     is_plain = all(isinstance(value, str | int | float) for value in found)
     if kind == "text" and not is_plain:
@@ -172,12 +183,15 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     return TYPES["number" if is_chosen and kind == "text" else kind]
 
 
-def _first_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
-    """Return the length of the first list, where vectors are lists."""
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+
+
+def _usual_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
+    """Return the length that most of the first lists have, where vectors are lists."""
     if layout.is_sparse or layout.is_text:
         return None
-    first = next((value for value in columns[layout.vector[0]] if value is not None), None)
-    return len(first) if isinstance(first, list) else None
+    return mode([len(each) for each in columns[layout.vector[0]] if _is_numbers(each)] or [None])
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -250,10 +264,19 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
     if layout.is_text:
         return _value(found, layout.vector[0], str, "text")
     if layout.is_sparse:
-        return {name: _value(found, name, list, "list") for name in layout.vector}
+        lists = {name: _value(found, name, list, "list") for name in layout.vector}
+        coordinates, values = lists.values()
+        if len(coordinates) != len(values):
+            got = f"{len(coordinates)} and {len(values)}"
+            raise BadFile(f"expected as many {layout.vector[0]} as values, got {got}")
+        return lists
     if is_matrix:
         return [_number(found.get(name), name) for name in layout.vector]
-    return _value(found, layout.vector[0], list | dict, "list")
+    vector = _value(found, layout.vector[0], list | dict, "list")
+    if isinstance(vector, list) and layout.width not in (None, len(vector)):
+        got = f"{len(vector)} values"
+        raise BadFile(f"column {layout.vector[0]!r}: expected {layout.width} values, got {got}")
+    return vector
 
 
 def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:

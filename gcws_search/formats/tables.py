@@ -28,6 +28,7 @@ from gcws_search.index import (
     InvalidParameter,
     InvalidPayload,
     InvalidVector,
+    raise_first,
 )
 
 INDEX: Final = "index"
@@ -84,7 +85,7 @@ class Layout:
     ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
     coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
     ``is_text``: ``vector`` is one column of texts, in the place of vectors. ``expires`` is a column
-    of times, as exports have it.
+    of times, as exports have it. ``width``: numbers of each list; None: as many as the first has.
     """
 
     id: str | None
@@ -93,20 +94,36 @@ class Layout:
     payload_text: bool = False
     is_text: bool = False
     expires: str | None = None
+    width: int | None = None
+
+    @property
+    def payload_keys(self) -> list[str]:
+        """The names of payload columns in payloads: those of pandas for an index without a name."""
+        levels = [name for name in self.payload if name.startswith(_LEVEL)]
+        is_index = len(levels) == 1 and INDEX not in self.payload
+        keys = {
+            name: INDEX if is_index else f"level_{name.removeprefix(_LEVEL).rstrip('_')}"
+            for name in levels
+        }
+        found = [keys.get(name, name) for name in self.payload]
+        _require_different_names(found)
+        return found
 
     @property
     def is_sparse(self) -> bool:
         """Whether vectors are given by their non-zero coordinates."""
         return self.vector in _SPARSE
 
+    def is_matrix(self, schema: Any) -> bool:
+        """Whether each coordinate is a column."""
+        return not (self.is_sparse or self.is_text or is_list(schema.field(self.vector[0]).type))
+
     def dim(self, schema: Any) -> int | None:
         """Return the number of coordinates, where the columns tell."""
-        if self.is_sparse:
-            return None
         kind = schema.field(self.vector[0]).type
-        if pa.types.is_fixed_size_list(kind):
+        if pa.types.is_fixed_size_list(kind) and not self.is_sparse:
             return int(kind.list_size)
-        return None if is_list(kind) else len(self.vector)
+        return len(self.vector) if self.is_matrix(schema) else None
 
 
 Mixed = Mapping[str, list[Any]]
@@ -454,7 +471,8 @@ def items_of_batch(
     else:
         ids = _id_texts(columns[layout.id], layout.id)
     fields = {
-        name: mixed.get(name) or _field_values(columns[name], name) for name in layout.payload
+        key: mixed.get(name) or _field_values(columns[name], name)
+        for key, name in zip(layout.payload_keys, layout.payload, strict=True)
     }
     payloads = from_columns(fields, count) if fields else None
     if layout.payload_text:
@@ -497,23 +515,24 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
         else:
             indptr, entries = _coordinates(keys, layout.vector[0])
         ends, numbers = _lists(values, layout.vector[1])
-        if not np.array_equal(indptr, ends):
-            row = int(np.flatnonzero(indptr != ends)[0]) - 1
-            raise InvalidVector(
-                expected=f"as many {layout.vector[0]} as values", got="others", loc=(row,)
-            )
+        expected = f"as many {layout.vector[0]} as values"
+        raise_first(
+            InvalidVector(expected=expected, got="others", loc=(row,))
+            for row in np.flatnonzero(np.diff(indptr) != np.diff(ends)).tolist()
+        )
         return InputVectors.sparse(indptr, entries, numbers, names)
     first = columns[layout.vector[0]]
     if len(layout.vector) == 1 and is_list(first.type):
         indptr, numbers = _lists(first, layout.vector[0])
         lengths = np.diff(indptr)
-        width = int(lengths[0]) if len(lengths) else 0
-        odd = np.flatnonzero(lengths != width)
-        if len(odd):
-            row = int(odd[0])
-            raise InvalidVector(
-                expected=f"{width} values, as in row 0", got=f"{lengths[row]} values", loc=(row,)
-            )
+        width, expected = layout.width, f"{layout.width} values"
+        if width is None:
+            width = int(lengths[0]) if len(lengths) else 0
+            expected = f"{width} values, as in row 0"
+        raise_first(
+            InvalidVector(expected=expected, got=f"{lengths[row]} values", loc=(row,))
+            for row in np.flatnonzero(lengths != width).tolist()
+        )
         return InputVectors(numbers.reshape(len(lengths), width))
     matrix = np.empty((len(first), len(layout.vector)), np.float32)
     with np.errstate(over="ignore"):
@@ -532,9 +551,11 @@ def floats(column: Any) -> Any:
 def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
     """Return where each list of texts begins and ends, the different texts, and their places."""
     indptr, texts = _flat(column, name)
-    if texts.null_count:
-        row = _row_at(indptr, texts.is_null().to_pylist().index(True))
-        raise InvalidVector(expected="text", got="a missing value", loc=(row, name))
+    nulls = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
+    raise_first(
+        InvalidVector(expected="text", got="a missing value", loc=(row, name))
+        for row in _rows_at(indptr, nulls)
+    )
     words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
     return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
 
@@ -544,15 +565,22 @@ def _coordinates(column: Any, name: str) -> tuple[Any, Any]:
     indptr, entries = _lists(column, name)
     if entries.dtype.kind == "f":
         odd = np.flatnonzero(~np.isfinite(entries) | (entries != np.rint(entries)))
-        if len(odd):
-            row, value = _row_at(indptr, odd[0]), entries[odd[0]]
-            got = "a missing value" if np.isnan(value) else str(value)
-            raise InvalidVector(expected="a whole number", got=got, loc=(row, name))
+        raise_first(
+            InvalidVector(
+                expected="a whole number",
+                got="a missing value" if np.isnan(value) else str(value),
+                loc=(row, name),
+            )
+            for row, value in _rows_at(indptr, odd, entries).items()
+        )
     return indptr, entries
 
 
-def _row_at(indptr: Any, entry: int) -> int:
-    return int(np.searchsorted(indptr, entry, side="right")) - 1
+def _rows_at(indptr: Any, places: Any, entries: Any = None) -> dict[int, Any]:
+    """Return the rows of some entries, and the first of these entries in each."""
+    rows, first = np.unique(np.searchsorted(indptr, places, side="right") - 1, return_index=True)
+    values = places[first] if entries is None else entries[places[first]]
+    return dict(zip(rows.tolist(), values.tolist(), strict=True))
 
 
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
@@ -568,9 +596,9 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
 
 def _flat(column: Any, name: str) -> tuple[Any, Any]:
     """Return where each list begins and ends, (n + 1,), and what they hold as one column."""
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise InvalidVector(expected=f"a list in column {name!r}", got="null", loc=(row,))
+    nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+    expected = f"a list in column {name!r}"
+    raise_first(InvalidVector(expected=expected, got="null", loc=(row,)) for row in nulls.tolist())
     indptr = np.zeros(len(column) + 1, np.int64)
     is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
     lengths = column.sizes if is_view else column.value_lengths()
@@ -605,14 +633,18 @@ def _id_texts(column: Any, name: str) -> list[str]:
         write = methodcaller("isoformat")
     else:
         raise InvalidId(expected=_IDS, got=str(kind), loc=(name,))
-    texts = []
-    for row, value in enumerate(_python_values(column, name)):
-        text = None if value is None else write(value)
-        if text is None:
-            got = "a missing value" if value is None else f"{value!r:.60}"
-            raise InvalidId(expected=_IDS, got=got, loc=(row, name))
-        texts.append(text)
-    return texts
+    values = _python_values(column, name)
+    texts = [None if value is None else write(value) for value in values]
+    raise_first(
+        InvalidId(
+            expected=_IDS,
+            got="a missing value" if values[row] is None else f"{values[row]!r:.60}",
+            loc=(row, name),
+        )
+        for row, text in enumerate(texts)
+        if text is None
+    )
+    return [text for text in texts if text is not None]
 
 
 def _whole(value: float) -> str | None:
@@ -641,11 +673,12 @@ def _field_values(column: Any, name: str) -> list[Any]:
     kind, types = column.type, pa.types
     values = _python_values(column, name)
     if types.is_floating(kind):
-        for row, value in enumerate(values):
-            if value is not None and not math.isfinite(value):
-                if not math.isnan(value):
-                    raise InvalidPayload(expected=_JSON, got=str(value), loc=(row, name))
-                values[row] = None
+        values = [None if value is None or math.isnan(value) else value for value in values]
+        raise_first(
+            InvalidPayload(expected=_JSON, got=str(value), loc=(row, name))
+            for row, value in enumerate(values)
+            if value is not None and math.isinf(value)
+        )
     if types.is_decimal(kind) and (kind.scale <= 0 or kind.precision <= FLOAT_DIGITS):
         number = int if kind.scale <= 0 else float
         return [None if value is None else number(value) for value in values]
@@ -657,13 +690,21 @@ def _python_values(column: Any, name: str) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
-        row = next(row for row in range(len(column)) if not _is_readable(column[row]))
-        expected, got = "a time that Python holds", str(column.type)
-        if _is_text(column.type):
-            cell = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
-            expected, got = "text in UTF-8", f"{cell!r:.60}"
-        raise InvalidPayload(expected=expected, got=got, loc=(row, name)) from None
+        raise_first(
+            _unreadable(column, row, name)
+            for row in range(len(column))
+            if not _is_readable(column[row])
+        )
+        raise
     return values
+
+
+def _unreadable(column: Any, row: int, name: str) -> InvalidPayload:
+    expected, got = "a time that Python holds", str(column.type)
+    if _is_text(column.type):
+        cell = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+        expected, got = "text in UTF-8", f"{cell!r:.60}"
+    return InvalidPayload(expected=expected, got=got, loc=(row, name))
 
 
 def _is_readable(scalar: Any) -> bool:
@@ -718,14 +759,18 @@ class CellCounts:
             return "text"
         if self.truths == self.cells:
             return "truth"
-        others = self.cells - self.numbers
-        allowed = max(1, self.cells // _SHARE) if self.cells >= _ENOUGH else 0
-        return "number" if others <= allowed else "text"
+        return "number" if is_mostly(self.numbers, self.cells) else "text"
 
     @property
     def payload_kind(self) -> Kind:
         """The kind of the column in a payload: numbers only if every cell is one."""
         return "text" if self.kind == "number" and self.numbers < self.cells else self.kind
+
+
+def is_mostly(good: int, count: int) -> bool:
+    """Whether values of a column are of a kind: one of three or more, or a tenth, may be others."""
+    allowed = max(1, count // _SHARE) if count >= _ENOUGH else 0
+    return count - good <= allowed
 
 
 def choose(schema: Any, choices: Choices, keys: Sequence[str] = ()) -> Layout:
@@ -764,7 +809,7 @@ def describe_table(
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
     payload = (
-        list_some([name or "unnamed" for name in layout.payload])
+        list_some([key or "unnamed" for key in layout.payload_keys])
         or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
     )
     ids = "unnamed" if layout.id == UNNAMED else layout.id
@@ -852,7 +897,8 @@ def readable_items(
     numbers : sequence of int
         The rows of the file, one a place of the batch.
     parse : callable
-        Makes items of places. An InvalidInput whose ``loc`` has a number rejects that one of them.
+        Makes items of places. An InvalidInput whose ``loc`` has a number rejects that one of them,
+        and those of its ``others``.
     show : callable
         Returns what stands in a row of the file.
 
@@ -866,15 +912,20 @@ def readable_items(
         try:
             items = parse(places)
         except InvalidInput as error:
-            words = [part for part in error.loc if isinstance(part, str)]
-            name = layout.id if words == ["ids"] else words[-1] if words else None
-            where = "" if name is None else f"column {name!r}: "
-            detail = f"{where}expected {error.expected}, got {error.got}"
-            at = next((part for part in error.loc if isinstance(part, int)), None)
-            if at is None:  # it is so in every row
-                raise BadFile(f"{source.file.name}: {detail}") from None
-            number = numbers[places[at]]
-            source.reject(number, detail, show(number))
-            del places[at]
+            bad = set()
+            for each in (error, *error.others):
+                words = [part for part in each.loc if isinstance(part, str)]
+                if not words and isinstance(each, InvalidVector) and len(layout.vector) == 1:
+                    words = [*layout.vector]
+                name = layout.id if words == ["ids"] else words[-1] if words else None
+                where = "" if name is None else f"column {name!r}: "
+                detail = f"{where}expected {each.expected}, got {each.got}"
+                at = next((part for part in each.loc if isinstance(part, int)), None)
+                if at is None:  # it is so in every row
+                    raise BadFile(f"{source.file.name}: {detail}") from None
+                number = numbers[places[at]]
+                source.reject(number, detail, show(number))
+                bad.add(at)
+            places = [place for at, place in enumerate(places) if at not in bad]
         else:
             return replace(items, numbers=[numbers[place] for place in places], show=show)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
@@ -20,11 +20,13 @@ from gcws_search.index import (
     InvalidVector,
     Text,
     check_names,
+    raise_first,
 )
 
 _SHOWN: Final = 8
 _NOTHING: Final = ("NAType", "NaTType")
 """Types by which pandas says that there is nothing."""
+_ALIKE: Final = "vectors of numbers, all of one length"
 _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
 _HINT: Final = "; a text is a dict of words and weights"
@@ -276,9 +278,12 @@ def _numbers(data: Any) -> NDArray[Any]:
     except OverflowError:
         raise _too_large() from None
     except (TypeError, ValueError):
-        raise _no_array(data) from None
-    if array.dtype.kind in "US" and array.ndim == _ROWS_AND_COLUMNS and array is not data:
-        raise _no_array(data)
+        array = None
+    if array is None or (
+        array.dtype.kind in "US" and array.ndim == _ROWS_AND_COLUMNS and array is not data
+    ):
+        raise_first(_odd_vectors(data))
+        raise InvalidVector(expected=_ALIKE, got="values that are no numbers")
     _require_real(array.dtype)
     if array.ndim == 1 and not array.size:
         return array.reshape(0, 0)
@@ -303,9 +308,8 @@ def _too_large(*loc: int) -> InvalidVector:
     return InvalidVector(expected=expected, got="a whole number beyond them", loc=loc)
 
 
-def _no_array(data: Any) -> InvalidVector:
-    """Return why a sequence of vectors makes no array, at the first that is not as the others."""
-    expected = "vectors of numbers, all of one length"
+def _odd_vectors(data: Any) -> Iterator[InvalidVector]:
+    """Yield why a sequence of vectors makes no array, at each that is not as the others."""
     for row, vector in enumerate(data):
         if hasattr(vector, "tocsr"):
             got = f"{_article(vector)} beside others"
@@ -320,8 +324,7 @@ def _no_array(data: Any) -> InvalidVector:
             if not odd:
                 continue
             got = f"{odd[0]!r:.40}{_HINT if isinstance(odd[0], str) else ''}"
-        return InvalidVector(expected=expected, got=got, loc=(row,))
-    return InvalidVector(expected=expected, got="values that are no numbers")
+        yield InvalidVector(expected=_ALIKE, got=got, loc=(row,))
 
 
 def _from_scipy(matrix: Any) -> InputVectors:
@@ -343,35 +346,48 @@ def _from_scipy(matrix: Any) -> InputVectors:
 
 def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
-    pairs = [_coordinates(vector, row) for row, vector in enumerate(vectors)]
+    pairs = [*map(_coordinates, vectors)]
+    raise_first(
+        InvalidVector(
+            expected="as many coordinates as values",
+            got=f"{len(keys)} and {len(values)}",
+            loc=(row,),
+        )
+        for row, (keys, values) in enumerate(pairs)
+        if len(keys) != len(values)
+    )
     keys = [*chain.from_iterable(keys for keys, _ in pairs)]
     kinds = set(map(type, keys))
     try:
         values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
     except (OverflowError, TypeError, ValueError):
-        raise _odd_value(values for _, values in pairs) from None
-    if values.ndim != 1:
-        raise _odd_value(values for _, values in pairs)
+        values = None
+    if values is None or values.ndim != 1:
+        raise_first(_odd_values(values for _, values in pairs))
+        raise InvalidVector(expected="numbers as values", got="others")
     lengths = [len(keys) for keys, _ in pairs]
     if kinds and all(issubclass(kind, str) for kind in kinds):
         return rows_of_entries(lengths, keys, values, by_name=True)
-
-    def row(is_bad: Callable[[Any], bool]) -> tuple[int]:
-        return (next(row for row, (some, _) in enumerate(pairs) if any(map(is_bad, some))),)
-
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         wanted: Any = str if isinstance(keys[0], str) else (int, np.integer)
-        raise InvalidVector(
-            expected="coordinates that are all names or all whole numbers",
-            got=" and ".join(sorted(kind.__name__ for kind in kinds)),
-            loc=row(lambda key: not isinstance(key, wanted) or isinstance(key, bool)),
+        raise_first(
+            InvalidVector(
+                expected="coordinates that are all names or all whole numbers",
+                got=" and ".join(sorted(kind.__name__ for kind in kinds)),
+                loc=(row,),
+            )
+            for row, (some, _) in enumerate(pairs)
+            if any(not isinstance(key, wanted) or isinstance(key, bool) for key in some)
         )
-    if max(keys, default=0) > _MAX_INDEX:
-        raise InvalidVector(
+    raise_first(
+        InvalidVector(
             expected=f"coordinates of at most {_MAX_INDEX}, or names (str) for larger ones",
-            got=str(max(keys)),
-            loc=row(lambda key: key > _MAX_INDEX),
+            got=str(max(some)),
+            loc=(row,),
         )
+        for row, (some, _) in enumerate(pairs)
+        if max(some, default=0) > _MAX_INDEX
+    )
     return rows_of_entries(lengths, keys, values, by_name=False)
 
 
@@ -389,27 +405,28 @@ def rows_of_entries(
     return InputVectors.sparse(indptr, codes, values, [*places])
 
 
-def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[Any]]:
+def _coordinates(vector: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
     for word in ("indices", "names") if len(vector) <= len(_FORM) else ():
         if set(vector) == {word} or set(vector) == {word, "values"}:
             keys = vector[word]
             if isinstance(keys, str | int | float):
                 break  # a vector with a coordinate of that name
             values = vector.get("values", [1.0] * len(keys))
-            if len(keys) != len(values):
-                got = f"{len(keys)} and {len(values)}"
-                raise InvalidVector(expected=f"as many {word} as values", got=got, loc=(row,))
             return list(keys), list(values)
     return list(vector), list(vector.values())
 
 
-def _odd_value(rows: Iterable[Sequence[Any]]) -> InvalidVector:
-    """Return why the values of vectors are no numbers, at the first that is none."""
-    for row, value in ((row, each) for row, values in enumerate(rows) for each in values):
-        try:
-            float(value if is_present(value) else 0)
-        except OverflowError:
-            return _too_large(row)
-        except (TypeError, ValueError):
-            return InvalidVector(expected="numbers as values", got=repr(value)[:40], loc=(row,))
-    return InvalidVector(expected="numbers as values", got="others")
+def _odd_values(rows: Iterable[Sequence[Any]]) -> Iterator[InvalidVector]:
+    """Yield why the values of vectors are no numbers, at each vector that has such values."""
+    for row, values in enumerate(rows):
+        for value in values:
+            try:
+                float(value if is_present(value) else 0)
+            except OverflowError:
+                yield _too_large(row)
+            except (TypeError, ValueError):
+                got = repr(value)[:40]
+                yield InvalidVector(expected="numbers as values", got=got, loc=(row,))
+            else:
+                continue
+            break

@@ -1,11 +1,13 @@
 """Everything that can go wrong in the index, one class a cause."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 Loc = tuple[str | int, ...]
+_MAX_LISTED: Final = 2048
 
 
 class GcwsError(Exception):
@@ -34,7 +36,10 @@ class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
 
     loc: where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
+    others: what the same check found in further rows, where it looked for it.
     """
+
+    others: "tuple[InvalidInput, ...]" = ()
 
     def __init__(self, *, expected: str, got: str, loc: Loc = ()) -> None:
         self.expected = expected
@@ -60,6 +65,14 @@ class InvalidInput(GcwsError):
         """Give the row that the location begins with another number, behind ``outer``."""
         row, *rest = self.loc or (0,)
         self.loc = (*outer, row_of(int(row)), *rest)
+
+
+def raise_first(errors: Iterable[InvalidInput]) -> None:
+    """Raise the first of the errors of rows, if there is one; it has the others."""
+    found = tuple(islice(errors, _MAX_LISTED))
+    if found:
+        found[0].others = found[1:]
+        raise found[0] from None
 
 
 @contextmanager

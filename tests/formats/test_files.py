@@ -28,6 +28,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.formats.files import BadFile
+from gcws_search.formats.items import items_of
+from gcws_search.index import InvalidInput
 from tests.support.files import items, source
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
@@ -489,6 +491,65 @@ def test_a_row_whose_only_key_is_collection_describes_none(tmp_path: Path) -> No
     assert [each.row for each in found.unreadable] == [0]
 
 
+def test_rows_of_another_length_are_left_out_wherever_they_are(tmp_path: Path) -> None:
+    """Not those that stand behind the first row of a batch."""
+    lengths = [2, 3, *[2] * 2046, 3, 2, 2]
+    vectors = [[1] * length for length in lengths]
+    table = pa.table({"id": [*map(str, range(len(lengths)))], "vector": vectors})
+    lines = [json.dumps({"id": row, "vector": each}) for row, each in enumerate(vectors)]
+    (tmp_path / "a.ndjson").write_text("\n".join([*lines]))
+    for path, chosen in ((parquet(table, tmp_path), None), (tmp_path / "a.ndjson", "id")):
+        found = source(path, lenient=True, id=chosen)
+        assert sum(map(len, found.batches())) == len(lengths) - 2
+        assert [(each.row, "expected 2 values" in each.detail) for each in found.unreadable] == [
+            (1, True), (2048, True),
+        ]  # fmt: skip
+
+
+def test_faults_of_all_rows_are_found_at_once(tmp_path: Path) -> None:
+    """The rows of a batch are read again for each kind of fault, not for each row."""
+    count = 400
+    table = pa.table(
+        {
+            "id": [None if row % 4 == 1 else str(row) for row in range(count)],
+            "vector": [None if row % 4 == 2 else [1, 2] for row in range(count)],
+            "p": [float("inf") if row % 4 == 3 else 1.0 for row in range(count)],
+        }
+    )
+    path = parquet(table, tmp_path)
+    found = source(path, lenient=True)
+    assert [id_ for batch in found.items() for id_ in batch.texts() or ()] == [
+        str(row) for row in range(0, count, 4)
+    ]
+    assert sorted(each.row for each in found.unreadable) == [row for row in range(count) if row % 4]
+    with pytest.raises(InvalidInput) as refused:
+        items_of(pa.table({"id": [None, "a", None], "x": [1, 2, 3]}))
+    assert [each.loc for each in refused.value.others] == [(2, "id")]
+
+
+@pytest.mark.parametrize("bad", ['"oops"', "7", '[1, "b"]', "[1]", "[]"])
+@pytest.mark.parametrize("name", ["vector", "emb"])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_bad_list_among_the_first_rows_is_refused_by_its_row_and_column(
+    tmp_path: Path, name: str, bad: str, at: int
+) -> None:
+    vectors = ["[1, 2]"] * 4
+    vectors[at] = bad
+    lines = [f'{{"{name}": {each}, "label": {row}}}' for row, each in enumerate(vectors)]
+    (tmp_path / "a.ndjson").write_text("\n".join(lines))
+    with pytest.raises(BadFile, match=f"row {at}: column '{name}': expected"):
+        items(tmp_path / "a.ndjson")
+    found = items(tmp_path / "a.ndjson", lenient=True)
+    assert found == [(None, [1, 2], {"label": row}) for row in range(4) if row != at]
+
+
+def test_a_column_of_lists_that_is_no_vector_is_named_in_the_preview(tmp_path: Path) -> None:
+    lines = ['{"emb": [1, 2], "x": 1}', '{"emb": "u", "x": 2}', '{"emb": "v", "x": 3}']
+    (tmp_path / "a.ndjson").write_text("\n".join(lines))
+    found = source(tmp_path / "a.ndjson")
+    assert dict(found.guess)["lists"] == "'emb', of which 1 of 3 are numbers"
+
+
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), max_size=8)
 WRITTEN = st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1, max_size=8)
 
@@ -736,9 +797,17 @@ def test_one_bad_cell_does_not_take_its_column_out_of_the_vectors(tmp_path: Path
     ("good", "bad", "words"),
     [
         ({"x": 1, "y": 2}, {"x": 1, "y": "oops"}, "column 'y': expected a number, got 'oops'"),
-        ({"vector": [1, 2], "n": 1}, {"vector": [1]}, "expected .* one length, got 1 values"),
-        ({"vector": {"a": 1}}, {"vector": {"a": "oops"}}, "expected numbers as values, got 'oops'"),
-        ({"vector": {"a": 1}}, {"vector": {"a": [1]}}, r"expected numbers as values, got \[1\]"),
+        ({"vector": [1, 2], "n": 1}, {"vector": [1]}, ".*'vector': expected 2 values, got 1"),
+        (
+            {"vector": {"a": 1}},
+            {"vector": {"a": "oops"}},
+            "column 'vector': expected numbers as values, got 'oops'",
+        ),
+        (
+            {"vector": {"a": 1}},
+            {"vector": {"a": [1]}},
+            r"column 'vector': expected numbers as values, got \[1\]",
+        ),
         (
             {"indices": [1], "values": [1]},
             {"indices": ["x"], "values": [1]},

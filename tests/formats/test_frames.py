@@ -1,5 +1,6 @@
 """Frames of pandas, polars and Arrow: which column means what."""
 
+import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +16,7 @@ from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVect
 from gcws_search.formats.items import items_of
 from gcws_search.formats.tables import Layout, guess, rows_of_frame
 from gcws_search.formats.vectors import rows_of
+from tests.support.files import items
 from tests.support.service.client import Json
 
 COLUMNS: dict[str, Json] = {"id": ["a", "b"], "x": [1, 2], "y": [0.5, -1], "roast": ["light", None]}
@@ -111,15 +113,39 @@ def test_other_indexes_become_payload() -> None:
     found = items_of(levels)
     assert (found.ids, [*found.rows.json()]) == (None, [[1], [2]])
     assert found.payloads == [b'{"a":5,"b":"u"}', b'{"a":6,"b":"v"}']
-    nameless = items_of(levels.rename_axis([None, "b"]))
-    assert nameless.payloads == [
-        b'{"__index_level_0__":5,"b":"u"}', b'{"__index_level_0__":6,"b":"v"}',
-    ]  # fmt: skip
     for one in (levels, pa.table({"x": [1, 2]})):
         with pytest.raises(InvalidParameter, match="with one index"):
             items_of(one, ids="index")
     named = frame.assign(index=["u", "v"])  # a column of this name
     assert items_of(named, ids="index").ids == ["u", "v"]
+
+
+def test_an_index_without_a_name_becomes_payload_under_the_name_of_reset_index(
+    tmp_path: Path,
+) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame = pandas.DataFrame({"x": [1, 2]})
+    days = frame.set_axis(pandas.to_datetime(["2026-01-01", "2026-01-02"]))
+    levels = frame.set_index([[5, 6], ["u", "v"]])
+    path = tmp_path / "a.parquet"
+    for table, keys in (
+        (days, ["index"]),
+        (days.assign(index=["p", "q"]), ["index", "level_0"]),
+        (levels, ["level_0", "level_1"]),
+    ):
+        table.to_parquet(path)
+        read = polars.read_parquet(path)
+        for payloads in (
+            [json.loads(text or b"") for text in items_of(table).payloads or []],
+            [json.loads(text or b"") for text in items_of(read).payloads or []],
+            [payload for _, _, payload in items(path)],
+        ):
+            assert [sorted(each) for each in payloads] == [keys, keys]
+    [payload, _] = items_of(levels.rename_axis([None, "b"])).payloads or []
+    assert payload == b'{"index":5,"b":"u"}'
+    assert items_of(days).payloads == [
+        b'{"index":"2026-01-01T00:00:00"}', b'{"index":"2026-01-02T00:00:00"}',
+    ]  # fmt: skip
 
 
 def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said() -> None:

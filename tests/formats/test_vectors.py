@@ -184,7 +184,7 @@ def test_what_is_no_single_vector_is_refused() -> None:
         ([{"acid": 1}, {"acid": "much"}], "[1]: expected numbers as values, got 'much'"),
         ([{"acid": 1}, {"acid": [2]}], "[1]: expected numbers as values, got [2]"),
         ([{"acid": [1]}], "[0]: expected numbers as values, got [1]"),
-        ([{"indices": [1, 2], "values": [1]}], "as many indices as values, got 2 and 1"),
+        ([{"indices": [1, 2], "values": [1]}], "as many coordinates as values, got 2 and 1"),
     ],
 )
 def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) -> None:
