@@ -7,6 +7,7 @@ call goes on where it was interrupted.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -23,7 +24,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.formats.files import STDIN, BadFile, Folder, InputFile, input_files, whole_file
+from gcws_search.formats.files import (
+    STDIN,
+    BadFile,
+    Folder,
+    InputFile,
+    input_files,
+    require_same,
+    whole_file,
+)
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source, source_of
 from gcws_search.formats.stores import StoredPath, place_of, stored_path
@@ -67,6 +76,8 @@ _PIECE_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 2**31 - 1
 _PROCESS_BYTES: Final = 32 << 20
 """Of files, from which a further process reads some of them."""
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a write says where a disk takes no more, and does not name the file."""
 _NO_ID: Final = b"\xff"
 """In the place of an id, which is UTF-8: it is the number of the row."""
 _LABELS: Final = {"ids": "u1", "id_borders": "i8", "numbers": "i8"}
@@ -305,14 +316,19 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
 @contextmanager
 def _begin(folder: Path, key: str) -> Iterator[_Corpus]:
     """Yield what has been read in a folder; after an error that comes again, it is gone."""
-    with closing(_Corpus(folder / _WORK, key)) as corpus:
-        try:
-            yield corpus
-        except (BadFile, ix.GcwsError):
-            shutil.rmtree(folder / _WORK)
-            if not any(folder.iterdir()):
-                folder.rmdir()
-            raise
+    try:
+        with closing(_Corpus(folder / _WORK, key)) as corpus:
+            try:
+                yield corpus
+            except (BadFile, ix.GcwsError):
+                shutil.rmtree(folder / _WORK)
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+                raise
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(folder)
+        raise
 
 
 class _Table:
@@ -333,9 +349,9 @@ class _Table:
             self.open(self.state["form"])
 
     def close(self) -> None:
-        if self.files is not None:
-            self.files.close()
-        self._lock.close()
+        with self._lock:
+            if self.files is not None:
+                self.files.close()
 
     def __len__(self) -> int:
         return 0 if self.files is None else self.files.counts["norms"]
@@ -601,8 +617,8 @@ class _Corpus:
         self._table = _Table(folder / "table")
 
     def close(self) -> None:
-        self._table.close()
-        self._lock.close()
+        with self._lock:
+            self._table.close()
 
     def __len__(self) -> int:
         return len(self._table)
@@ -648,6 +664,7 @@ class _Corpus:
                 progress("reading", read / total)
             if ray is not None:
                 self._read_parts(form, files, parts, ray, partial(progress, "reading"))
+        require_same(files)
         if not len(self):
             raise BadFile(f"{files[0].name}: expected rows, got none")
         self._state["done"] = True

@@ -140,8 +140,8 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
     Ray runs a task again whose process or node is lost; ChildProcessError where it gives up.
 
     shared: a folder that all nodes see under this path.
-    Raises ConnectionError as `joined_ray` does, and InvalidParameter where a node has another
-    version of this package, or does not see the folder.
+    Raises ConnectionError as `joined_ray` does; so does a task on a node that has another version
+    of this package, or does not see the folder.
     """
     if find_spec("ray") is None:
         raise InvalidParameter(
@@ -190,16 +190,11 @@ def _run(
 ) -> T:
     """Call a function on a node of Ray, which has to be as the caller's machine is."""
     (expected, folder, shared), got = here, program_version()
+    node = os.uname().nodename
     if expected != got:
-        raise InvalidParameter(
-            expected=f"gcws-search {expected} on every node", got=got, loc=("ray",)
-        )
+        raise ConnectionError(f"node {node}: expected gcws-search {expected}, got {got}")
     if shared is not None and not shared.is_dir():
-        raise InvalidParameter(
-            expected=f"nodes that all see {str(shared)!r}",
-            got=f"{os.uname().nodename}, which does not",
-            loc=("ray",),
-        )
+        raise ConnectionError(f"node {node}: expected to see {str(shared)!r}, got nothing there")
     with suppress(OSError):  # paths are whole where this folder is not on all machines
         os.chdir(folder)
     return function(*arguments)

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -128,9 +129,10 @@ class RowFiles:
             os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
+        """Close the files, all of them where one cannot be written to its end."""
+        with ExitStack() as stack:
+            for file in self._files.values():
+                stack.callback(file.close)
 
     def column(self, name: str) -> AnyArray:
         """Return a column as an array of mapped memory."""
@@ -316,11 +318,14 @@ def _write(path: Path, array: AnyArray) -> None:
     numpy's own format begins with an expression, and Python 3.11 parses none in two threads.
     """
     part = path.with_suffix(f".{secrets.token_hex(4)}.part")  # others may write the same
-    with part.open("wb") as file:
-        array.tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            file.write(array.data)  # `tofile` does not say why it fails
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 # What was found

@@ -88,7 +88,7 @@ articles.close()
 #
 # A key that more than 256 rows of several groups have, such as that of a common header, would make too many pairs: each row is compared with 256 of them at most, and the report names the longest.
 #
-# Interrupted, the same command goes on where it was: what has been read, hashed and compared is on the disk. `--memory 2G` is for tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each coordinate that is not zero, and for 8 bytes a key.
+# Interrupted, or once a full disk has more room, the same command goes on where it was: what has been read, hashed and compared is on the disk. A file that changes while all are read is an error, and nothing is kept. `--memory 2G` is for tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each coordinate that is not zero, and for 8 bytes a key.
 #
 # As many processes as there are processors read files of 32 MiB and more. With `--ray HOST:PORT`, or `--ray auto` on a machine of the cluster, the tasks of a [Ray](https://docs.ray.io) cluster read, hash, compare and score, one for each of its processors. Its nodes see the files and `unique/` under the same paths, on a shared disk or in object storage for the files, and have the same version, with `pip install 'gcws-search[cluster]'`. Ray runs the tasks of a lost node again. The result is the same, wherever and with how much at once the work is done.
 #

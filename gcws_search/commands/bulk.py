@@ -141,7 +141,7 @@ def load(
             require_token(os.environ)
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             pool = ray_pool(ray)
-        tasks, progress = stack.enter_context(pool), stack.enter_context(steps())
+        progress, tasks = stack.enter_context(steps()), stack.enter_context(pool)
         found = bulk_load(asked, settings, tasks, has_settings=ray is None, tell=progress)
     _tell(into, found, as_json)
     if found.rejected:

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -604,13 +604,18 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, float | None], None]]:
-    """Yield what shows a step and its share on a terminal."""
+    """Yield what shows a step and its share on a terminal.
+
+    What libraries print meanwhile, as Ray does of a lost node, is no part of an answer.
+    """
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    with Progress(
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    ) as bars:
+    console = Console(stderr=True)
+    with (
+        redirect_stdout(sys.stderr),
+        Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bars,
+    ):
         tasks: dict[str, Any] = {}
 
         def show(word: str, share: float | None) -> None:

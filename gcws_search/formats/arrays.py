@@ -13,6 +13,7 @@ from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.sources import Source
+from gcws_search.formats.stores import StoreFailed
 from gcws_search.index import InputVectors
 
 _TWO_DIMENSIONS: Final = 2
@@ -30,6 +31,8 @@ def read_arrays(source: Source) -> None:
         else:
             with loaded:
                 rows, labels, width = _archive(loaded, file.name)
+    except StoreFailed:
+        raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise BadFile(
             f"{file.name}: expected a whole .{file.format} file, got one with {error}"

@@ -16,6 +16,7 @@ import orjson
 from gcws_search.formats.files import BadFile, InputFile, not_readable
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
+from gcws_search.formats.stores import StoreFailed
 
 _SAMPLES: Final = 1024
 """Samples that are read at a time."""
@@ -111,6 +112,8 @@ def _read_hdf5(file: InputFile) -> _Table:
             observations = _texts(opened["observation/ids"][:])
             count = len(opened["sample/ids"])
             fields = [*opened.get("sample/metadata", ())]
+    except StoreFailed:
+        raise
     except (OSError, KeyError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
     return observations, count, fields, partial(_samples, file, observations)
@@ -139,6 +142,8 @@ def _samples(file: InputFile, observations: list[str]) -> Iterator[tuple[str, En
                     }
                     names = [observations[at] for at in places[part]]
                     yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
+    except StoreFailed:
+        raise
     except (OSError, KeyError, ValueError) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 

@@ -15,13 +15,14 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote
 
-from gcws_search.formats.stores import StoredPath, StoreFailed, place_of, versions
+from gcws_search.formats.stores import StoredPath, StoreFailed, place_of, version_of, versions
 
 if TYPE_CHECKING:
     from charset_normalizer import CharsetMatch
@@ -224,9 +225,7 @@ class InputFile:
                 raise BadFile(f"{self.name}: expected a file, got a folder")
             found = self.path.stat()
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
-            self.version = self.modified_ns
-            if isinstance(self.path, StoredPath):
-                self.version = self.path.version
+            self.version = version_of(self.path)
         self._copy: BinaryIO | None = None
         self._text: bytes | None = None
         self._is_compressed = False
@@ -439,9 +438,7 @@ class Folder:
         found = [each.stat() for each in self.files]
         self.size_bytes = sum(each.st_size for each in found)
         self.modified_ns = max(each.st_mtime_ns for each in found)
-        self.version: int | list[str] = self.modified_ns
-        if isinstance(path, StoredPath):
-            self.version = versions(each for each in self.files if isinstance(each, StoredPath))
+        self.version = versions(self.files)
         self.read_bytes = 0
         self.format = _format_of_name(self.files[0]) or ""
 
@@ -474,6 +471,20 @@ def input_files(path: str, encoding: str | None) -> Iterator[InputFile | Folder]
         yield Folder(place, encoding)
         return
     yield from (InputFile(each, encoding) for each in files)
+
+
+def require_same(files: Iterable[InputFile | Folder]) -> None:
+    """Raise BadFile where a file is another one than when it was opened."""
+    known: list[tuple[Path | StoredPath, int | str]] = []
+    for each in files:
+        if isinstance(each, Folder):
+            known += zip(each.files, each.version, strict=True)
+        elif each.path is not None:
+            known.append((each.path, each.version))
+    now = versions(replace(each) if isinstance(each, StoredPath) else each for each, _ in known)
+    for (place, before), found in zip(known, now, strict=True):
+        if found != before:
+            raise BadFile(f"{place}: expected the same file until the end, got another one")
 
 
 def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:

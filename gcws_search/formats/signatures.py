@@ -17,6 +17,7 @@ import orjson
 from gcws_search.formats.files import BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
+from gcws_search.formats.stores import StoreFailed
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|(?P<cut>\\?\Z))|[{}]', re.DOTALL)
 """What tells where an object of JSON ends: texts, perhaps cut off, and braces."""
@@ -156,6 +157,8 @@ def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:
                         inner: Any = gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw
                         for text in split_objects(inner, f"{file.name}: {name}"):
                             yield name, text
+    except StoreFailed:
+        raise
     except (zipfile.BadZipFile, EOFError, zlib.error, OSError) as error:
         raise BadFile(f"{file.name}: expected a whole archive, got one with {error}") from None
 

@@ -259,7 +259,12 @@ class _Reading(io.RawIOBase):
         super().close()
 
 
-def versions(places: Iterable[StoredPath]) -> list[str]:
-    """Return the versions of objects, several asked for at once."""
+def version_of(place: Path | StoredPath) -> int | str:
+    """Return what changes with the bytes of a file."""
+    return place.version if isinstance(place, StoredPath) else place.stat().st_mtime_ns
+
+
+def versions(places: Iterable[Path | StoredPath]) -> list[int | str]:
+    """Return the versions of files, several asked for at once."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        return [*pool.map(lambda each: each.version, places)]
+        return [*pool.map(version_of, places)]

@@ -170,16 +170,16 @@ def _upload(
 ) -> tuple[int, str]:
     """Store a copy of a collection's file; return its bytes and its SHA-256."""
     scratch.mkdir(exist_ok=True)
-    path = scratch / to.name
     if shutil.disk_usage(scratch).free < _MORE_ROOM * collection.store.path.stat().st_size:
         raise ix.DiskFull(collection.name)
     sha256 = hashlib.sha256()
+    path = scratch / to.name
     try:
         collection.copy_to(path)
         with path.open("rb") as file:
             return to.write(_pieces(file, sha256, check)), sha256.hexdigest()
     finally:
-        path.unlink(missing_ok=True)
+        shutil.rmtree(scratch)  # a copy that failed leaves its journal
 
 
 def _pieces(file: Any, sha256: Any, check: Callable[[], None]) -> Iterator[bytes]:  # noqa: ANN401

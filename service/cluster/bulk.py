@@ -30,7 +30,7 @@ import numpy as np
 from psycopg import errors
 
 from gcws_search import index as ix
-from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path
+from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path, require_same
 from gcws_search.formats.items import ARROW, NPY, LoadBody
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import Choices, Source, source_of
@@ -215,6 +215,7 @@ def bulk_load(
         lost = [part for part in parts if part.key not in states]
         if lost:  # by a database whose last commits are gone
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
+        require_same(load.given)
         row = _finish(database, load, number, tell)
         shards = _shards(database, load, row, settings)
         told = job.settings, settings.base, row
@@ -285,7 +286,7 @@ def bulk_drop(name: str, settings: Settings) -> bool:
             numbers = connection.column(_NUMBER, BULK + name)
         for number in numbers:
             database.drop(number)
-            shutil.rmtree(_scratch(settings, database, number), ignore_errors=True)
+        _remove_scratch(settings, database)
         if settings.base is not None:
             Bases(settings.base, database, 0, 1).remove_useless()
     return bool(numbers)
@@ -637,8 +638,10 @@ def build_base(
     A file that was begun here is gone on with.
     """
     settings = settings or Settings()
+    folder = settings.data_dir
     try:
         with open_database(settings, _LONG_SECONDS) as database:
+            _remove_scratch(settings, database)
             bases = Bases(address, database, shard, shards)
             if row.served in bases.current():
                 return ""
@@ -652,7 +655,9 @@ def build_base(
                     raise StoreUnavailable(f"another process writes the base of shard {shard}")
             shutil.rmtree(folder)
         return ""
-    except (ix.GcwsError, ServiceError, OSError) as error:
+    except ix.DiskFull:
+        return f"{folder}: no space left on the disk for the base of shard {shard}"
+    except (BadFile, ix.GcwsError, ServiceError, OSError) as error:
         return ix.error_words(error)
 
 
@@ -665,7 +670,7 @@ def _filled(
     shards: int,
     threads: int | None,
 ) -> Iterator[Follower]:
-    """Lend what has all items of a shard in a file; StoreUnavailable where it cannot be filled."""
+    """Lend what has all items of a shard in a file; BadFile where it cannot be filled."""
     expirations = partial(ix.Expirations, database.clock, are_deleted=False)
     with closing(
         ix.Catalog.open(folder, durability="normal", threads=threads, expirations=expirations)
@@ -683,7 +688,8 @@ def _filled(
         )
         try:
             if not follower.wait(row.head, 0.0):
-                raise StoreUnavailable(follower.refusal or f"shard {shard} could not be filled")
+                words = follower.refusal or "its rows could not be read from the database"
+                raise BadFile(f"{folder}: shard {shard}: {words}")
             yield follower
         finally:
             follower.stop()
@@ -692,3 +698,13 @@ def _filled(
 def _scratch(settings: Settings, database: Database, number: int) -> Path:
     """Return where the files of a collection are built."""
     return settings.data_dir / "bulk" / f"{database.identity}-c{number}"
+
+
+def _remove_scratch(settings: Settings, database: Database) -> None:
+    """Remove the files here of collections that are whole or dropped: others have built them."""
+    unfinished = "SELECT number FROM collections WHERE starts_with(name, %b)"
+    with database.connections.use() as connection:
+        wanted = {_scratch(settings, database, n) for n in connection.column(unfinished, BULK)}
+    for folder in (settings.data_dir / "bulk").glob(f"{database.identity}-c*"):
+        if folder not in wanted:
+            shutil.rmtree(folder, ignore_errors=True)

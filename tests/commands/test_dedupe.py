@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 import gcws_search
 from gcws_search.commands.app import app
+from gcws_search.commands.options import steps
 from gcws_search.formats.sources import Choices
 
 WORDS = [f"word{number}" for number in range(800)]
@@ -295,6 +297,38 @@ def test_what_a_restart_goes_on_with_is_on_the_disk(
     gcws_search.dedupe(lines, tmp_path / "out", min_score=0.5, choices=Choices(text="body"))
     rows = {"indptr", "slots", "values", "norms", "ids", "id_borders", "numbers"}
     assert synced >= rows | {"state.part", "keys", "roots"}
+
+
+def test_a_disk_that_takes_no_more_is_named_and_the_same_call_goes_on(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    """No file may grow beyond a size: first that of the rows, then that of their keys."""
+    rows = [{"vector": {"names": [f"n{row}"], "values": [1]}} for row in rng.integers(9, size=400)]
+    (tmp_path / "a.ndjson").write_text("\n".join(map(json.dumps, rows)))
+    words = tmp_path / "a.ndjson", "--min-score=0.9", "-o"
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    call(*words, whole)  # first: modules that are compiled are files, too
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (2_000, 6_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            said = call(*words, out, code=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert f"gcws-search: {out}: File too large" in " ".join(said.split())
+        assert not [*out.rglob("keys-*.part")]
+    assert json.loads((out / ".work" / "state.json").read_text())["done"]
+    call(*words, out)
+    for name in ("groups", "kept", "removed"):
+        one, other = (pq.read_table(each / f"{name}.parquet") for each in (out, whole))
+        assert one.equals(other), name
+
+
+def test_what_a_library_prints_is_no_part_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray does so where a node is lost."""
+    with steps():
+        print("a node is lost")  # noqa: T201
+    assert capsys.readouterr() == ("", "a node is lost\n")
 
 
 def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import gcws_search
 from gcws_search.client.snapshot_store import SnapshotStore
 from gcws_search.commands.app import app
+from gcws_search.formats.files import BadFile
 from gcws_search.formats.stores import StoreFailed, place_of
 from tests.commands.conftest import Bench, lines
 from tests.support.documents import curl
@@ -404,14 +405,17 @@ def test_a_dedupe_that_is_killed_goes_on(store: ObjectStore, tmp_path: Path) -> 
         )
 
 
-@pytest.mark.parametrize("kind", ["ndjson", "parquet"])
+@pytest.mark.parametrize("kind", ["ndjson", "parquet", "npy"])
 def test_a_dedupe_goes_on_after_its_store_refused(
     store: ObjectStore, tmp_path: Path, kind: str
 ) -> None:
     store.put("in/a.ndjson", vectors_of(0))
     rows = pa.table({"id": ["x", "y"], "vector": [np.ones(8)] * 2})
     stream = io.BytesIO()
-    pq.write_table(rows, stream)
+    if kind == "npy":
+        np.save(stream, np.ones((2, 8)))
+    else:
+        pq.write_table(rows, stream)
     store.put(f"in/b.{kind}", vectors_of(30) if kind == "ndjson" else stream.getvalue())
     words = ["dedupe", store.address("in"), "-o", str(tmp_path / "out"), "--min-score", "0.9"]
     with store.refusing(is_second_open(f"b.{kind}")):
@@ -425,6 +429,30 @@ def test_a_dedupe_goes_on_after_its_store_refused(
     assert state["files"] == 1
     done = CliRunner(env=store.variables).invoke(app, [*words, "--json"])
     assert json.loads(done.stdout)["rows"] == (60 if kind == "ndjson" else 32)
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv"])
+def test_an_object_that_changes_while_it_is_read_is_told(
+    store: ObjectStore, tmp_path: Path, kind: str
+) -> None:
+    """Rows of one and of the other are no result; those of the other alone are."""
+
+    def data(first: int) -> bytes:
+        return vectors_of(first) if kind == "ndjson" else b"a,b,c\n%d,2,3\n" % (first + 1)
+
+    address = store.put(f"in/a.{kind}", data(0))
+    given = store.address("in") if kind == "csv" else address  # a folder is a table
+    changed: list[str] = []
+
+    def change(_word: str, _share: float | None) -> None:
+        if not changed:
+            changed.append(store.put(f"in/a.{kind}", data(30)))
+
+    with pytest.raises(BadFile, match=f"a.{kind}: expected the same file until the end"):
+        gcws_search.dedupe(given, tmp_path / "out", min_score=0.9, progress=change)
+    assert changed
+    assert not (tmp_path / "out").exists()
+    gcws_search.dedupe(given, tmp_path / "out", min_score=0.9, progress=change)
 
 
 def test_a_result_is_copied_to_a_store_with_its_report_last(

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from gcws_search.formats.sources import COLLECTION, Choices, source_of
 from gcws_search.formats.stores import StoreFailed
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
+from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused
 from gcws_search.service.settings import Settings
@@ -387,6 +390,43 @@ def test_shards_begin_with_the_files_that_were_built_with_it(
         client.put("/v1/collections/bulk/items", json={"items": [{**items[9], "id": "new"}]})
         new = client.post("/v1/collections/bulk/query", json={"id": "new", "limit": 1}).json()
         assert new["hits"][0]["id"] == "i9"
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_told(
+    client: ClusterClient,
+    settings: Settings,
+    items: list[Json],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, append = write_parquet(tmp_path / "a.parquet", items), Committer.append
+
+    def change(*given: Json) -> ix.WriteResult:
+        os.utime(path)
+        return append(*given)
+
+    monkeypatch.setattr(Committer, "append", change)
+    with pytest.raises(BadFile, match=r"a\.parquet: expected the same file until the end"):
+        bulk(settings, path, vector=("x*",), part_rows=ROWS)
+    assert names_of(client) == []
+    with pytest.raises(ix.CollectionExists, match="bulk drop bulk"):
+        bulk(settings, path, vector=("x*",))
+
+
+def test_a_full_disk_where_bases_are_built_is_named_and_the_same_call_goes_on(
+    settings: Settings, items: list[Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = settings.model_copy(update={"base": str(tmp_path / "bases"), "shards": 2})
+    path = write_parquet(tmp_path / "a.parquet", items)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(BadFile, match=f"{settings.data_dir}.*: no space left on the disk"):
+        bulk(told, path, vector=("x*",), base_rows=1)
+    monkeypatch.undo()
+    lost = settings.data_dir / "bulk" / f"{next((tmp_path / 'bases').iterdir()).name}-c999"
+    lost.mkdir()  # of a load whose end another node has done
+    assert bulk(told, path, vector=("x*",), base_rows=1).bases == 2
+    assert [*(settings.data_dir / "bulk").rglob("*-of-*")] == []
+    assert not lost.exists()
 
 
 KILLED = """
