@@ -47,7 +47,8 @@ def faiss_index(stored: NDArray[np.float32], metric: int) -> Any:  # noqa: ANN40
 
 def of_floats(engine: Engine) -> Engine:
     """Return the same rows without the copies that scans read first."""
-    vectors = replace(engine.view.vectors, copies=None)
+    vectors = engine.view.vectors
+    vectors = vectors[np.arange(vectors.count)]
     return replace(engine, view=replace(engine.view, vectors=vectors))
 
 

@@ -33,7 +33,6 @@ from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.storage.connection import Durability
-from gcws_search.index.storage.schema import Change
 from gcws_search.index.storage.store import Store
 from gcws_search.index.warmup.compile import compile_kernels
 
@@ -120,18 +119,19 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count while the context lasts what this thread writes."""
-        write, waiting = Store.write, Waiting()
+        """Count while the context lasts what is written, in whichever thread."""
+        write = Store.write
 
-        def timed(store: Store, changes: Sequence[Change]) -> None:
+        def timed(store: Store, *changes: Any) -> None:  # noqa: ANN401
+            waiting = Waiting()
             waited, began = waiting(), perf_counter()
-            write(store, changes)
+            write(store, *changes)
             self.seconds += perf_counter() - began
             self.waited += waiting() - waited
+            waiting.close()
 
         with patch.object(Store, "write", timed):
             yield
-        waiting.close()
 
 
 class Bare:
@@ -259,9 +259,9 @@ def _note(
     waited, began = waiting(), perf_counter()
     change()
     took = perf_counter() - began
-    waited = waiting() - waited
-    times.whole.add(took, waited)
-    times.apart.add(took - (clock.seconds - in_sqlite), waited - (clock.waited - waited_there))
+    waited = waiting() - waited  # of this thread: another one writes
+    times.whole.add(took, waited + clock.waited - waited_there)
+    times.apart.add(took - (clock.seconds - in_sqlite), waited)
 
 
 def _note_bare(times: Singles, change: Callable[[], float], waiting: Callable[[], float]) -> None:

@@ -257,11 +257,11 @@ class LimitCurves:
 
         So typical queries alone have the recall asked for.
         """
-        if hard.enters_wider:
-            found, scored = self.foreign.at(hard.slack)
-        else:
-            _, scored = self.hard.at(hard.slack)
-            found = _value_at(hard.slack, self.hard.settings, self.hard_items)
+        found = _value_at(hard.slack, self.hard.settings, self.hard_items)
+        _, scored = self.hard.at(hard.slack)
+        if hard.enters_wider:  # which finds no less
+            others, scored = self.foreign.at(hard.slack)
+            found = max(found, others)
         typical, found = self.typical, min(found, ceiling)
         recalls = map(_mean_by_weight, self.extended, typical.recalls, repeat(found))
         costs = map(_mean_by_weight, self.extended, typical.candidates, repeat(scored))
@@ -337,15 +337,12 @@ class Calibration:
         They are for recalls from 0.5 to the greatest. One that finds no more than a cheaper one is
         left out.
         """
+        settings = (self.setting(limit, recall) for recall in _FRONT)
+        measured = (each.first for each in settings if each is not None)
         found: list[BeamSetting] = []
-        for recall in _FRONT:
-            setting = self.setting(limit, recall)
-            if setting is None:
-                break
-            while found and found[-1].candidates >= setting.first.candidates:
-                found.pop()
-            if not found or found[-1].recall < setting.first.recall:
-                found.append(setting.first)
+        for each in sorted(measured, key=lambda each: (each.candidates, -each.recall)):
+            if not found or found[-1].recall < each.recall:
+                found.append(each)
         return found
 
     def greatest_recall(self, limit: int) -> float:

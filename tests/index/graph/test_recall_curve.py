@@ -186,6 +186,17 @@ def test_a_tier_that_no_slack_finds_goes_on_as_foreign_queries_do() -> None:
     assert not aimed(neither, 10, 0.8125).hard.enters_wider
 
 
+def test_entering_through_more_rows_finds_no_less_of_the_items() -> None:
+    """Sums of two items may be found badly however they are searched for."""
+    lost = RecallCurve((1.0, 1.1), (0.3, 0.31), (500.0, 600.0))
+    sums = RecallCurve((1.0, 1.1), (0.3, 0.6), (500.0, 600.0))
+    known = curves(10, ONE.typical, hard=lost, foreign=sums, share=0.2, hard_items=0.98)
+    numbers, typical = known.setting(0.97, 0.97), 0.97  # hard ones count no more than was asked
+    assert numbers is not None  # the items of both tiers find 0.996 at most
+    assert numbers[1].enters_wider
+    assert known.first(numbers).recall == pytest.approx(0.8 * typical + 0.2 * 0.98)
+
+
 @pytest.mark.parametrize("greatest", [0.7, 0.961])
 def test_hard_queries_search_no_less_than_for_the_recall_itself(greatest: float) -> None:
     """The curve of hard queries ends between the recall and what is aimed at for them."""
