@@ -144,15 +144,19 @@ def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generat
     assert (quantizer.kind, quantizer.origin) == (BYTES, 0)
 
 
-def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Generator) -> None:
-    kinds = []
+@pytest.mark.parametrize(
+    ("dim", "kinds"), [(64, [BYTES, SHORTS, FLOATS]), (48, [BYTES, FLOATS, FLOATS])]
+)
+def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(
+    dim: int, kinds: list[int], rng: np.random.Generator
+) -> None:
+    chosen = []
     for spread in (1.0, 1e-2, 1e-5):
-        centres = rng.standard_normal((40, 64))
-        groups = centres[:, None] + spread * rng.standard_normal((40, 64, 64))
-        rows = groups.reshape(-1, 64).astype(np.float32)
-        chosen = choose_quantizer(groups.astype(np.float32), centres.astype(np.float32), rows)
-        kinds.append(chosen.kind)
-    assert kinds == [BYTES, SHORTS, FLOATS]
+        centres = rng.standard_normal((40, dim))
+        groups = centres[:, None] + spread * rng.standard_normal((40, 64, dim))
+        rows = groups.reshape(-1, dim).astype(np.float32)
+        chosen.append(choose_quantizer(groups.astype(np.float32), centres.astype(np.float32), rows))
+    assert [each.kind for each in chosen] == kinds
 
 
 def test_two_bytes_have_room_for_rows_that_were_not_sampled_but_not_at_any_price(
