@@ -67,12 +67,14 @@ def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
     labels = archive["y"] if "y" in found else None
     if "X" in found:
         return _matrix(archive["X"], name), labels, None
+    form = archive["format"].item() if "format" in found else "csr"
+    form = form.decode() if isinstance(form, bytes) else form
+    if form != "csr":
+        advice = "scipy's tocsr() makes such a matrix"
+        raise BadFile(f"{name}: expected compressed rows (csr), got {form}; {advice}")
     if not found >= {"data", "indices", "indptr", "shape"}:
         wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
         raise BadFile(f"{name}: expected arrays {wanted}, got {', '.join(sorted(found))}")
-    form = archive["format"].item() if "format" in found else b"csr"
-    if form not in (b"csr", "csr"):
-        raise BadFile(f"{name}: expected compressed rows (csr), got {form!r}")
     indptr = archive["indptr"].astype(np.int64).ravel()
     indices, values = archive["indices"].ravel(), archive["data"].ravel()
     if indices.dtype.kind not in "iu" or values.dtype.kind not in "fiub":

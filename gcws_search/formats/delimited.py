@@ -72,8 +72,11 @@ _MONEY: Final = r"(?:\$|€|£|¥)?"
 _AMOUNT: Final = "(?:\\d{1,3}(?:(?:[,.' ]|\xa0|\u2009|\u202f)\\d{3})+|\\d+)(?:[.,]\\d+)?"
 _BYTES: Final = "latin-1"
 """An encoding in which each byte is a character."""
-_MARKED: Final = rf"^\s*\(?(?:[-+]|−)?\s*{_MONEY}\s*{_AMOUNT}\s*{_MONEY}%?\s*\)?\s*$"
-"""A number, perhaps with marks of thousands, of money or percent, or a comma as its point."""
+_MARKED: Final = (
+    rf"^\s*\(?(?:[-+]|−)?\s*{_MONEY}\s*{_AMOUNT}\s*{_MONEY}%?\s*\)?\s*$|^\s*\[[-+.,eE\d\s]*\]\s*$"
+)
+"""A number, perhaps with marks of thousands, of money or percent, or a comma as its point; a list.
+"""
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
 _ENCODING: Final = ", --encoding names another"
 
@@ -453,7 +456,7 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
         shares, warnings = describe_shares(source, columns)
     marked = {name: _with_marks(first, name) for name in layout.payload}
     if told := [f"{name!r} with {cell!r}" for name, cell in marked.items() if cell]:
-        source.guess.append(("text", f"{list_some(told)}: numbers with marks are text"))
+        source.guess.append(("text", f"{list_some(told)}: numbers with marks, and lists, are text"))
     return shares, warnings
 
 
@@ -492,6 +495,11 @@ def read_csv(source: Source, word: str | None = None) -> None:
     first.layout = layout = choose(_schema(tallies, choices), choices, keys)
     source.has_names = all(table.has_names for table in tables)
     describe_table(source, word, layout, len(layout.vector), tallies)
+    number = _number_parser(first.point)
+    numbers = [name for name in first.names if number(name) is not None]
+    if first.has_names and choices.header is None and numbers[1:]:
+        told = list_some(numbers)
+        source.guess.append(("names", f"{told}: the first line; --no-header takes it as a row"))
     if any(table.point == "," for table in tables):
         source.guess.append(("numbers", "with a decimal comma, as in 0,5"))
     first.shares, first.warnings = _shares(source, first, layout)

@@ -315,7 +315,8 @@ class InputFile:
         )
         if first in (b"[", b"{") and (by_pattern := next(known, None)):
             return by_pattern
-        if first == b"[":
+        named = None if self.path is None else _format_of_name(self.path)
+        if first == b"[" and named in (None, "ndjson"):
             raise BadFile(
                 f"{self.name}: expected a JSON object on each line, got a list; "
                 f"jq -c '.[]' {self.path or ''} | gcws-search load - loads its objects"
@@ -323,7 +324,6 @@ class InputFile:
         if first == b"{":
             return "ndjson"
         self._require_text(WORDS)
-        named = None if self.path is None else _format_of_name(self.path)
         if named is not None and named != WORKBOOK:  # some programs call text .xls
             return named
         if by_pattern := next(known, None):

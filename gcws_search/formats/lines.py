@@ -79,7 +79,9 @@ def _first_object(line: bytes, name: str) -> dict[str, Any]:
     try:
         return _object(line)
     except BadFile as error:
-        raise BadFile(f"{name}: row 0: {error}") from None
+        advice = "; jq -c . puts each object of a file on one line"
+        words = error if line.rstrip().endswith(b"}") else f"{error}{advice}"
+        raise BadFile(f"{name}: row 0: {words}") from None
 
 
 def _bodies(source: Source, file: InputFile, id_start: int | None) -> Iterator[LoadBody]:

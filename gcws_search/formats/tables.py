@@ -51,6 +51,7 @@ _NO_COLUMN: Final = (pa.ArrowException, OverflowError, UnicodeError)
 """Arrow makes no column of values of several types, of integers beyond 64 bits, of no Unicode."""
 _IDS: Final = "text, whole numbers or UUIDs as ids"
 _JSON: Final = "values that JSON holds"
+_KEEP: Final = "; --payload, in Python payloads=, names the columns to keep"
 
 _PLAIN: Final = {str, int, float, bool, NoneType, Decimal, date, datetime}
 _NO_COLUMNS: Final[Mapping[str, list[Any]]] = {}
@@ -97,19 +98,6 @@ class Layout:
     width: int | None = None
 
     @property
-    def payload_keys(self) -> list[str]:
-        """The names of payload columns in payloads: those of pandas for an index without a name."""
-        levels = [name for name in self.payload if name.startswith(_LEVEL)]
-        is_index = len(levels) == 1 and INDEX not in self.payload
-        keys = {
-            name: INDEX if is_index else f"level_{name.removeprefix(_LEVEL).rstrip('_')}"
-            for name in levels
-        }
-        found = [keys.get(name, name) for name in self.payload]
-        _require_different_names(found)
-        return found
-
-    @property
     def is_sparse(self) -> bool:
         """Whether vectors are given by their non-zero coordinates."""
         return self.vector in _SPARSE
@@ -126,6 +114,19 @@ class Layout:
         return len(self.vector) if self.is_matrix(schema) else None
 
 
+def payload_keys(names: Sequence[str]) -> list[str]:
+    """Return what columns are called in payloads: as by pandas, an index without a name `index`."""
+    levels = [name for name in names if name.startswith(_LEVEL)]
+    is_index = len(levels) == 1 and INDEX not in names
+    keys = {
+        name: INDEX if is_index else f"level_{name.removeprefix(_LEVEL).rstrip('_')}"
+        for name in levels
+    }
+    found = [keys.get(name, name) for name in names]
+    _require_different_names(found)
+    return found
+
+
 Mixed = Mapping[str, list[Any]]
 """Columns of a frame of pandas that Arrow has no type for, such as of numbers and texts."""
 
@@ -135,6 +136,8 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
         return _table_of(frame), {}
     frame = _with_plain_columns(frame)
+    if {*map(type, frame.index)} == {str, int}:
+        frame = frame.set_axis(frame.index.map(str))
     columns = {name: frame[name] for name, kind in frame.dtypes.items() if kind.kind in "Oc"}
     mixed = {name: column for name, column in columns.items() if _has_others(column.tolist())}
     rest = frame.assign(**dict.fromkeys(mixed)) if mixed else frame
@@ -164,10 +167,16 @@ def _require_different_names(names: list[str]) -> None:
 
 
 def _has_others(values: list[Any]) -> bool:
-    """Whether a value is neither JSON nor bytes, which may be ids."""
+    """Whether a value is neither JSON nor bytes, which may be ids, or has keys of its own."""
     return not {*map(type, values)} <= _PLAIN and any(
-        not (isinstance(each, bytes) or is_json(each)) for each in values
+        _has_keys(each) or not (isinstance(each, bytes) or is_json(each)) for each in values
     )
+
+
+def _has_keys(value: Any) -> bool:
+    """Whether a value is or holds a dict; Arrow gives all of a column the same keys."""
+    is_list = isinstance(value, list | tuple | np.ndarray)
+    return isinstance(value, Mapping) or (is_list and any(map(_has_keys, value)))
 
 
 def _is_of_one_type(column: Any) -> bool:
@@ -250,11 +259,12 @@ def items_of_frame(
     try:
         layout = guess(table.schema, id_=id_, text=text, payload=columns)
     except InvalidPayload as error:  # of a column, whose first value says more
-        name = str(error.loc[-1])
-        values = enumerate(table.column(name))
+        key = str(error.loc[-1])
+        place = payload_keys(table.column_names).index(key)
+        values = enumerate(table.column(place))
         row, value = next(each for each in values if each[1].is_valid)
-        got = f"{error.got} {value}"
-        raise InvalidPayload(expected=error.expected, got=got, loc=(row, name)) from None
+        got = f"{value}, {error.got}"
+        raise InvalidPayload(expected=error.expected, got=got, loc=(row, key)) from None
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
     try:
@@ -337,7 +347,8 @@ def guess(
     for name in fields:
         kind = schema.field(name).type
         if not _is_json(kind):
-            raise InvalidPayload(expected=_JSON, got=str(kind), loc=("payload", name))
+            key = payload_keys(names)[names.index(name)]
+            raise InvalidPayload(expected=_JSON, got=f"{kind}{_KEEP}", loc=("payload", key))
     is_json = fields == ["payload"] and _is_text(schema.field("payload").type)
     return Layout(id_, tuple(coordinates), tuple(fields), is_json, text is not None, expires)
 
@@ -401,7 +412,10 @@ def _guess_vector(schema: Any, free: list[str]) -> list[str]:
     numbers = [name for name in free if _is_numbers(schema.field(name).type)]
     if not numbers:
         kinds = ", ".join(f"{name} ({schema.field(name).type})" for name in free[:_SHOWN])
-        raise InvalidParameter(expected="columns of numbers for the vector", got=kinds or "none")
+        has_text = any(_is_text(schema.field(name).type) for name in free)
+        hint = "; --text, in Python texts=, names a column of texts" if has_text else ""
+        expected = "columns of numbers for the vector"
+        raise InvalidParameter(expected=expected, got=f"{kinds or 'none'}{hint}")
     return numbers
 
 
@@ -472,7 +486,7 @@ def items_of_batch(
         ids = _id_texts(columns[layout.id], layout.id)
     fields = {
         key: mixed.get(name) or _field_values(columns[name], name)
-        for key, name in zip(layout.payload_keys, layout.payload, strict=True)
+        for key, name in zip(payload_keys(layout.payload), layout.payload, strict=True)
     }
     payloads = from_columns(fields, count) if fields else None
     if layout.payload_text:
@@ -809,10 +823,10 @@ def describe_table(
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
     payload = (
-        list_some([key or "unnamed" for key in layout.payload_keys])
+        list_some([key or "unnamed" for key in payload_keys(layout.payload)])
         or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
     )
-    ids = "unnamed" if layout.id == UNNAMED else layout.id
+    [ids] = [None] if layout.id is None else [key or "unnamed" for key in payload_keys([layout.id])]
     source.describe(format_, ids, vector, payload)
     known = tallies or {}
     if UNNAMED in known and UNNAMED not in (layout.id, *layout.vector, *layout.payload):
@@ -827,7 +841,7 @@ def describe_table(
     mixed = [
         f"{name!r} with {each.cells - each.numbers} cells of text"
         for name, each in known.items()
-        if name in layout.payload and each.kind == "text" and each.numbers > each.cells // 2
+        if name in layout.payload and each.kind == "text" and 2 * each.numbers >= each.cells > 0
         and not each.leading_zeros
     ]  # fmt: skip
     if mixed:

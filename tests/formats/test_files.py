@@ -323,7 +323,9 @@ def test_numbers_with_marks_are_shown_as_text(tmp_path: Path, price: str) -> Non
     path.write_text(f'a\tprice\tword\n1\t"{price}"\tx\n2\t"{price}"\ty\n')
     told = [words for word, words in source(path).guess if word == "text"]
     is_number = price == "12.345"
-    assert told == ([] if is_number else [f"'price' with {price!r}: numbers with marks are text"])
+    assert told == (
+        [] if is_number else [f"'price' with {price!r}: numbers with marks, and lists, are text"]
+    )
 
 
 @pytest.mark.parametrize("word", ["2024-01-05", "12:30", "1.2.3", "0x1F", "5 kg", "7a"])
@@ -548,6 +550,26 @@ def test_a_column_of_lists_that_is_no_vector_is_named_in_the_preview(tmp_path: P
     (tmp_path / "a.ndjson").write_text("\n".join(lines))
     found = source(tmp_path / "a.ndjson")
     assert dict(found.guess)["lists"] == "'emb', of which 1 of 3 are numbers"
+
+
+def test_the_name_says_what_begins_with_a_bracket(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("[a],[b]\n1,2\n")
+    assert items(tmp_path / "a.csv") == [(None, [1, 2], None)]
+    for name in ("a", "a.ndjson", "a.json"):
+        (tmp_path / name).write_text("[1, 2]\n")
+        with pytest.raises(BadFile, match="got a list; jq"):
+            items(tmp_path / name)
+
+
+def test_a_guess_that_is_in_doubt_is_said_in_the_preview(tmp_path: Path) -> None:
+    for text, word, said in (
+        ("1,2,3\n4,5,6\n", "names", "1, 2, 3"),
+        ('vector,label\n"[1, 2]",5\n"[3, -2.5e3]",6\n', "text", "'[1, 2]'"),
+        ("a,b\n-,1\n2,2\n3,5\n?,6\n", "text", "'a' with 2 cells"),
+    ):
+        (tmp_path / "a.csv").write_text(text)
+        assert said in dict(source(tmp_path / "a.csv").guess)[word]
+    assert "names" not in dict(source(tmp_path / "a.csv", header=True).guess)
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), max_size=8)

@@ -148,6 +148,22 @@ def test_an_index_without_a_name_becomes_payload_under_the_name_of_reset_index(
     ]  # fmt: skip
 
 
+def test_dicts_of_a_frame_keep_the_keys_that_each_has() -> None:
+    pandas = pytest.importorskip("pandas")
+    values: list[Json] = [{"a": 1}, None, {"b": [1, {"c": 2}]}, [{"a": 1}, {"b": 2}]]
+    for some in (values[:3], values[3:] + values[3:]):
+        frame = pandas.DataFrame({"x": range(len(some)), "t": some})
+        found = [text and json.loads(text)["t"] for text in items_of(frame).payloads or []]
+        assert found == some
+
+
+def test_an_index_of_texts_and_numbers_gives_ids() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2]}, index=["u", 5])
+    assert items_of(frame).ids == ["u", "5"]
+    assert items_of(frame.rename_axis("key")).ids == ["u", "5"]
+
+
 def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2, 3]}, index=["a", "b", "a"])

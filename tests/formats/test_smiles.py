@@ -97,6 +97,8 @@ def test_without_names_rows_are_numbered_and_fields_are_chosen(tmp_path: Path) -
     assert [(id_, each) for id_, _, each in items(path)] == [
         (None, {"smiles": "CCO"}), (None, {"smiles": "CCN"}),
     ]  # fmt: skip
+    path.write_text("[Na+].[Cl-] salt\n")
+    assert [(id_, each) for id_, _, each in items(path)] == [("salt", {"smiles": "[Na+].[Cl-]"})]
     path.write_text("CCO a\nCCN a\n")
     assert [(id_, each) for id_, _, each in items(path, id="", payload=("n*",))] == [
         (None, {"name": "a"}), (None, {"name": "a"}),

@@ -73,7 +73,7 @@ def test_a_preview_says_what_a_file_is_taken_for(client: Client) -> None:
 
 def test_a_preview_says_once_that_numbers_with_marks_are_text(client: Client) -> None:
     found = preview(client, b"a;b;price\n1;2;1.234,5\n3;4;2.345,6\n").json()
-    assert found["warnings"] == ["'price' with '1.234,5': numbers with marks are text"]
+    assert found["warnings"] == ["'price' with '1.234,5': numbers with marks, and lists, are text"]
     assert found["scale"] is None
 
 
