@@ -511,7 +511,7 @@ class Collection:
         *,
         where: Mapping[str, Any] | None = None,
         if_version: int | None = None,
-    ) -> int:
+    ) -> Count:
         """Delete items by their ids, or all that pass a filter; return how many there were.
 
         Parameters
@@ -536,7 +536,7 @@ class Collection:
         merge: bool = True,
         where: Mapping[str, Any] | None = None,
         if_version: int | None = None,
-    ) -> int:
+    ) -> Count:
         """Change payloads of items, by their ids or of all that pass a filter; no vector is sent.
 
         Items keep their places in pages. Return how many there were.

@@ -336,8 +336,9 @@ class EmbeddedCollection:
 
     def delete(
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
-    ) -> int:
-        return self.index.delete(_chosen_items(ids, where), if_version=if_version)
+    ) -> Count:
+        chosen = _chosen_items(ids, where)
+        return self._count(self.index.delete(chosen, if_version=if_version), chosen)
 
     def set_payload(
         self,
@@ -346,10 +347,11 @@ class EmbeddedCollection:
         payload: bytes | None,
         merge: bool,
         if_version: int | None,
-    ) -> int:
+    ) -> Count:
         change = ix.PayloadChange(payload, merge)
         chosen = _chosen_items(ids, where)
-        return self.index.change_payloads(change, chosen, if_version=if_version)
+        updated = self.index.change_payloads(change, chosen, if_version=if_version)
+        return self._count(updated, chosen)
 
     # Searching
 
@@ -657,8 +659,12 @@ class EmbeddedCollection:
 
     def count(self, where: Mapping[str, Any] | None) -> Count:
         condition = _filter(where)
-        number = self.index.count(condition)
-        return Count(number, () if number or condition is None else self.index.hints(condition))
+        return self._count(self.index.count(condition), condition)
+
+    def _count(self, number: int, chosen: ix.Filter | list[str] | None) -> Count:
+        if number or not isinstance(chosen, ix.Filter):
+            return Count(number)
+        return Count(0, self.index.hints(chosen))
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
         """Replace the metadata but for a fingerprint."""

@@ -6,6 +6,7 @@ import secrets
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -317,13 +318,13 @@ class RemoteCollection:
 
     async def delete(
         self, ids: list[str] | None, where: Mapping[str, Any] | None, if_version: int | None
-    ) -> int:
+    ) -> Count:
         if if_version is None or ids is None:
             document = present(ids=ids, filter=where)
-            return await self.send("items/delete", document, lambda found: int(found["deleted"]))
+            return await self.send("items/delete", document, partial(_count_of, "deleted"))
         params = {"if_version": str(if_version)}
         await self.ask("DELETE", item_path(ids[0]), params=params, repeatable=False)
-        return 1
+        return Count(1)
 
     async def set_payload(
         self,
@@ -332,7 +333,7 @@ class RemoteCollection:
         payload: bytes | None,
         merge: bool,
         if_version: int | None,
-    ) -> int:
+    ) -> Count:
         word, document = "items", present(filter=where, if_version=if_version)
         if if_version is None or ids is None:
             document |= present(ids=ids)
@@ -342,7 +343,7 @@ class RemoteCollection:
         return await self.send(
             word,
             document,
-            lambda found: int(found["updated"]),
+            partial(_count_of, "updated"),
             method="PATCH",
             repeatable=if_version is None,
         )
@@ -445,11 +446,7 @@ class RemoteCollection:
         return await self.fetch("", dict)
 
     async def count(self, where: Mapping[str, Any] | None) -> Count:
-        return await self.send(
-            "count",
-            present(filter=where),
-            lambda found: Count(found["count"], found.get("hints", ())),
-        )
+        return await self.send("count", present(filter=where), partial(_count_of, "count"))
 
     async def curve(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         return await self.fetch("curve", dict, asked)
@@ -599,6 +596,10 @@ def _base64(row: np.ndarray[Any, Any]) -> dict[str, str]:
 def present(**given: Any) -> dict[str, Any]:
     """Return the options that are not None."""
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _count_of(word: str, found: Any) -> Count:
+    return Count(found[word], found.get("hints", ()))
 
 
 def _places(columns: dict[str, Any]) -> ix.Places:

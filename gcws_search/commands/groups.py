@@ -233,6 +233,8 @@ def join(
     ids: Sequence[str | None] = found.ids or [None] * len(found)
     places = [numbers[row] for row in found.rows.tolist()]
     rows = [*zip(places, ids, found.to, found.scores.tolist(), strict=True)]
+    for hint in collection.count(where=condition).hints if condition and not rows else ():
+        report(hint)
     _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]
     if tell_rows(as_json, shown):

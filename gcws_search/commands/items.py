@@ -37,6 +37,7 @@ from gcws_search.commands.query import Where
 
 if TYPE_CHECKING:
     from gcws_search.client.connection import Server
+    from gcws_search.client.results import Count
 
 cli = family()
 
@@ -142,8 +143,7 @@ def count(server: Server, name: Name, *, where: Where = None, as_json: Json = Fa
     """Count the items of a collection, or those that pass a filter."""
     condition = object_from(where, "--where")
     number = server.collection(name).count(where=condition)
-    for each in number.hints:
-        report(each)
+    _tell_hints(number)
     tell(as_json, {"count": number}, f"{number:,}")
 
 
@@ -162,7 +162,8 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete items by their ids, or all that pass a filter; asks."""
-    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.client.results import Count  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415
     from gcws_search.index import parse_filter  # noqa: PLC0415
 
     condition = object_from(where, "--where")
@@ -177,20 +178,23 @@ def delete(
         number = (
             collection.count(where=condition)
             if condition is not None
-            else len(collection.get_many(dict.fromkeys(ids or ()), with_vector=False))
+            else Count(len(collection.get_many(dict.fromkeys(ids or ()), with_vector=False)))
         )
         if dry_run:
+            _tell_hints(number, ids)
             tell(as_json, {"items": number, "deleted": 0}, f"{number:,} would be deleted")
             return
         if number:
             ask(f"Delete {number_of(number, 'item')} from {name!r}?")
     deleted = collection.delete(**asked, if_version=if_version)
-    _tell_absent(ids, deleted)
+    _tell_hints(deleted, ids)
     tell(as_json, {"deleted": deleted}, f"{deleted:,} deleted")
 
 
-def _tell_absent(ids: list[str] | None, count: int) -> None:
-    """Say how many ids no item has, where ids are given."""
+def _tell_hints(count: Count, ids: list[str] | None = None) -> None:
+    """Say which words of a filter no item has, or how many of the ids."""
+    for each in count.hints:
+        report(each)
     if ids and (absent := len({*ids}) - count):
         report(f"no item has {absent:,} of these ids")
 
@@ -224,5 +228,5 @@ def payload(
     updated = collection.set_payload(
         ids or None, payload=new, merge=not replace, where=condition, if_version=if_version
     )
-    _tell_absent(ids, updated)
+    _tell_hints(updated, ids)
     tell(as_json, {"updated": updated}, f"{number_of(updated, 'item')} updated")

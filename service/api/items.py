@@ -246,7 +246,11 @@ async def delete_items(
 ) -> Response:
     """Delete items by their ids, or all that a filter permits."""
     chosen = _chosen_items(body, service.settings)
-    return JsonResponse({"deleted": await service.workers.writes.run(collection.delete, chosen)})
+
+    def work() -> Response:
+        return _number_json("deleted", collection.delete(chosen), collection, chosen)
+
+    return await service.workers.writes.run(work)
 
 
 @writing.patch("", responses=shows("UpdateAnswer"))
@@ -256,8 +260,12 @@ async def change_payloads(
     """Merge keys into the payloads of items, or replace these; vectors stay as they are."""
     change, chosen = body.change(service.settings), _chosen_items(body, service.settings)
     service.room.require()
-    updated = await service.workers.writes.run(collection.change_payloads, change, chosen)
-    return JsonResponse({"updated": updated})
+
+    def work() -> Response:
+        updated = collection.change_payloads(change, chosen)
+        return _number_json("updated", updated, collection, chosen)
+
+    return await service.workers.writes.run(work)
 
 
 @reading.get("", responses=shows("PageAnswer"))
@@ -375,6 +383,14 @@ def _chosen_items(body: DeleteItemsBody, limits: Settings) -> ix.Filter | Sequen
     assert where is not None
     where.require_conditions()
     return where
+
+
+def _number_json(
+    word: str, number: int, collection: ix.StoredCollection, chosen: ix.Filter | Sequence[str]
+) -> Response:
+    """Return how many items there were; with hints where a filter let none pass."""
+    where = chosen if isinstance(chosen, ix.Filter) and not number else None
+    return JsonResponse({word: number, **hints_json(where, collection.hints)})
 
 
 def read_items(

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api import requests
-from gcws_search.service.api.query import SHARE, Score
+from gcws_search.service.api.query import SHARE, Score, hints_json
 from gcws_search.service.api.streams import LinesResponse, body_reader, feed, open_pipe
 from gcws_search.service.errors import Stopping
 from gcws_search.service.http import (
@@ -108,7 +108,8 @@ async def join(
     The vectors are a body as of a load, of any length, with the parameters in the URL; or the items
     of another collection, by JSON. A line has `row`, the number of the vector in the body, or the
     `id` of its item, or both. Lines come while the body is still being sent. The last line has
-    sums, and an `error` where one ended the join after its first line.
+    sums, `hints` where no item passes the filter, and an `error` where one ended the join after its
+    first line.
     """
     stated = stated_media_type(request, JSON, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     service.startup.require_kernels()
@@ -141,7 +142,8 @@ async def join(
     except BaseException:  # what is wrong before the first line is a problem
         await run.close()
         raise
-    return LinesResponse(run.lines(first, pieces, began))
+    hints = partial(hints_json, where, collection.hints)
+    return LinesResponse(run.lines(first, pieces, began, hints))
 
 
 def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
@@ -297,10 +299,14 @@ class _Run:
                     yield piece
 
     async def lines(
-        self, first: _Piece | None, pieces: AsyncGenerator[_Piece], began: float
+        self,
+        first: _Piece | None,
+        pieces: AsyncGenerator[_Piece],
+        began: float,
+        hints: Callable[[], dict[str, Any]],
     ) -> AsyncGenerator[bytes]:
         """Yield the lines as the client takes them, and the last one."""
-        writing = asyncio.create_task(self._write_all(first, pieces, began))
+        writing = asyncio.create_task(self._write_all(first, pieces, began, hints))
         try:
             while True:
                 async with self._moved:
@@ -325,7 +331,11 @@ class _Run:
             await self.close()
 
     async def _write_all(
-        self, piece: _Piece | None, pieces: AsyncGenerator[_Piece], began: float
+        self,
+        piece: _Piece | None,
+        pieces: AsyncGenerator[_Piece],
+        began: float,
+        hints: Callable[[], dict[str, Any]],
     ) -> None:
         pairs = rows = 0
         more: dict[str, Any] = {}
@@ -337,6 +347,8 @@ class _Run:
                     await self._write(lines)
                     await self._wait_for_room()
                     piece = await anext(pieces, None)
+            if not pairs:
+                more = await self._service.workers.searches.run(hints)
         except (Exception, asyncio.CancelledError) as error:  # the answer has begun
             found = Stopping() if isinstance(error, asyncio.CancelledError) else error
             more = {"error": problems.document(found)}

@@ -139,6 +139,7 @@ type CurvePointAnswer = {
 
 type DeleteAnswer = {
   "deleted": number;
+  "hints"?: Array<string>;
 };
 
 type DepthAnswer = {

@@ -646,6 +646,8 @@ def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> No
     assert not items.query_many([*COFFEES.values()], where={"roast": "dark"}).hints
     count = items.count(where={"raost": "dark"})
     assert (count, count.hints) == (0, hits.hints)
+    assert items.delete(where={"raost": "dark"}).hints == hits.hints
+    assert items.set_payload(where={"raost": "dark"}, payload={"seen": True}).hints == hits.hints
     assert not items.count(where={"roast": "dark"}).hints
 
 

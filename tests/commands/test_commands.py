@@ -148,11 +148,22 @@ def test_the_best_hits_of_each_group_are_printed(
     assert found[0]["id"] == "peru"
 
 
-def test_hints_on_a_filter_are_printed(coffees: gcws_search.Collection, call: Call) -> None:
+def test_hints_on_a_filter_are_printed(
+    coffees: gcws_search.Collection, call: Call, tmp_path: Path
+) -> None:
     assert len(coffees) == 3
-    done = call("query", "coffees", "--id", "kenya", "--where", '{"roast": "drak"}', "--json")
-    assert done.stdout == ""
-    assert "no item has 'drak' under 'roast'; did you mean 'dark'?" in done.stderr
+    vectors = tmp_path / "a.npy"
+    np.save(vectors, np.array([coffees.get("kenya").vector]))
+    for words, printed in (
+        (("query", "coffees", "--id", "kenya"), ""),
+        (("delete", "coffees"), '{"deleted": 0}\n'),
+        (("delete", "coffees", "--dry-run"), '{"items": 0, "deleted": 0}\n'),
+        (("payload", "coffees", "--set", "{}"), '{"updated": 0}\n'),
+        (("join", str(vectors), "--with", "coffees", "--limit", "1"), ""),
+    ):
+        done = call(*words, "--where", '{"roast": "drak"}', "--json")
+        assert done.stdout == printed
+        assert "no item has 'drak' under 'roast'; did you mean 'dark'?" in done.stderr
 
 
 def test_a_search_whose_time_was_over_says_so(coffees: gcws_search.Collection, call: Call) -> None:

@@ -95,6 +95,14 @@ def test_each_answer_about_nothing_has_the_hints(
     grouped = json.loads(answer.text)
     assert grouped.get("hints", []) == hints
     assert grouped["groups"] == 0
+    asked = {"collection": URL.rpartition("/")[2], "limit": 1, "filter": condition}
+    joined = json.loads(filled.post(f"{URL}/join", json=asked).text)
+    assert (joined["pairs"], joined.get("hints", [])) == (0, hints)
+    body = {"filter": condition, "payload": {"seen": True}}
+    changed = filled.request("PATCH", f"{URL}/items", json=body)
+    assert changed.json() == {"updated": 0, **more}
+    deleted = filled.post(f"{URL}/items/delete", json={"filter": condition})
+    assert deleted.json() == {"deleted": 0, **more}
 
 
 @pytest.mark.parametrize("dim", [2, None])
