@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -223,11 +223,28 @@ class HttpServer(uvicorn.Server):
             _end_process_after((self.config.timeout_graceful_shutdown or 0) + STOP_SECONDS)
         super().handle_exit(sig, frame)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say where, unless others do."""
+        await super().startup(sockets)
+        for each in self._told_sockets(sockets):
+            _log.info("listening on %s; Ctrl-C stops it", place_of(each.getsockname()))
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop; from then on the process waits but shortly for threads that compute."""
+        if self._told_sockets(sockets):
+            _log.info("stopping; requests under way are answered first")
         await super().shutdown(sockets)
         if self._is_told:
             _end_process_after(_LAST_SECONDS)
+
+    def _told_sockets(self, given: list[socket.socket] | None) -> Sequence[Any]:
+        """Return those that only this process can tell of, and people reach."""
+        return () if given or self.config.uds else self.servers[0].sockets
+
+
+def place_of(address: tuple[Any, ...]) -> str:
+    """Return where a socket listens, as people say it."""
+    return f"{address[0]}, port {address[1]}"
 
 
 def _end_process_after(seconds: float) -> None:
@@ -256,7 +273,8 @@ def tune_process() -> None:
 def server_options(settings: Settings) -> dict[str, Any]:
     """Return uvicorn's options but those of where it listens."""
     return {
-        "log_level": settings.log_level,
+        # Its steps of a start and a stop are told by `HttpServer`.
+        "log_level": "warning" if settings.log_level == "info" else settings.log_level,
         "log_config": None,
         "access_log": False,
         "server_header": False,

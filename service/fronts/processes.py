@@ -31,6 +31,7 @@ from gcws_search.service.server import (
     STOP_SECONDS,
     HttpServer,
     configure_logs,
+    place_of,
     server_options,
     tune_process,
 )
@@ -222,7 +223,8 @@ class Processes:
             for child in children:
                 child.start()
             for address in self._sockets:
-                _log.info("serving at %s by %d fronts", address.getsockname(), len(self._fronts))
+                where = place_of(address.getsockname())
+                _log.info("listening on %s by %d fronts", where, len(self._fronts))
             while (ended := self._next_end(children)) is not None:
                 code = ended.note_end()
                 if ended is self._owner and not self._opened.is_set():

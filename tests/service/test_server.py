@@ -21,7 +21,14 @@ from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gcws_search import index as ix
-from gcws_search.service.server import JsonLines, StartingApplication, configure_logs
+from gcws_search.service.server import (
+    HttpServer,
+    JsonLines,
+    StartingApplication,
+    configure_logs,
+    server_options,
+)
+from gcws_search.service.settings import Settings
 from tests.support.service.client import Json, Serve, assert_problem, fill
 from tests.support.service.live_server import URL, listening
 
@@ -278,6 +285,28 @@ def test_where_no_application_can_be_opened_the_server_ends() -> None:
 
 
 # What is logged: whose request it was, and nothing of what was sent
+
+
+def test_a_server_alone_tells_of_its_start_and_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also which port it got, where it was any free one."""
+    config = uvicorn.Config(FastAPI(), port=0, **server_options(Settings(data_dir=tmp_path)))
+    server, ports = HttpServer(config), list[int]()
+
+    async def run() -> None:
+        running = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0)
+        ports.append(server.servers[0].sockets[0].getsockname()[1])
+        server.should_exit = True
+        await running
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert f"port {ports[0]}" in caplog.text
+    assert {record.name for record in caplog.records} - {"asyncio"} == {HttpServer.__module__}
+
 
 SECRET = "key-of-Kéys"
 NUMBERS = [4711.125, 815.5, -77177.25, 1.0]
