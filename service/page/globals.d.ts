@@ -1,3 +1,9 @@
+// Numbers of JSON as they are written; of browsers from 2025 on.
+
+interface JSON {
+  rawJSON?(text: string): unknown;
+}
+
 // Libraries that index.html or docs.html loads as scripts.
 
 type Inputs = readonly unknown[];

@@ -1063,7 +1063,7 @@ VIEWS: Final = {
     ),
     "duplicates-texts": ("#/notes/duplicates?min_score=0.5", "mark.differs", "weakest pair"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 2,200 items"),
-    "understand": ("#/points/understand", ".halves section + section canvas", "the law says 95"),
+    "understand": ("#/points/understand", "section + section canvas", "Below the dashed line"),
     "audit": ("#/points/audit", ".verdict", "Queries for 10 hits at a recall of 0.9 found less"),
     "backends": ("#/pictures/backends?sample=10", ".verdict", "of the exact neighbours"),
     "load": ("#/texts/load", ".drop", "Snapshots"),

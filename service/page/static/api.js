@@ -1,6 +1,7 @@
 export const root = new URL("../../", import.meta.url);
 
 const KEY = "gcws-key";
+const LONGEST = 6000;
 const listeners = new Set();
 const state = { gone: null, phase: null, service: null, keyWanted: false, epoch: 0 };
 let given = null;
@@ -87,11 +88,19 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 /** @type {PostAnswer} */
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 
-export async function itemsOf(name, ids, signal) {
+// In parts whose addresses proxies take. With a reviver, payloads alone.
+export async function itemsOf(name, ids, signal, reviver) {
 	const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
 	const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
-	const path = at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`);
-	return (await get(path, signal)).items;
+	if (chosen.length > LONGEST && ids.length > 1) {
+		const half = ids.length >> 1;
+		const parts = [ids.slice(0, half), ids.slice(half)];
+		const found = parts.map((part) => itemsOf(name, part, signal, reviver));
+		return (await Promise.all(found)).flat();
+	}
+	const path = at(name, `/items?with_vector=${!reviver}&limit=${listed.length}${chosen}`);
+	const text = await (await raw("GET", path, { signal })).text();
+	return JSON.parse(text, reviver).items;
 }
 
 export async function itemOf(name, id, signal) {
@@ -122,7 +131,7 @@ export async function tryKey(key) {
 }
 
 export function forgetKey() {
-	sessionStorage.removeItem(KEY);
+	sessionStorage.clear();
 	location.reload();
 }
 

@@ -18,7 +18,7 @@ export function adviceOf({ audited, allowance }) {
 	if (!week) {
 		return {
 			verdict: "No query has been audited yet.",
-			todo: ["One query in 1,000 is, unless set otherwise. Ask on, and look again."],
+			todo: ["One query in 1,000 is, unless set otherwise. Look again after more queries."],
 		};
 	}
 	const last = audited.filter((one) => one.week === week);
@@ -44,7 +44,7 @@ export function adviceOf({ audited, allowance }) {
 }
 
 const part = (share) => {
-	if (share === 1) return "all of the miss that is allowed";
+	if (share === 1) return "the recall asked for";
 	if (share === 0) return "no miss: tables or a scan answer";
 	return `a ${figures.value(1 / share)}th of the miss that is allowed`;
 };

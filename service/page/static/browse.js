@@ -5,13 +5,14 @@ import { Drawn, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { Chips, Facets, Filter, parseFilter } from "./filters.js";
 import { columnValue, payloadColumns } from "./hits.js";
-import { useAct, useAsk, useSeen, useTurn } from "./hooks.js";
+import { useAct, useAnswer, useAsk, useSeen, useTurn } from "./hooks.js";
 import { html, useRef, useState } from "./html.js";
 import { fieldsOf, Layouts, links, Skeleton, Table, Tabs, Trouble } from "./parts.js";
 import { sorted, turned } from "./sorting.js";
 import { keepView } from "./view.js";
 
 const PAGE = 48;
+const FIRST = 500;
 
 function useItems(collection, filter) {
 	const [turn, next] = useTurn();
@@ -102,6 +103,7 @@ export default function Browse({ collection, params, writes, refresh }) {
 		async (signal) => post(at(name, "/count"), { filter: parseFilter(params.filter) }, signal),
 		[name, params.filter],
 	);
+	const first = useAnswer(items.length > 0 && at(name, `/items?limit=${FIRST}`));
 	const [isEditing, edit] = useState(false);
 	const end = useRef();
 	const change = (part) => go(href(name, "browse", { ...params, ...part }));
@@ -124,9 +126,17 @@ export default function Browse({ collection, params, writes, refresh }) {
 		go(href(name, "browse", { ...params, sort: turned(params.sort, key) }), { replace: true });
 	return html`<div class="two">
     <aside class="panel"><h2>Payload</h2>
+      ${
+				collection.items > FIRST &&
+				html`<p class="small">Values of the first ${figures.count(FIRST)} items, counted in
+        all.</p>`
+			}
       <${Chips} text=${params.filter} onChange=${onFilter} />
-      <${Facets} key=${`${name} ${items.length > 0}`} isEager=${innerWidth > 900}
-        ...${{ collection, items }} filter=${params.filter} onChange=${onFilter} />
+      ${
+				first.data &&
+				html`<${Facets} key=${name} isEager=${innerWidth > 900} items=${first.data.items}
+        collection=${collection} filter=${params.filter} onChange=${onFilter} />`
+			}
       <${Filter} text=${params.filter} problem=${params.filter ? problem : null}
         onChange=${onFilter} />
     </aside>

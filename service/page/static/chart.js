@@ -37,7 +37,7 @@ function seriesOf(Plot, { color, dots, isStepped, isLoose, scale = "y", width = 
 
 // Lines over rows, by their keys: stepped, dashed, with dots of a size, or of loose dots alone.
 // `y2` is an axis on the right, of the lines that have it as their scale.
-export function Chart({ label, x, y, y2, lines, rows, columns, height = 240 }) {
+export function Chart({ label, x, y, y2, lines, rows, listed = rows, columns, height = 240 }) {
 	const box = useRef();
 	const turn = useInk();
 	const [problem, fail] = useState(null);
@@ -77,6 +77,6 @@ export function Chart({ label, x, y, y2, lines, rows, columns, height = 240 }) {
     ${
 			columns &&
 			html`<details><summary>As a table</summary>
-      <${Table} caption=${label} ...${{ columns, rows }} /></details>`
+      <${Table} caption=${label} ...${{ columns }} rows=${listed} /></details>`
 		}</figure>`;
 }

@@ -93,19 +93,21 @@ export function Molecule({ smiles, label }) {
     aria-label=${label}></canvas>`;
 }
 
+/** @returns {Promise<any[]>} */
+export async function namesOf(collection, indices, signal) {
+	const asked = chunksOf(indices, 500).map((some) =>
+		get(at(collection, `/names?indices=${some}`), signal),
+	);
+	const answers = await Promise.all(asked);
+	return answers.flatMap(({ names }) => names.map(({ index, name }) => [index, name]));
+}
+
 export function useNames(collection, items, limit = BARS) {
 	const wanted = useMemo(() => {
 		const shown = collection.names ? items.flatMap(({ vector }) => greatest(vector, limit)) : [];
 		return [...new Set(shown.map(([index]) => index))];
 	}, [collection.name, items]);
-	const read = async (indices, signal) => {
-		const asked = chunksOf(indices, 500).map((some) =>
-			get(at(collection.name, `/names?indices=${some}`), signal),
-		);
-		const answers = await Promise.all(asked);
-		return answers.flatMap(({ names }) => names.map(({ index, name }) => [index, name]));
-	};
-	return useKnown(wanted, read).known;
+	return useKnown(wanted, (indices, signal) => namesOf(collection.name, indices, signal)).known;
 }
 
 export function Bars({ vector, names, limit = BARS }) {

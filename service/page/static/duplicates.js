@@ -1,11 +1,12 @@
 import { go, href, numberIn } from "./address.js";
-import { ask, at, itemsOf, post, raw } from "./api.js";
+import { at, itemsOf, post, raw } from "./api.js";
+import { deletedFrom, keep, linesOf, restore } from "./deleted.js";
 import { Drawn, Picture, useNames } from "./draw.js";
 import * as figures from "./figures.js";
 import { edgesOf, groupsAt, histogram, scoresWith, without } from "./grouping.js";
 import { useAct, useAsk, useKnown, useLater } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Heights, Payload, Skeleton, Trouble, WORD, Words } from "./parts.js";
+import { Differing, Heights, Payload, Skeleton, Trouble, WORD, Words } from "./parts.js";
 import { csv, Save } from "./save.js";
 import { chunksOf, dense, entries } from "./vectors.js";
 import { textOf } from "./view.js";
@@ -80,19 +81,6 @@ function Member({ item, kept, view, names, reference }) {
 		}`;
 }
 
-function Values({ item, kept, skip }) {
-	const isOther = (key, value) =>
-		item.id !== kept.id && JSON.stringify(kept.payload?.[key]) !== JSON.stringify(value);
-	const rows = Object.entries(item.payload || {})
-		.filter(([key]) => key !== skip)
-		.slice(0, 12)
-		.map(([key, value]) => {
-			const shown = html`<bdi>${figures.text(value).slice(0, 120)}</bdi>`;
-			return [key, isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown];
-		});
-	return html`<${Payload} rows=${rows} />`;
-}
-
 async function pairsOf(name, low, signal) {
 	const body = JSON.stringify({ min_score: low, limit: PAIRS, recall: RECALL });
 	const headers = { "Content-Type": "application/json" };
@@ -125,7 +113,7 @@ function Card({ item, id, kept, group, ...more }) {
 			item &&
 			kept.vector &&
 			html`<${Member} ...${{ item, kept, view, names, reference }} />
-      <${Values} ...${{ item, kept }} skip=${view.text} />`
+      <${Differing} ...${{ item, view }} other=${kept} />`
 		}
     ${
 			!isKept &&
@@ -184,65 +172,53 @@ function Export({ collection, groups, keepOf }) {
 				group.members.map((id) => [place + 1, id, id === keepOf(group)]),
 			),
 		]);
-	const asJson = () =>
-		groups.map(
-			(group) =>
-				`${JSON.stringify({
-					representative: keepOf(group),
-					size: group.members.length,
-					members: group.members,
-					weakest: group.weakest,
-				})}\n`,
-		);
-	return html`<span class="actions">
-      <${Save} name=${`${name}-groups.csv`} text=${asCsv} type="text/csv" />
-      <${Save} name=${`${name}-groups.ndjson`} text=${asJson}
-        type="application/x-ndjson" /></span>`;
+	return html`<${Save} name=${`${name}-groups.csv`} text=${asCsv} />`;
 }
 
-function Undo({ deleted, isBusy, onUndo }) {
-	if (!deleted.length) return null;
-	return html`<p class="undo panel" role="status">${figures.plural(deleted.length, "item")} deleted.
+function Undo({ lines, isKept, said, isBusy, onUndo, onClear }) {
+	const count = lines.split("\n").length - 1;
+	if (!count) return said && html`<p class="undo panel" role="status">${said}</p>`;
+	return html`<p class="undo panel" role="status">${figures.plural(count, "item")} deleted.
     <button class="primary" disabled=${isBusy} onClick=${onUndo}>Undo</button>
-    <span class="small">As long as this view is open; vectors and payloads are stored
-      again.</span></p>`;
+    <button disabled=${isBusy} onClick=${onClear}>Delete for good</button>
+    ${!isKept && html`<span class="small">Too many to undo after a reload.</span>`}</p>`;
 }
 
-// An item as it is written: never over one that has come in its place.
-function written({ id, vector, text, payload, expires }) {
-	const what = text === undefined ? { vector } : { text };
-	return { id, ...what, ...(payload && { payload }), ...(expires && { expires }), if_version: 0 };
-}
-
-async function remove(name, ids, onDeleted) {
-	for (const chunk of chunksOf(ids, CHUNK)) {
-		const items = await itemsOf(name, chunk);
-		await post(at(name, "/items/delete"), { ids: chunk });
-		onDeleted(items);
-	}
-}
-
-async function restore(name, items, onStored) {
-	for (const chunk of chunksOf(items, CHUNK)) {
-		await ask("PUT", at(name, "/items"), { items: chunk.map(written) });
-		onStored(chunk);
-	}
-}
-
-function useRemoval(name, refresh) {
-	const [deleted, set] = useState([]);
+function useRemoval(collection, refresh) {
+	const { name } = collection;
+	const [lines, set] = useState(() => deletedFrom(name));
+	const [gone, hide] = useState(new Set());
+	const [said, say] = useState("");
 	const { act, ...state } = useAct();
-	const removeIds = (ids) => remove(name, ids, (items) => set((all) => [...all, ...items]));
-	const undo = () =>
-		restore(name, deleted, (stored) => {
-			const back = new Set(stored.map(({ id }) => id));
-			set((all) => all.filter(({ id }) => !back.has(id)));
-		});
+	const change = (all) => {
+		keep(name, all);
+		set(all);
+	};
+	const removeIds = async (ids) => {
+		let all = lines;
+		for (const some of chunksOf(ids, CHUNK)) {
+			all += (await linesOf(collection, some)).join("");
+			change(all); // first, so that nothing is lost
+			await post(at(name, "/items/delete"), { ids: some });
+			hide((before) => new Set([...before, ...some]));
+		}
+	};
+	const undo = async () => {
+		const { inserted, rejected_count: stay } = await restore(name, lines);
+		hide(new Set());
+		change("");
+		const others = stay ? `; ${figures.count(stay)} that came since stay as they are` : "";
+		say(`${figures.plural(inserted, "item")} stored again${others}.`);
+	};
 	return {
 		...state,
-		deleted,
+		lines,
+		isKept: deletedFrom(name) === lines,
+		gone,
+		said,
 		removeIds: (ids) => act(() => removeIds(ids)).then(refresh),
 		undo: () => act(undo).then(refresh),
+		clear: () => change(""),
 	};
 }
 
@@ -268,8 +244,8 @@ export default function Duplicates({ collection, params, writes, refresh }) {
 	const { name } = collection;
 	const low = Math.min(0.99, Math.max(0.05, Number(numberIn(params.low, LOWEST)) || LOWEST));
 	const asked = useAsk((signal) => pairsOf(name, low, signal), [name, low]);
-	const { deleted, removeIds, undo, isBusy, problem } = useRemoval(name, refresh);
-	const gone = useMemo(() => new Set(deleted.map(({ id }) => id)), [deleted]);
+	const { gone, removeIds, undo, clear, ...told } = useRemoval(collection, refresh);
+	const { isBusy, problem } = told;
 	const edges = useMemo(() => asked.data && without(asked.data, gone), [asked.data, gone]);
 	const [threshold, slide] = useState(Number(numberIn(params.min_score, START)) || START);
 	const bounded = Math.max(low, threshold);
@@ -311,7 +287,7 @@ export default function Duplicates({ collection, params, writes, refresh }) {
           ${figures.count(all.length)}</button>`
 				}</div>
       <${Trouble} problem=${trouble} />
-      <${Undo} ...${{ deleted, isBusy }} onUndo=${undo} />
+      <${Undo} ...${told} onUndo=${() => undo().then(asked.repeat)} onClear=${clear} />
       ${!edges && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
       ${edges && !groups.length && html`<p>No two items score ${bounded.toFixed(2)} or more.</p>`}
       ${shown.map(

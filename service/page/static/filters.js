@@ -188,6 +188,7 @@ function choices(items, name) {
 	const values = (length ? dates.sort().reverse() : kinds).slice(0, VALUES);
 	const isOrdered = length || numbers.length;
 	return {
+		others: (length ? dates : kinds).length - values.length,
 		values: numbers.length ? values.sort((one, other) => one - other) : values,
 		ends:
 			numbers.length > 2 ? [Math.min(...numbers), Math.max(...numbers)] : dates.length > 1 && [],
@@ -199,7 +200,7 @@ function choices(items, name) {
 function Facet({ name, collection, items, filter, onChange, isFirst }) {
 	const [isOpen, open] = useState(isFirst);
 	const found = useMemo(() => isOpen && choices(items, name), [isOpen]);
-	const { values = [], ends, isDate, order } = found || {};
+	const { values = [], others, ends, isDate, order } = found || {};
 	const matching = (value) =>
 		isDate ? { key: name, range: rangeOf(value) } : { key: name, match: { value } };
 	const count = async (value, signal) => {
@@ -231,6 +232,7 @@ function Facet({ name, collection, items, filter, onChange, isFirst }) {
       <span class="figure">${number === null ? "…" : figures.count(number)}</span>
       <i style=${{ width: `${(100 * number) / most}%` }}></i></button></li>`,
 		)}</ul>
+    ${others > 0 && html`<p class="small">and ${figures.plural(others, "other")}</p>`}
     ${ends && html`<${Range} ...${{ name, ends, isDate, filter, onChange }} />`}
   </details>`;
 }

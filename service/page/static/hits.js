@@ -62,6 +62,6 @@ export function HitExport({ name, hits }) {
 		]);
 	const bare = hits.map(({ vector, ...hit }) => hit);
 	const json = () => JSON.stringify(bare, null, 1);
-	return html`<${Save} name=${`${name}-hits.csv`} text=${rows} type="text/csv" />
-    <${Save} name=${`${name}-hits.json`} text=${json} type="application/json" />`;
+	return html`<${Save} name=${`${name}-hits.csv`} text=${rows} />
+    <${Save} name=${`${name}-hits.json`} text=${json} />`;
 }

@@ -26,7 +26,7 @@ export default function Item({ collection, params }) {
       <span class="space"></span>
       <a class="button primary" href=${href(name, "query", { id: item.id })}>Find similar</a></div>
     <div class="halves"><div class="stack">
-      <section class="panel"><h2>${view.image ? "Picture" : "Shown"}</h2>
+      <section class="panel"><h2>${view.image ? "Picture" : "Preview"}</h2>
         <div class="large"><${Drawn} ...${{ item, view, names }} limit=${20} /></div>
         <${Link} ...${{ item, view }} /></section>
       <section class="panel"><h2>Payload</h2>${

@@ -174,10 +174,9 @@ function Options({ change, color, keys, sample }) {
 }
 
 const GUIDE = html`<p class="small" id="guide">Similar items lie together. Click a point to
-  light its neighbours, and point at another to see why they are similar. Drag to move; turn the
-  wheel or pinch to zoom; shift and drag for a lasso. Click a colour to choose its items. By keys:
-  arrows, <kbd>+</kbd>, <kbd>-</kbd>, <kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at
-  the cross.</p>`;
+  light its neighbours, and point at another to see why they are similar. Drag to move; shift and
+  drag for a lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>,
+  ${" "}<kbd>-</kbd>, <kbd>0</kbd> for all, and <kbd>Enter</kbd> for the item at the cross.</p>`;
 
 function usePlaced({ name, view }, params) {
 	const sample = numberIn(params.sample, 5000);

@@ -37,8 +37,6 @@ function heightsOf(series, key) {
 const known = (show) => (x) => (x === null ? "–" : show(x));
 const LIVE = [
 	{ name: "queries/s", key: "queries", show: known(figures.value) },
-	{ name: "p50", key: "p50", show: known(figures.duration) },
-	{ name: "p99", key: "p99", show: known(figures.duration) },
 	{ name: "commits/s", key: "commits", show: known(figures.value) },
 	{ name: "queue", key: "queue", show: figures.value },
 	{ name: "memory", key: "memory", show: figures.bytes },

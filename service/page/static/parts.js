@@ -18,7 +18,7 @@ export function fieldsOf(event) {
 export function Text({ value, limit = SHOWN }) {
 	const [shown, set] = useState(limit);
 	const text = figures.text(value);
-	if (text.length <= shown) {
+	if (text.length <= 1.2 * shown) {
 		return html`<bdi class=${typeof value === "number" ? "number" : undefined}>${text}</bdi>`;
 	}
 	return html`<bdi>${text.slice(0, shown)}…</bdi> <button class="link"
@@ -160,6 +160,20 @@ export const Payload = ({ rows }) =>
 		([key, value, kind]) =>
 			html`<div><dt><bdi>${key}</bdi></dt><dd class=${kind}>${value}</dd></div>`,
 	)}</dl>`;
+
+// The payload of an item; what another one has otherwise is marked.
+export function Differing({ item, other, view }) {
+	const isOther = (key, value) =>
+		other && JSON.stringify(other.payload?.[key]) !== JSON.stringify(value);
+	const rows = Object.entries(item.payload || {})
+		.filter(([key]) => key !== view.text)
+		.slice(0, 12)
+		.map(([key, value]) => {
+			const shown = html`<${Cut} value=${value} limit=${120} />`;
+			return [key, isOther(key, value) ? html`<mark class="differs">${shown}</mark>` : shown];
+		});
+	return html`<${Payload} rows=${rows} />`;
+}
 
 export function Dialog({ title, onClose, children }) {
 	const box = useRef();

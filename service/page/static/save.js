@@ -9,8 +9,8 @@ export function save(name, what) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-export function Save({ name, text, type }) {
-	const press = () => save(name, new Blob([text()].flat(), { type }));
+export function Save({ name, text }) {
+	const press = () => save(name, new Blob([text()].flat()));
 	return html`<button class="quiet" onClick=${press}>
     ${name.split(".").pop().toUpperCase()}</button>`;
 }

@@ -4,7 +4,7 @@ import { Drawn, isBars, Picture } from "./draw.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
-import { Awaited, Cut, number, Skeleton, Table, Text, Words } from "./parts.js";
+import { Awaited, Cut, Differing, number, Skeleton, Table, Text, Words } from "./parts.js";
 import { sorted } from "./sorting.js";
 import { queryOf } from "./vectors.js";
 import { nameOfCoordinate, textOf, title } from "./view.js";
@@ -125,7 +125,7 @@ function Pictures({ answer, view, collection, a, b }) {
 	)}</section>`;
 }
 
-function Side({ label, item, asked, view, words, collection }) {
+function Side({ label, item, other, asked, view, words, collection }) {
 	const text = item && textOf(view, item);
 	const isMarked = (word) => words.has(word);
 	const target = item && href(collection.name, "item", { id: item.id });
@@ -139,7 +139,8 @@ function Side({ label, item, asked, view, words, collection }) {
 				typeof text === "string"
 					? html`<${Words} ...${{ text, isMarked }} limit=${20_000} />`
 					: !isBars(item, view) && html`<div class="drawn"><${Drawn} ...${{ item, view }} /></div>`
-			}`
+			}
+      <${Differing} ...${{ item, other, view }} />`
 		}
   </section>`;
 }
@@ -172,6 +173,7 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
 	const longest = useMemo(() => longestOf(coordinates), [coordinates]);
 	const isSigned = coordinates.some(({ a, b }) => a < 0 || b < 0);
 	const listed = Math.min(LISTED, coordinates.length);
+	const all = coordinates.length + rest.coordinates;
 	const figure = (of) => (_, row) => figures.value(of(row));
 	const side = (value, row) => figures.apart(value, row.a, row.b);
 	const columns = [
@@ -195,9 +197,11 @@ function Coordinates({ answer: { coordinates, rest }, nameOf }) {
     <p class="small">All bars have one scale.
       ${isSigned && " Away from the middle is above zero, towards it below."}
       ${" "}The green foot is what both have.</p>
-    <${Table} caption=${`The ${rows.length} of ${
-			coordinates.length + rest.coordinates
-		} coordinates that count most, under the collection's transform`}
+    <${Table} caption=${`${
+			all > rows.length
+				? `The ${rows.length} of ${all} coordinates that count most`
+				: "All coordinates"
+		}, under the collection's transform`}
       columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
     ${
 			!isWhole &&
@@ -258,8 +262,8 @@ export default function Why({ collection, params }) {
 				: view.image
 					? html`<${Pictures} ...${{ answer, a, b, view, collection }} />`
 					: html`<div class="halves sides-by">
-      <${Side} label="Left" item=${a} asked=${row ?? names ?? text} ...${shown} />
-      <${Side} label="Right" item=${b} ...${shown} /></div>`
+      <${Side} label="Left" item=${a} other=${b} asked=${row ?? names ?? text} ...${shown} />
+      <${Side} label="Right" item=${b} other=${a} ...${shown} /></div>`
 		}
     ${b && html`<${Coordinates} ...${{ answer, nameOf }} />`}`;
 }
