@@ -30,7 +30,7 @@ HOSTILE: Final[list[dict[str, Json]]] = [
     {"id": "long", "payload": {"title": "x" * 5000, "says": "long text " * 100_000}},
     {"id": "smile", "payload": {"title": "👩", "url": "data:text/html,<b>1"}},
     {"id": "__proto__", "payload": {"__proto__": {"title": "x"}, "constructor": 1, "title": None}},
-    {"id": "style", "payload": {"title": "</style></title><svg onload=alert(1)>", "says": [1, {}]}},
+    {"id": "style" * 51, "payload": {"title": "</style></title><svg onload=alert(1)>", "n": [{}]}},
 ]  # fmt: skip
 
 

@@ -90,6 +90,7 @@ def test_payloads_are_text_whatever_is_in_them(url: str, tab: OpenTab) -> None:
     for item in HOSTILE:
         page.locator(f"[data-tile={quoted(item['id'])}] a.quiet").last.click()
         expect(page.locator(".tag bdi")).to_have_text(item["id"])
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), item["id"]
         if item["id"] == "long":
             page.get_by_role("button", name="more (1,000,000 characters)").click()
             assert len(page.locator("td bdi", has_text="long text").inner_text()) == 2401
@@ -264,7 +265,11 @@ def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
         here.page.route("**/browse.js", lambda route: route.abort())  # as if it goes before that
         page = here.open("#/three/query?id=1")
         expect(page.locator(".found strong")).to_have_text("2 of 2")
+        page.wait_for_load_state("networkidle")
     expect(page.locator(".away")).to_have_text(re.compile(r"not answered since \d+:\d+:\d+\b.*\."))
+    page.get_by_role("link", name="Data").click()
+    page.get_by_role("button", name="Make a snapshot").click()
+    page.get_by_role("alert").get_by_text("The server does not answer.").wait_for()
     page.get_by_role("link", name="Browse").click()
     page.get_by_role("alert").get_by_text("browse.js").wait_for()
     page.unroute("**/browse.js")

@@ -295,12 +295,11 @@ def test_a_server_alone_tells_of_its_start_and_stop(
     server, ports = HttpServer(config), list[int]()
 
     async def run() -> None:
-        running = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
         ports.append(server.servers[0].sockets[0].getsockname()[1])
-        server.should_exit = True
-        await running
+        await server.shutdown()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(run())

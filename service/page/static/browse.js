@@ -128,7 +128,7 @@ export default function Browse({ collection, params, writes, refresh }) {
     <aside class="panel"><h2>Payload</h2>
       ${
 				collection.items > FIRST &&
-				html`<p class="small">Values of the first ${figures.count(FIRST)} items, counted in
+				html`<p class="small">Values of the first ${figures.count(FIRST)} items, counts of
         all.</p>`
 			}
       <${Chips} text=${params.filter} onChange=${onFilter} />

@@ -101,7 +101,7 @@ const EAGER = 3;
 function comesAgain(items, key) {
 	const values = items.flatMap(({ payload }) => scalars(payloadAt(payload, key)));
 	const kinds = new Set(values).size;
-	return kinds > 1 && (kinds < values.length || DATE.test(values[0]));
+	return kinds > 1 && (kinds <= 0.8 * values.length || DATE.test(values[0]));
 }
 
 export function Facets({ collection, items, filter, onChange, isEager }) {

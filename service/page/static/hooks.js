@@ -73,13 +73,14 @@ export function useAct() {
 			await work();
 			set({});
 		} catch (problem) {
+			// What was begun does not go on by itself.
+			if (RETRIED.has(problem.code)) problem.code = "";
 			set({ problem });
 		}
 	};
 	return { ...state, act };
 }
 
-// Does something when an element is, or soon will be, in sight.
 export function useSeen(element, work, inputs) {
 	useEffect(() => {
 		const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && work(), {

@@ -224,7 +224,6 @@ export default function Why({ collection, params }) {
 		[name, id, row, names, text, params.b, limit],
 	);
 	const answer = explained.data;
-	// The bars come first: what is read beside them would hold them up.
 	const read = useAsk(
 		(signal) =>
 			answer &&
