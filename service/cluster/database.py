@@ -142,9 +142,10 @@ WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b AND address = %b
 """A row that says so: the table is empty after a crash of the database, which says nothing."""
 _REPLICAS: Final = """
 SELECT shard, replica, address, positions, nbytes, share,
-    extract(epoch FROM now() - seen)::double precision, shards, refusal
+    abs(extract(epoch FROM now() - seen))::double precision, shards, refusal
 FROM replicas WHERE cell = %b ORDER BY shards, shard, replica
 """
+"""A sign of life of the future was given before the clock was set back: others came since."""
 _LIVE_POSITIONS: Final = """
 SELECT positions FROM replicas WHERE seen > now() - interval '1 minute'
 """

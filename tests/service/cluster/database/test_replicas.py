@@ -102,3 +102,14 @@ def test_replicas_are_listed_by_cell(database: Database, number: int) -> None:
     positions = [(each.replica, each.positions) for each in found]
     assert positions == [(0, {number: 4}), (1, {number: 6})]
     assert all(0 <= each.seen < 60 for each in found)
+
+
+def test_a_replica_gives_another_sign_of_life_once_the_clock_was_set_back(
+    database: Database, number: int
+) -> None:
+    for replica in (0, 1):
+        database.announce(announced(3, number, replica))
+    with database.connections.use() as connection:
+        connection.run("UPDATE replicas SET seen = seen + interval '1 hour'")
+    database.announce(announced(3, number, 1))
+    assert [each.is_alive for each in database.replicas("cell")] == [False, True]
