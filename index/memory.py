@@ -12,12 +12,28 @@ _CGROUPS: Final = (
 )
 """Where the kernel tells a container its limit."""
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt."""
+_MAX_FREE: Final = 1 << 20
+_MAX_IN_HEAP: Final = 32 << 20
+"""Bytes that the heap of a thread holds free at its end, and those of its largest block. This is
+what glibc comes to by itself for the second, but it holds up to twice as much free then, which
+`give_memory_back` does not reach: 50 to 110 bytes an item after graphs were built."""
+
 
 def memory_bytes() -> int:
     """Return how much memory this process may have, by its container or machine."""
     limits = [_number(path) for path in _CGROUPS]
     limits.append(psutil.virtual_memory().total)
     return min(limit for limit in limits if limit is not None)
+
+
+def bound_heaps() -> None:
+    """Let the heap of each thread hold little that is free, where the C library can (glibc)."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_TRIM_THRESHOLD, _MAX_FREE)
+        set_option(_MMAP_THRESHOLD, _MAX_IN_HEAP)
 
 
 def give_memory_back() -> None:

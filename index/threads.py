@@ -23,6 +23,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ContextDecorator, closing, contextmanager, suppress
 from typing import Any, ClassVar, Final, TypeVar
 
+from gcws_search.index.memory import bound_heaps
+
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -304,6 +306,7 @@ class Workers:
         self._searches = searches or Searches()
         self.threads = threads or available_threads()
         self._is_behind = behind
+        bound_heaps()
         self._make_pools()
 
     @property

@@ -17,7 +17,7 @@ EVERYWHERE = {"contracts", "threads", "kernels"}
 ARROWS: dict[str, set[str]] = {
     "contracts": set(),
     "memory": set(),
-    "threads": set(),
+    "threads": {"memory"},
     "kernels": {"contracts"},
     "payload": {"contracts"},
     "storage": {"contracts"},
