@@ -29,8 +29,8 @@ FAILED: Final = 1
 _CUT: Final = ("text", "vector", "others", "payload", "sha256")
 """Columns of a table that are cut where a terminal is too narrow, and to how little."""
 _TIMES: Final = ("created", "started", "expires")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-"""What would move the cursor, or color a terminal, from within an id or a payload."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What would move the cursor, color a terminal or turn a line round, within an id or a payload."""
 _DIGITS: Final = {*"-0123456789,."}
 _LEAST: Final = 8
 _LARGE: Final = 10_000

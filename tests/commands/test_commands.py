@@ -952,7 +952,8 @@ def test_ids_and_scores_are_whole_however_narrow_the_terminal(
 
 def test_data_moves_no_cursor_and_colors_nothing(server: gcws_search.Server, call: Call) -> None:
     items = server.collection("plants", dim=None)
-    items.add([{"a\x1b[31m": 1, "b\r": 2}], ids=["c\x1b[2J"], payloads={"name": ["d\x9b\n"]})
+    says = ["d\x9b\n\u2066"]
+    items.add([{"a\x1b[31m": 1, "b\r": 2}], ids=["c\u202e\x1b[2J"], payloads={"name": says})
     for words in (("query", "--names", "a\x1b[31m", "--why"), ("find", "c"), ("names",)):
         shown = call(words[0], "plants", *words[1:]).stdout
         assert shown
