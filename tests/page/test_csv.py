@@ -69,7 +69,7 @@ def test_an_encoding_that_is_chosen_is_the_one_of_the_load(url: str, tab: OpenTa
     here.expected.append("status of 400")  # bytes that are no UTF-8
     page = here.open("#/encoded/load")
     choose_file(page, "a.csv", "id;x;Größe\na;1;Łódź\n".encode("cp1250"))
-    encoding = page.get_by_label("Text in")
+    encoding = page.get_by_label("Encoding")
     encoding.select_option(label="utf-8")
     page.get_by_role("alert").wait_for()
     encoding.select_option(label="cp1250")

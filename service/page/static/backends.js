@@ -141,7 +141,7 @@ function Attach({ collection, refresh }) {
     <label>Kind <${Select} name="kind"
       options=${KINDS.map(([kind, what]) => [kind, `${kind}: ${what}`])} /></label>
     <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
-    <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false"
+    <label>Parameters as JSON <textarea name="params" rows="2" spellcheck=${false}
       placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
     <${Trouble} problem=${problem} />
     <p class="actions"><button class="primary" disabled=${isBusy}>

@@ -76,7 +76,7 @@ export function Filter({ text = "", problem, onChange }) {
 	return html`<form class="filter" key=${text} onSubmit=${apply}>
     <details open=${Boolean(problem)}><summary>Filter as JSON</summary>
       <label>Only items whose payload passes
-        <textarea name="filter" rows="3" spellcheck="false" defaultValue=${text}
+        <textarea name="filter" rows="3" spellcheck=${false} defaultValue=${text}
           aria-invalid=${problem ? "true" : undefined}
           placeholder='{"must": [{"key": "label", "match": {"value": 3}}]}'></textarea></label>
       <${Trouble} problem=${problem} />

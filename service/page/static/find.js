@@ -106,7 +106,7 @@ export default function Find({ collection, onClose }) {
       <label>In <${Select} chosen=${name} onChoose=${search} options=${names.map((one) => [one])} />
       </label><label>Begins an id, or is in an id or a payload
       <input autofocus type="search" role="combobox" aria-expanded=${items.length > 0}
-        aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck="false"
+        aria-controls="found" aria-autocomplete="list" autocomplete="off" spellcheck=${false}
         aria-activedescendant=${items.length ? `found-${chosen}` : undefined} data-find
         value=${typed} onInput=${typing} onKeyDown=${move} />
     </label></form>

@@ -73,14 +73,14 @@ function Columns({ table, roles, onChange, onEncoding, missing, onMissing, colle
 			show: (one) => html`<${Text} value=${one || "(no name)"} limit=${60} />`,
 		},
 		texts("example", "first value", 40),
-		number("share", "share of Σ|x|", (share) => share !== null && figures.share(share)),
+		number("share", "share of vector", (share) => share !== null && figures.share(share)),
 		{ key: "role", name: "becomes", show: choice },
 	];
 	const rows = table.columns
 		.slice(0, MOST_COLUMNS)
 		.map((one) => ({ ...one, example: table.rows[0]?.[one.name] ?? "" }));
 	const encodings = [...new Set([table.encoding, ...ENCODINGS])];
-	return html`<label>Text in <${Select} options=${encodings.map((one) => [one])}
+	return html`<label>Encoding <${Select} options=${encodings.map((one) => [one])}
       chosen=${table.encoding} onChoose=${onEncoding} /></label>
     <p class="small">Columns divided by
       ${" "}<code>${JSON.stringify(table.delimiter)}</code>${
