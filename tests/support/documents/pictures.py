@@ -34,7 +34,7 @@ VIEWS: Final = {
     "why": ("#/digits/why?a=0&b=877", ".fraction"),
     "duplicates": ("#/functions/duplicates", ".group .payload"),
     "map": ("#/digits/map", ".plane"),
-    "understand": ("#/functions/understand", ".halves .verdict"),
+    "understand": ("#/functions/understand", "section + section .verdict"),
     "backends": ("#/digits/backends", ".chart canvas"),
     "data": ("#/coffees/load", ".panel p"),
     "item": ("#/functions/item?id=shutil.copy", ".bars"),
