@@ -250,6 +250,11 @@ class GraphSearch:
                 for rows, each in zip(beams, (hard, foreign), strict=True)
                 if is_extended
             ),
+            *(
+                [(beams[1], UNLIMITED, foreign.slack, policy.max_rows_a_side, out_of_range, inf)]
+                if is_extended and out_of_range > 0
+                else []
+            ),
         ]
         kernel = Plan(
             entry_tables,
@@ -295,8 +300,8 @@ class GraphSearch:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
         room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
         room = min(int(room), view.vectors.count + beam)
-        rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
-        return self.neighbours.sizes(segments, beam, room, rows_a_side=rows_a_side)
+        a_side = self.policy.max_rows_a_side
+        return self.neighbours.sizes(segments, beam, room, rows_a_side=a_side)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.harness.datasets import made
 from gcws_search.index.backends import Policies
 from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -444,7 +445,6 @@ def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left()
     asked, nobody = index.prepare(queries), np.full(600, -1)
     params = SearchParams(limit=10, recall=0.95)
     plan = graph.plan(tables, view, params, 600)
-    assert len(plan.kernel.levels) == 3
     parts: list[Any] = [*plan.kernel]
     parts[3] = plan.kernel.levels[:2]
     once = replace(plan, kernel=Plan(*parts))
@@ -457,3 +457,24 @@ def test_a_query_whose_hits_are_hidden_is_extended_once_more_before_it_is_left()
     for query in left[0]:
         true = np.sort(all_scores(queries[query : query + 1], rows, rows.shape[1])[0])[::-1][:10]
         np.testing.assert_allclose(hits.scores[query], true, rtol=1e-12)
+
+
+def test_a_query_that_has_found_no_rows_as_near_as_any_are_enters_through_more() -> None:
+    """A scan of all rows takes longer than a further extension."""
+    vectors = np.random.default_rng(1).permutation(made(rows=12_000))
+    rows, queries = np.split(vectors, [10_000])
+    index = linked(rows)
+    graph, tables, view = index.state.graph, index.state.tables, index.view()
+    asked, nobody = index.prepare(queries), np.full(len(queries), -1)
+    params = SearchParams(limit=10, recall=0.95)
+    plan = graph.plan(tables, view, params, len(queries))
+    parts: list[Any] = [*plan.kernel]
+    parts[3] = plan.kernel.levels[:-1]
+    fewer = replace(plan, kernel=Plan(*parts))
+    lost = np.flatnonzero(graph.search(fewer, tables, view, asked, params, nobody)[1])
+    hits, outcomes = graph.search(plan, tables, view, asked, params, nobody)
+    found = lost[outcomes[lost] == 0]
+    assert set(np.flatnonzero(outcomes)) < set(lost)
+    for query in found:
+        true = np.sort(all_scores(queries[query : query + 1], rows, rows.shape[1])[0])[::-1][:10]
+        assert np.count_nonzero(hits.scores[query] >= true[-1] - 1e-9) >= 8
