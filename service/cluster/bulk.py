@@ -237,7 +237,8 @@ def bulk_load(
         )
         rejected_files = _write_rejected(load, parts, states)
         record = ix.LoadRecord(_DONE, int(time.time()), done.text())
-        database.rename(number, load.name, None if taken is None else taken.number, record)
+        before = database.find(load.name) if load.replace else None  # one that was made meanwhile
+        database.rename(number, load.name, None if before is None else before.number, record)
         return replace(
             _answer(done, len(parts), len(parts) - len(missing), shards),
             rejected_rows=[row for at in parts for row in _rejected(load, at, states[at.key])],
@@ -316,13 +317,18 @@ def _divide(load: BulkLoad) -> Iterator[FilePart]:
             raise BadFile("standard input: expected files, which are read again after a stop")
         rows, is_folder = source.rows, isinstance(file, Folder)
         path = str(file.path.resolve() if hasattr(file.path, "resolve") else file.path)
-        given = path, is_folder, repr(file.version), choices
+        given = path, is_folder, _version(file), choices
         is_whole = rows is None or not source.divides or choices.missing == "mean"
         starts = [0] if is_whole or rows is None else range(0, rows, load.part_rows)
         for start in starts:
             end = None if is_whole or rows is None else min(rows, start + load.part_rows)
             yield FilePart(f"{BULK_KEYS}{number}/{start}", *given, start, end, before + start)
         before += _UNKNOWN_ROWS if rows is None else rows
+
+
+def _version(file: InputFile | Folder) -> str:
+    """Return what changes with the bytes of a file, or of the files of a folder."""
+    return hashlib.sha256(repr(file.version).encode()).hexdigest()
 
 
 def _require_like(first: Source, source: Source) -> None:
@@ -451,7 +457,7 @@ def _open(
     """Return a file as items; parts that follow each other are mostly of one."""
     place = place_of(path)
     file = Folder(place, encoding) if is_folder else InputFile(place, encoding)
-    if repr(file.version) != version:
+    if _version(file) != version:
         raise BadFile(f"{file.name}: expected the file that the load began with, got another one")
     return source_of(file, choices)
 

@@ -405,7 +405,9 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         "search_path": schema,
         "synchronous_commit": "on",
         "lock_timeout": str(milliseconds // 2),
-        "statement_timeout": "0",  # whoever waits for an answer has a limit of its own
+        # Whoever waits for an answer has a limit of its own, and locks are of idle sessions, too.
+        "statement_timeout": "0",
+        "idle_session_timeout": "0",
         "idle_in_transaction_session_timeout": str(6 * milliseconds),
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
         "tcp_user_timeout": str(milliseconds),

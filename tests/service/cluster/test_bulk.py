@@ -301,6 +301,37 @@ def test_a_collection_is_replaced_in_one_step_and_only_where_that_is_asked_for(
     }
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_collection_that_is_made_while_it_is_loaded_is_replaced_where_that_is_asked_for(
+    client: ClusterClient,
+    settings: Settings,
+    items: list[Json],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    replaces: bool,
+) -> None:
+    path = write_parquet(tmp_path / "a.parquet", items[3:9])
+    append = Committer.append
+
+    def make(*given: Json) -> ix.WriteResult:
+        put(client, "bulk", items[:3])
+        return append(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "append", make)
+        if replaces:
+            bulk(settings, path, vector=("x*",), replace=True)
+        else:
+            with pytest.raises(ix.CollectionExists, match="is not to be replaced"):
+                bulk(settings, path, vector=("x*",))
+    if not replaces:
+        assert client.get("/v1/collections/bulk").json()["items"] == 3
+        client.delete("/v1/collections/bulk")
+        bulk(settings, path, vector=("x*",))
+    wait_until(lambda: client.get("/v1/collections/bulk").json().get("items") == 6)
+
+
 def test_the_same_load_says_that_it_was_done(
     client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
 ) -> None:

@@ -16,12 +16,18 @@ from tests.support.service.postgres import postgres
 THREADS = 4
 
 
-def test_a_statement_takes_as_long_as_it_is_waited_for(database_url: str) -> None:
+def test_a_statement_and_a_session_last_as_long_as_they_are_waited_for(database_url: str) -> None:
     """Whatever the database, or its role, has as a limit for others."""
     name = database_url.rpartition("/")[2]
-    postgres().execute(f"ALTER DATABASE {name} SET statement_timeout = 1")
-    with closing(Database.open(database_url)) as database, database.connections.use() as connection:
-        connection.run("SELECT pg_sleep(0.01)")
+    for limit in ("statement_timeout", "idle_session_timeout"):
+        postgres().execute(f"ALTER DATABASE {name} SET {limit} = 1")
+    with (
+        closing(Database.open(database_url)) as database,
+        database.connections.use() as idle,
+        database.connections.use() as connection,
+    ):
+        connection.run("SELECT pg_sleep(0.05)")
+        assert idle.column("SELECT 1") == [1]
 
 
 def test_threads_that_wait_for_a_server_that_is_silent_give_up_together() -> None:
