@@ -113,7 +113,7 @@ def load(
             for each in input_files(path, encoding)
         ]
         first = source_of(inputs[0], choices)
-        show_guess(first)
+        show_guess(first, scale)
         transform = transform_of(normalize, power, scale)
         options = options_of(first, dim, transform, storage, ttl)
         if first.is_text:

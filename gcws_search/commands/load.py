@@ -165,7 +165,7 @@ def load(
             for each in input_files(path, encoding)
         ]
         first = source_of(inputs[0], choices)
-        show_guess(first)
+        show_guess(first, scale)
         if dry_run:
             _show_rows(first, as_json)
             return

@@ -342,11 +342,12 @@ def ngrams_of(given: str) -> list[int]:
     return [int(parts[0]), int(parts[-1])]
 
 
-def show_guess(source: Source) -> None:
-    """Say what a file is taken for."""
+def show_guess(source: Source, scale: str | None = None) -> None:
+    """Say what a file is taken for; a ``scale`` is what a warning of far units asks for."""
     typer.echo(source.file.name, err=True)
     for word, value in source.guess:
-        typer.echo(f"  {word:8} {value}", err=True)
+        if word != "warning" or scale is None:
+            typer.echo(f"  {word:8} {value}", err=True)
 
 
 def space_words(dim: int | None, text: str | None) -> str:

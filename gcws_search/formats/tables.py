@@ -885,11 +885,12 @@ def describe_shares(
             f"units differ: {high!r} is about {_rounded(units[high])}, {low!r} about "
             f"{_rounded(units[low])}"
         )
+    if warnings:
+        source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
     if long:
         kept = f"whole numbers above {_WHOLE:,}, of which seven digits are kept"
         warnings.append(f"{list_some([repr(name) for name in long])} with {kept}")
-    if warnings:
-        source.guess.append(("warning", "; ".join([*warnings, _NARROW])))
+        source.guess.append(("digits", warnings[-1]))
     return shares, warnings
 
 

@@ -934,9 +934,9 @@ def test_shares_of_columns_are_told_and_units_far_apart(tmp_path: Path, kind: st
     assert "'b' is about 150, 'a' about 1.5" in found["warning"]
     assert "mostly" not in found["warning"]
     found = told({"a": [2.0**24, 2], "b": [2.0**24, 2**24 + 2]})
-    assert "'b' with whole numbers above 16,777,216" in found["warning"]
-    assert "'a' with" not in found["warning"]
-    assert "warning" not in told({"a": [2.0**25 + 0.5, 9e7], "b": [4e7 + 0.5, 8e7]})
+    assert "'b' with whole numbers above 16,777,216" in found["digits"]
+    assert "'a' with" not in found["digits"]
+    assert "digits" not in told({"a": [2.0**25 + 0.5, 9e7], "b": [4e7 + 0.5, 8e7]})
     assert "shares" not in told(UNITS, payload=("mass", "rare"))
     many = {f"c{column}": [1.0, 2.0] for column in range(9)}
     assert len(shares(told(many))) == 4
