@@ -121,7 +121,7 @@ def _problem_of(status: int, document: Mapping[str, Any], collection: str | None
     return error
 
 
-def note_stored(error: GcwsError, rows: int) -> None:
+def note_stored(error: Exception, rows: int) -> None:
     """Add a note to an error: the rows that earlier writes of its load stored."""
     if rows:
         error.add_note(f"earlier writes of this load stored {rows} rows")

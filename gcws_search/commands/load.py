@@ -327,7 +327,8 @@ class _Load:
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
     def _load(self, source: Source, progress: Bar, key: str | None) -> Added:
-        from gcws_search.client.errors import NoServer  # noqa: PLC0415
+        from gcws_search.client.errors import NoServer, note_stored  # noqa: PLC0415
+        from gcws_search.formats.files import BadFile  # noqa: PLC0415
         from gcws_search.index import GcwsError  # noqa: PLC0415
 
         file, again = source.file, ""
@@ -340,6 +341,11 @@ class _Load:
             return self._send(source.whole(progress.rows), progress, key)
         except KeyboardInterrupt:
             fail(f"{file.name}: interrupted{again}")
+        except BadFile as error:  # of a row that is read while those before it are stored
+            with suppress(GcwsError):
+                loads = (each for each in self.collection.loads() if key and each["key"] == key)
+                note_stored(error, next(loads, {"rows": 0})["rows"])
+            raise
         except GcwsError as error:
             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
             is_row = getattr(error, "loc", ())[:1] == ("rows",)

@@ -80,7 +80,7 @@ def _first_object(line: bytes, name: str) -> dict[str, Any]:
         return _object(line)
     except BadFile as error:
         advice = "; jq -c . puts each object of a file on one line"
-        words = error if line.rstrip().endswith(b"}") else f"{error}{advice}"
+        words = f"{error}{advice}" if "end of data" in str(error) else error
         raise BadFile(f"{name}: row 0: {words}") from None
 
 

@@ -391,7 +391,7 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
         self.error = error
         self.account = account
         self.row = row
-        super().__init__(document(error)["detail"])
+        super().__init__("" if isinstance(error, BodyAborted) else document(error)["detail"])
 
 
 @dataclass(slots=True)

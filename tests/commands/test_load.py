@@ -487,6 +487,15 @@ def test_ids_and_text_are_stored_as_they_stand(bench: Bench) -> None:
     assert done.stdout == "gaps: 0 inserted, 0 updated, 2 left out for missing numbers\n"
 
 
+def test_a_row_that_cannot_be_read_says_how_many_were_stored_before(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_text("id,x\n1,1\n2,2\n3,3\n")
+    bench.load("a.csv", "--key", "k", "--yes")
+    (bench.folder / "a.csv").write_text("id,x\n1,1\n2,2\n3,oops\n")
+    told = bench.load("a.csv", "--key", "k", code=1).stderr.splitlines()[-1]
+    assert "row 2: column 'x': expected a number, got 'oops'" in told
+    assert "earlier writes of this load stored 3 rows" in told
+
+
 def test_a_key_is_of_one_file(bench: Bench) -> None:
     first, second = str(bench.folder / "a.npy"), str(bench.folder / "b.npy")
     np.save(first, VECTORS)

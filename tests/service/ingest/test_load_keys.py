@@ -208,6 +208,20 @@ def test_a_load_under_a_key_that_runs_keeps_another_from_it(empty: Client) -> No
     assert counts(empty.run(empty.http.post(URL, content=line, headers=headers))) == (1, 0, 0)
 
 
+def test_a_load_whose_client_has_gone_says_that(empty: Client) -> None:
+    pieces: list[Json] = [{"type": "http.request", "body": ndjson(*items(6)), "more_body": True}]
+
+    async def receive() -> Json:
+        return pieces.pop() if pieces else {"type": "http.disconnect"}
+
+    async def send(message: Json) -> None:
+        """Nobody hears it."""
+
+    empty.speak("POST", URL, receive, send, content_type="application/x-ndjson")
+    [failed] = empty.get(f"{PLANTS}/loads").json()["loads"]
+    assert (failed["state"], failed["error"]) == ("failed", "the request ended early")
+
+
 def test_the_last_loads_are_listed(empty: Client) -> None:
     for number in range(22):
         load(empty, "npy", npy(rows(1)), f"?id_start={number}")
