@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 cli = family()
 
 _SHOWN: Final = 20
+_ASKED: Final = 50
+"""Times that a server is asked whether it has ended a load."""
 """Rejected rows that are named on the terminal."""
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
@@ -343,8 +346,7 @@ class _Load:
             fail(f"{file.name}: interrupted{again}")
         except BadFile as error:  # of a row that is read while those before it are stored
             with suppress(GcwsError):
-                loads = (each for each in self.collection.loads() if key and each["key"] == key)
-                note_stored(error, next(loads, {"rows": 0})["rows"])
+                note_stored(error, self._stored(key))
             raise
         except GcwsError as error:
             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
@@ -358,6 +360,16 @@ class _Load:
                     changed = modified.isoformat("T", "seconds")
                     again += f", which has {file.size_bytes} bytes of {changed}"
             fail(f"{file.name}: {_row_words(error, source)}{notes}{again}")
+
+    def _stored(self, key: str | None) -> int:
+        """Return how many rows the load of a key has stored, once its server has ended it."""
+        for _ in range(_ASKED):
+            loads = (each for each in self.collection.loads() if key and each["key"] == key)
+            found = next(loads, {"state": "failed", "rows": 0})
+            if found["state"] != "running":
+                break
+            time.sleep(0.1)
+        return int(found["rows"])
 
     def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
         counted = replace(body, pieces=lambda: progress.each(body.pieces()))
