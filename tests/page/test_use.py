@@ -1048,6 +1048,7 @@ VIEWS: Final = {
         '#/pictures/browse?filter={"must":[{"key":"family","match":{"value":"flat"}}]}',
         ".tiles canvas", "20 items of 60",
     ),
+    "empty": ("#/empty/browse", ".command", "empty has no items yet"),
     "browse-table": ("#/texts/browse?as=table", "tbody tr:nth-child(30)", "30 items"),
     "browse-molecules": ("#/molecules/browse", ".molecule", "not a molecule (("),
     "item": ("#/texts/item?id=t3", ".bars .row", "t3"),

@@ -184,7 +184,7 @@ function useHeading({ collection, view, params }) {
 		const turn = () => {
 			const isElsewhere = ![left, heading, document.body].includes(document.activeElement);
 			if (isElsewhere || performance.now() > end) return;
-			const found = document.querySelector("main h1, main .empty h2");
+			const found = document.querySelector("main h1");
 			if (found && found !== document.activeElement) {
 				// the first may give way to another
 				heading = found;

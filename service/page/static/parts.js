@@ -75,7 +75,7 @@ export function Command({ text }) {
 }
 
 export function Empty({ title, children }) {
-	return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+	return html`<div class="empty"><h1>${title}</h1>${children}</div>`;
 }
 
 export function Skeleton({ rows = 3, kind = "line" }) {
