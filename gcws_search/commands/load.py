@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 cli = family()
 
 _SHOWN: Final = 20
+"""Rejected rows that are named on the terminal."""
 _ASKED: Final = 50
 """Times that a server is asked whether it has ended a load."""
-"""Rejected rows that are named on the terminal."""
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
 _TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar", "repeated")
