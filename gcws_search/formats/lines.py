@@ -32,6 +32,8 @@ from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index import InputVectors
 
 _SEGMENT_BYTES: Final = 8 << 20
+_OWN: Final = {"payload", "version", "expires"}
+"""Keys that items alone have."""
 
 
 def read_lines(source: Source) -> None:
@@ -46,6 +48,12 @@ def read_lines(source: Source) -> None:
     is_text = {"text"} <= first.keys() <= TEXT_DOCUMENT
     is_item = {"vector"} <= first.keys() <= DOCUMENT and not _is_counts(first["vector"])
     is_item |= is_text
+    sample = _sample(_whole_lines(file), 0 if source.export is None else 1)
+    keys = {key for found in sample for key in found}
+    if not keys & _OWN and not keys <= (TEXT_DOCUMENT if is_text else DOCUMENT):
+        is_item = False  # later rows have fields that the first one lacks
+        if is_text and chosen == (None, None, None, None):
+            source.choices = replace(choices, text="text")
     if not is_item or chosen != (None, None, None, None):
         _read_objects(source, file, skip=0 if source.export is None else 1)
         return
@@ -122,8 +130,7 @@ def _readable(line: bytes) -> Any:
 def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
     choices, source.export = source.choices, None
-    head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
-    sample = _sample(head, skip)
+    sample = _sample(_whole_lines(file), skip)
     names = [*dict.fromkeys(name for found in sample for name in found)]
     columns = {name: [found.get(name) for found in sample] for name in names}
     tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
@@ -151,6 +158,11 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
         }
         describe_shares(source, {name: np.array(numbers[name], np.float64) for name in numbers})
     source.read = lambda: _rows(source, file, layout, skip)
+
+
+def _whole_lines(file: InputFile) -> bytes:
+    """Return the first part of a file up to the end of a line."""
+    return file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
 
 
 def _is_counts(vector: Any) -> bool:

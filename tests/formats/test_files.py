@@ -390,7 +390,7 @@ def test_lines_that_are_no_items_are_named_or_left_out(tmp_path: Path) -> None:
     for bad in (
         b'{"id": "b", "vec',
         b'{"id": 1, "vector": null}',
-        b'{"vector": [1], "n": 2}',
+        b'{"vector": [1, 2], "payload": {}, "n": 2}',
         b"[1]",
     ):
         path.write_bytes(whole + bad + b"\n" + whole)
@@ -550,6 +550,23 @@ def test_a_column_of_lists_that_is_no_vector_is_named_in_the_preview(tmp_path: P
     (tmp_path / "a.ndjson").write_text("\n".join(lines))
     found = source(tmp_path / "a.ndjson")
     assert dict(found.guess)["lists"] == "'emb', of which 1 of 3 are numbers"
+
+
+@pytest.mark.parametrize(("word", "value"), [("vector", [1, 2]), ("text", "a b")])
+def test_fields_that_the_first_object_lacks_are_payload(
+    tmp_path: Path, word: str, value: Json
+) -> None:
+    rows: list[Json] = [{"id": "a", word: value}, {"id": "b", word: value, "label": 3}]
+    (tmp_path / "a.ndjson").write_text("\n".join(map(json.dumps, rows)))
+    chosen = {"text": "text"} if word == "text" else {}
+    for choices in ({}, chosen):
+        found = source(tmp_path / "a.ndjson", **choices)
+        [batch] = found.batches()
+        assert (batch.ids, batch.payloads) == (["a", "b"], [None, b'{"label":3}'])
+        assert found.is_text == (word == "text")
+    rows[0]["payload"] = {"n": 1}  # items, of which one has a key of no item
+    (tmp_path / "a.ndjson").write_text("\n".join(map(json.dumps, rows)))
+    assert source(tmp_path / "a.ndjson").lines is not None
 
 
 def test_the_name_says_what_begins_with_a_bracket(tmp_path: Path) -> None:
