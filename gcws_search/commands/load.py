@@ -365,7 +365,7 @@ class _Load:
         """Return how many rows the load of a key has stored, once its server has ended it."""
         for _ in range(_ASKED):
             loads = (each for each in self.collection.loads() if key and each["key"] == key)
-            found = next(loads, {"state": "failed", "rows": 0})
+            found: dict[str, Any] = next(loads, {"state": "failed", "rows": 0})
             if found["state"] != "running":
                 break
             time.sleep(0.1)
