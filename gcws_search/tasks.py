@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -25,7 +25,9 @@ from gcws_search.version import program_version
 
 __all__ = [
     "TaskPool",
+    "has_token",
     "joined_ray",
+    "prepare_ray",
     "process_pool",
     "ray_pool",
     "reach_head",
@@ -103,6 +105,19 @@ def reach_head(address: str) -> None:
     socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
 
 
+def has_token(variables: Mapping[str, str]) -> bool:
+    """Return whether Ray has a token: in the environment, or in a file."""
+    file = variables.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+    return bool(variables.get("RAY_AUTH_TOKEN")) or Path(file).is_file()
+
+
+def prepare_ray() -> None:
+    """Set the variables that Ray reads when it is imported."""
+    if has_token(os.environ):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
+
+
 @contextmanager
 def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[Any]:
     """Join the Ray cluster at an address for a while; yield Ray.
@@ -110,8 +125,7 @@ def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[
     "auto" is that of this machine, or the one at RAY_ADDRESS.
     Raises ConnectionError where there is none, it is of another version, or it has another token.
     """
-    if any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # read by the import
+    prepare_ray()
     import ray  # noqa: PLC0415  # takes long, and may be missing
     from ray._private.services import canonicalize_bootstrap_address  # noqa: PLC0415
 

@@ -139,7 +139,6 @@ def load(
         pool = process_pool(jobs)
         if ray is not None:
             require_token(os.environ)
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
             pool = ray_pool(ray)
         progress, tasks = stack.enter_context(steps()), stack.enter_context(pool)
         found = bulk_load(asked, settings, tasks, has_settings=ray is None, tell=progress)

@@ -251,7 +251,7 @@ def _done_before(
 ) -> LoadState | None:
     """Return what the same call has made of a collection, which is not replaced unless changed."""
     for record in database.loads(row.number, 0, _DONE):
-        state = LoadState.read(cast(Any, row), record)
+        state = LoadState.read(row.name, record)
         known, head = state.parameters.split()
         if known == key and (not load.replace or int(head) == row.head):
             return state
@@ -387,10 +387,8 @@ def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None
 
 def _states(database: Database, number: int) -> dict[str, LoadState]:
     """Return what became of the parts that are whole."""
-    named = SimpleNamespace(name=str(number))
-    records = {each.key: each for each in database.loads(number, 0)}
-    records.pop(_JOB, None)
-    found = {key: LoadState.read(cast(Any, named), each) for key, each in records.items()}
+    records = [each for each in database.loads(number, 0) if each.key != _JOB]
+    found = {each.key: LoadState.read(str(number), each) for each in records}
     return {key: each for key, each in found.items() if each.is_complete}
 
 

@@ -373,10 +373,11 @@ def node_variables(
 
 def require_token(variables: Mapping[str, str]) -> None:
     """Raise ValueError where Ray would have no token."""
-    file = variables.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
+    from gcws_search.tasks import has_token  # noqa: PLC0415  # loads the index
+
     if variables.get("RAY_AUTH_MODE", "token") != "token":
         raise ValueError(f"expected RAY_AUTH_MODE=token, got {variables['RAY_AUTH_MODE']}")
-    if not variables.get("RAY_AUTH_TOKEN") and not Path(file).is_file():
+    if not has_token(variables):
         raise ValueError(
             "expected a token of the Ray cluster, got none;"
             " set RAY_AUTH_TOKEN_PATH to a file, or RAY_AUTH_TOKEN"
@@ -396,10 +397,11 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 
 @contextmanager
 def join_ray(settings: Settings) -> Iterator[RayPlacement]:
-    """Join the Ray cluster, which reads its variables when it is imported."""
+    """Join the Ray cluster."""
+    from gcws_search.tasks import prepare_ray  # noqa: PLC0415  # loads the index
+
     require_token(os.environ)
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
+    prepare_ray()
     from gcws_search.service.cluster.placing import connect_ray  # noqa: PLC0415
 
     with connect_ray(settings) as placement:

@@ -36,6 +36,8 @@ _PLANS: Final = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+# How long a link or a lock is waited for, at most; a statement may take longer.
+_LINK_SECONDS: Final = 10.0
 _FURTHER_SECONDS: Final = 2  # how long a server is tried for once another one takes writes
 _LOOK_SECONDS: Final = 10.0  # how often other servers of the URL are looked at
 _TRIES: Final = 3  # attempts to find a primary that, as far as shards know, has no successor
@@ -400,6 +402,7 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         raise ValueError(
             "GCWS_DATABASE_URL: expected a URL such as postgresql://user:password@host:5432/name"
         ) from None
+    seconds = min(seconds, _LINK_SECONDS)
     milliseconds = round(1000 * seconds)
     session = {
         "search_path": schema,

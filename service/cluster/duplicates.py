@@ -41,6 +41,7 @@ _MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alo
 _SPARE_PAIRS: Final = 1024  # pairs are sorted when so many more, or an eighth, have come
 _TAKEN: Final = 1 << 18  # pairs of one answer that are taken together
 _READ: Final = 4096  # items of groups that are read together
+_NO_KEYS: Final = np.empty(0, np.int64)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
 
@@ -103,7 +104,8 @@ class _ShardJoin:
             head = self._collection.head("join", params=params, **self._said, **said)
             count = self._count or len(self._collection.shards)
             wanted = range(count) if shards is None else shards
-            questions = {shard: self._question(shard, head, blobs) for shard in wanted}
+            keys = {shard: self._without.get(shard, _NO_KEYS).tobytes() for shard in wanted}
+            questions = {shard: Message(head, [*blobs, own]) for shard, own in keys.items()}
             asked = self._collection.shards.ask(questions, LONG_SECONDS, count)
             answers = self._collection.wait(asked, self._stop)
             rows = np.concatenate([np.frombuffer(each.blobs[0], np.int64) for each in answers])
@@ -114,12 +116,6 @@ class _ShardJoin:
             first += size
             fair = size * _MESSAGE_HITS // (len(rows) + 1)
             self._size = max(1, min(4 * self._size, _MAX_JOINED_ROWS, fair))
-
-    def _question(self, shard: int, head: dict[str, Any], blobs: list[bytes]) -> Message:
-        keys = self._without.get(shard)
-        if keys is None or len(keys) == 0:
-            return Message(head, blobs)
-        return Message({**head, "is_part": True}, [*blobs, keys.tobytes()])
 
 
 # Pairs

@@ -473,11 +473,10 @@ class ShardPairs(NamedTuple):
 def _answer_join(
     collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
 ) -> Message:
-    """Return all hits of vectors; where ``is_part``, without items whose keys are the last blob."""
+    """Return all hits of vectors, without items whose keys are the last blob."""
     head = asked.head
     vectors = decode_vectors(head, iter(asked.blobs))
-    blobs = asked.blobs[-1:] if head.get("is_part") else ()
-    without = np.frombuffer(b"".join(blobs), np.int64)
+    without = np.frombuffer(asked.blobs[-1], np.int64)
     params, where = ix.JoinParams(**head["params"]), decode_filter(head.get("filter"))
     found = [*collection.join(params, where, stop, without=without)(vectors)]
     ids = encode_names([each for part in found for each in part.to])

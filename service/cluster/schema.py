@@ -34,8 +34,7 @@ CREATE TABLE heads (
     collection bigint PRIMARY KEY,
     head bigint NOT NULL DEFAULT 0,
     items bigint NOT NULL DEFAULT 0,
-    trimmed bigint NOT NULL DEFAULT 0,
-    free_id bigint NOT NULL DEFAULT 0
+    trimmed bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20);
 CREATE TABLE commits (
     collection bigint,

@@ -95,13 +95,13 @@ class LoadState:
         return _STATES.dump_json(self, exclude_none=True).decode()
 
     @staticmethod
-    def read(collection: ix.StoredCollection, record: ix.LoadRecord) -> LoadState:
-        """Return the state of a load that a file has; DamagedFile if its record is unreadable."""
+    def read(name: str, record: ix.LoadRecord) -> LoadState:
+        """Return the state of a load of a collection; DamagedFile if its record is unreadable."""
         try:
             return _STATES.validate_json(record.progress)
         except ValidationError as error:
             reason = f"load {record.key!r} is unreadable ({error})"
-            raise ix.DamagedFile(collection.name, reason) from error
+            raise ix.DamagedFile(name, reason) from error
 
 
 _STATES: Final = TypeAdapter(LoadState)
@@ -143,7 +143,7 @@ class Account:
     @classmethod
     def of_record(cls, collection: ix.StoredCollection, record: ix.LoadRecord) -> Account:
         """Return the account of a load before this start of the service; raises DamagedFile."""
-        state = LoadState.read(collection, record)
+        state = LoadState.read(collection.name, record)
         found = cls(record.key, 0, state.mark.size if state.is_complete else None)
         found.state, found.size, found.started = state, state.mark.size, state.started
         found.status = "done" if state.is_complete else "interrupted"
@@ -160,7 +160,7 @@ class Account:
         if not found:
             self.state = self.before = LoadState(parameters, started=time.time())
             return
-        before = LoadState.read(collection, found[0])
+        before = LoadState.read(collection.name, found[0])
         if before.parameters != parameters:
             raise IdempotencyMismatch(
                 f"expected the parameters {before.parameters!r} that were sent under the key "

@@ -30,6 +30,15 @@ def test_a_statement_and_a_session_last_as_long_as_they_are_waited_for(database_
         assert idle.column("SELECT 1") == [1]
 
 
+def test_a_silent_link_is_noticed_soon_however_long_a_statement_may_take(database_url: str) -> None:
+    with (
+        closing(Database.open(database_url, seconds=86_400.0)) as database,
+        database.connections.use() as connection,
+    ):
+        assert connection.info.get_parameters()["connect_timeout"] == "10"
+        assert connection.column("SHOW idle_in_transaction_session_timeout") == ["1min"]
+
+
 def test_threads_that_wait_for_a_server_that_is_silent_give_up_together() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
         port = server.getsockname()[1]

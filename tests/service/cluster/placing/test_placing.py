@@ -178,10 +178,14 @@ def test_nodes_find_the_duplicates_of_files(
     rows[150:] = rows[:50]
     for number, part in enumerate(np.split(rows, [80])):
         np.save(tmp_path / f"{number}.npy", part)
+    # The token is where Ray itself keeps it.
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(cluster.variables["RAY_AUTH_TOKEN"])
     done = subprocess.run(
         [sys.executable, "-m", "gcws_search", "dedupe", "0.npy", "1.npy", "--min-score=0.9",
          "--output=out", "--ray=auto"],
-        cwd=tmp_path, env=cluster.variables, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=cluster.variables | {"RAY_AUTH_TOKEN": "", "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
