@@ -57,7 +57,7 @@ from gcws_search.formats.items import (
     with_versions,
 )
 from gcws_search.formats.payloads import filter_of, new_payload
-from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts
+from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts, usable_rows
 from gcws_search.index.contracts.analysis import (
     MAX_JOIN_LIMIT,
     SHARES,
@@ -483,13 +483,14 @@ class Collection:
         """
         require_one(vectors=vectors, texts=texts)
         require_word("on_error", on_error, OnError)
-        read = partial(rows_of, vectors) if texts is None else partial(rows_of_texts, texts)
+        what = (rows_of, vectors) if texts is None else (rows_of_texts, texts)
+        usable = partial(usable_rows, *what, skips=on_error == "skip")
         asked = _checked(
             limit=limit, recall=recall, min_score=min_score, **present(backend=backend)
         )
         asked |= {"guarantee": guarantee} | present(score=_said(score), filter=filter_of(where))
         shown = _checked(with_payload=with_payload, distance=distance)
-        return self._do(lambda place: place.query_many(read, asked, on_error, **shown))
+        return self._do(lambda place: place.query_many(usable, asked, on_error, **shown))
 
     def get(self, id: str | int) -> Item:
         """Return an item.

@@ -419,7 +419,7 @@ class EmbeddedCollection:
 
     def query_many(
         self,
-        read: Callable[[], ix.InputVectors],
+        read: Callable[[], tuple[ix.InputVectors, Mapping[int, ix.InvalidInput]]],
         asked: Mapping[str, Any],
         on_error: str,
         *,
@@ -429,10 +429,14 @@ class EmbeddedCollection:
         params, kind = _search_params(asked)
         condition = _filter(asked.get("filter"))
         with _naming_argument("queries"):
-            rows, limit = self.in_order(read()), params.limit
-            bad = self._bad_queries(rows) if on_error == "skip" else {}
-            if bad:
-                rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*bad]))
+            rows, refused = read()
+            rows, limit = self.in_order(rows), params.limit
+            found = self._bad_queries(rows) if on_error == "skip" else {}
+            places = [row for row in range(len(rows) + len(refused)) if row not in refused]
+            if found:
+                rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*found]))
+            bad: dict[int, ix.InvalidInput] = {**refused}
+            bad |= {places[row]: error.at(places[row]) for row, error in found.items()}
             rejected = [
                 Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
             ]
@@ -471,7 +475,7 @@ class EmbeddedCollection:
                     self.index.space.prepare(part)
 
         found = ix.bad_rows(len(rows), check, ix.InvalidInput)
-        return {row: error.at(row, skip=1) for row, error in found.items()}
+        return {row: error.at(skip=1) for row, error in found.items()}
 
     def _search(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -57,6 +58,8 @@ Naming = Literal["no names", "names", "own names"]
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
+_QUERY: Final = re.compile(r"^query \d+")
+"""How what is wrong with one of several queries begins."""
 _INDICES: Final = 4000
 """Coordinates that fit into one address."""
 _PAGE_IDS: Final = 1000
@@ -385,7 +388,7 @@ class RemoteCollection:
 
     async def query_many(
         self,
-        read: Callable[[], ix.InputVectors],
+        read: Callable[[], tuple[ix.InputVectors, Mapping[int, ix.InvalidInput]]],
         asked: Mapping[str, Any],
         on_error: str,
         *,
@@ -393,7 +396,8 @@ class RemoteCollection:
         distance: bool,
     ) -> ManyHits:
         """Return the hits of queries that all ask for the same, some megabytes a request."""
-        rows, limit = await self.in_order(await self.server.call(read)), asked["limit"]
+        rows, refused = await self.server.call(read)
+        rows, limit = await self.in_order(rows), asked["limit"]
         params = {name: str(value) for name, value in asked.items()}
         params["with_payload"] = str(with_payload).lower()
         if on_error != "stop":
@@ -421,11 +425,19 @@ class RemoteCollection:
         answers = [each["hits"] for each in found if "error" not in each]
         lists = [([hit["id"] for hit in hits], [hit["score"] for hit in hits]) for hits in answers]
         payloads = [[hit["payload"] for hit in hits] for hits in answers] if with_payload else None
+        places = [row for row in range(len(rows) + len(refused)) if row not in refused]
         rejected = [
-            Rejected(row, each["error"]["code"], each["error"]["detail"])
-            for row, each in enumerate(found)
+            Rejected(
+                row, each["error"]["code"], _QUERY.sub(f"query {row}", each["error"]["detail"])
+            )
+            for row, each in zip(places, found, strict=True)
             if "error" in each
         ]
+        rejected += [
+            Rejected(row, "invalid_vector", str(error.at("queries")))
+            for row, error in refused.items()
+        ]
+        rejected.sort(key=lambda each: each.row)
         hints = dict.fromkeys(hint for each in found for hint in each.get("hints", ()))
         shown = None
         if with_payload and self.config.text is not None:

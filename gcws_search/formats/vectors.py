@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
 from os import PathLike
+from statistics import mode
 from typing import Any, Final
 
 import numpy as np
@@ -64,6 +65,28 @@ def rows_of(data: Any) -> InputVectors:
     return InputVectors(_numbers(data))
 
 
+def usable_rows(
+    read: Callable[[Any], InputVectors], given: Any, *, skips: bool
+) -> tuple[InputVectors, dict[int, InvalidInput]]:
+    """Return those of a list as rows that can be, and what is wrong with each of the others.
+
+    Unless ``skips`` the first of these is raised. Of an array or a frame all rows can be; what else
+    is wrong with one a collection knows.
+    """
+    bad: dict[int, InvalidInput] = {}
+    good = given
+    while True:
+        try:
+            return read(good), bad
+        except InvalidVector as error:
+            faults = {int(row): each for each in (error, *error.others) for row in each.loc[:1]}
+            if not (skips and faults and isinstance(given, list | tuple)):
+                raise
+            rows = [row for row in range(len(given)) if row not in bad]
+            bad |= {rows[place]: each.at(rows[place], skip=1) for place, each in faults.items()}
+            good = [each for row, each in enumerate(given) if row not in bad]
+
+
 def is_frame(data: Any) -> bool:
     """Return whether data have named columns."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
@@ -108,16 +131,20 @@ def rows_of_texts(texts: Any) -> InputVectors:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise InvalidVector(expected="a list of strings", got=f"{texts!r:.60}")
     found = list(texts)
-    for row, text in enumerate(found):
+    raise_first(_odd_texts(found))
+    return InputVectors(mixed=[Text(text) for text in found])
+
+
+def _odd_texts(texts: Sequence[Any]) -> Iterator[InvalidVector]:
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InvalidVector(expected="a string", got=f"{text!r:.60}", loc=(row,))
-        if not text.isascii():
+            yield InvalidVector(expected="a string", got=f"{text!r:.60}", loc=(row,))
+        elif not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError:
                 got = f"half of a surrogate pair in {text!r:.60}"
-                raise InvalidVector(expected="a string of Unicode", got=got, loc=(row,)) from None
-    return InputVectors(mixed=[Text(text) for text in found])
+                yield InvalidVector(expected="a string of Unicode", got=got, loc=(row,))
 
 
 def points_of(data: Any) -> InputVectors:
@@ -309,7 +336,9 @@ def _too_large(*loc: int) -> InvalidVector:
 
 
 def _odd_vectors(data: Any) -> Iterator[InvalidVector]:
-    """Yield why a sequence of vectors makes no array, at each that is not as the others."""
+    """Yield why a sequence of vectors makes no array, at each that is not as most of them."""
+    lists = (each for each in data if isinstance(each, list | tuple | np.ndarray))
+    usual = mode([*map(np.size, lists)] or [0])
     for row, vector in enumerate(data):
         if hasattr(vector, "tocsr"):
             got = f"{_article(vector)} beside others"
@@ -317,8 +346,8 @@ def _odd_vectors(data: Any) -> Iterator[InvalidVector]:
             got = f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
         elif not hasattr(vector, "__len__") or isinstance(vector, str):
             got = f"{vector!r:.40}"
-        elif len(vector) != len(data[0]):
-            got = f"{len(vector)} values beside {len(data[0])}"
+        elif len(vector) != usual:
+            got = f"{len(vector)} values beside {usual}"
         else:
             odd = [each for each in vector if is_present(each) and not isinstance(each, _NUMBERS)]
             if not odd:

@@ -475,6 +475,25 @@ def test_hits_of_many_queries_have_payloads_where_asked(opened: Open, where: Jso
     assert bad.payloads.tolist() == [[None, None]]
 
 
+def test_a_query_that_is_no_vector_takes_no_other_along(opened: Open) -> None:
+    items = opened(4)
+    items.add([*COFFEES.values()], ids=[*COFFEES])
+    first, *others = COFFEES.values()
+    odd: list[Json] = [[1], first, None, [0, 0, 0, 0], [1, "x", 2, 3], *others]
+    found = items.query_many(odd, limit=1, on_error="skip")
+    kenya, *more = COFFEES
+    assert found.ids[:, 0].tolist() == [None, kenya, None, None, None, *more]
+    assert [each.row for each in found.rejected] == [0, 2, 3, 4]
+    zeros = found.rejected[2].detail
+    assert "3" in zeros.partition(": ")[0]
+    assert "non-zero" in zeros
+    assert "'x'" in found.rejected[3].detail
+    with pytest.raises(InvalidVector, match=r"\[0\]: expected vectors of numbers"):
+        items.query_many(odd, limit=1)
+    names: list[Json] = [{0: 1.0}, {0: "x"}, {9: 1.0}, {1: 1.0}]
+    assert [each.row for each in items.query_many(names, on_error="skip").rejected] == [1, 2]
+
+
 def test_a_masked_vector_is_refused_and_one_without_a_mask_is_searched_for(opened: Open) -> None:
     items = opened(3)
     items.add([[1, 2, 3], [7, 8, 1]], ids=["a", "b"])
