@@ -172,7 +172,8 @@ function Export({ collection, groups, keepOf }) {
 				group.members.map((id) => [place + 1, id, id === keepOf(group)]),
 			),
 		]);
-	return html`<p class="small">Export groups as <${Save} name=${`${name}-groups.csv`} text=${asCsv} /></p>`;
+	return html`<p class="small">Export groups as
+    <${Save} name=${`${name}-groups.csv`} text=${asCsv} /></p>`;
 }
 
 function Undo({ lines, isKept, said, isBusy, onUndo, onClear }) {

@@ -142,7 +142,8 @@ function Live() {
 	const most = (key, show) => show(Math.max(0, ...series.map((point) => point[key])));
 	const tile = ({ name, key, show }) => html`<div class="spark"><span class="small">${name}</span>
     <strong class="figure">${last ? show(last[key]) : "…"}</strong>
-    <${Heights} label=${`${name}, last two minutes: at most ${most(key, show)}`} bars=${heightsOf(series, key)} /></div>`;
+    <${Heights} label=${`${name}, last two minutes: at most ${most(key, show)}`}
+      bars=${heightsOf(series, key)} /></div>`;
 	return html`<div class="live" aria-label="Measured every two seconds" role="group">
     ${shown.map(tile)}</div>`;
 }

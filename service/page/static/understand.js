@@ -94,7 +94,8 @@ function Similarities({ profile, depth }) {
 	const label = `Similarities of pairs and of neighbours${
 		depth ? ", over the S-curve of the hash tables" : ""
 	}`;
-	return html`<${Chart} ...${{ label, columns, rows }} ...${axes} listed=${rows.slice(0, -1)} height=${260} />
+	return html`<${Chart} ...${{ label, columns, rows }} ...${axes} height=${260}
+      listed=${rows.slice(0, -1)} />
     <ul class="legend" aria-label="Lines">${axes.lines.map(
 			({ name, color, dash }) => html`<li class="class"><i class=${dash ? "dashed" : ""}
       style=${{ background: `var(--${color})` }}></i>${name}</li>`,
