@@ -199,7 +199,7 @@ class Operations:
             asked = {"ids": self._ids(12)}
             chosen = [each for each in asked["ids"] if each in shelf.items]
         body = {**asked, "payload": payload, "merge": merge}
-        assert self._ask("PATCH", f"/{name}/items", json=body) == {"updated": len(chosen)}
+        assert self._ask("PATCH", f"/{name}/items", json=body)["updated"] == len(chosen)
         for each in chosen:
             shelf.change(each, payload, merge=merge)
             if isinstance(self.client, ClusterClient):  # puts it again
@@ -220,7 +220,7 @@ class Operations:
         shelf = self.shelves[name]
         gone = [item_id for item_id, kept in shelf.items.items() if passes(kept.payload)]
         answer = self._ask("POST", f"/{name}/items/delete", json={"filter": document})
-        assert answer == {"deleted": shelf.remove(gone)} == {"deleted": len(gone)}
+        assert answer["deleted"] == shelf.remove(gone) == len(gone)
 
     # Reading
 
