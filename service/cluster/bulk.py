@@ -167,6 +167,7 @@ def bulk_load(
 ) -> BulkLoaded:
     """Load files into a new collection; the same call goes on with one that was interrupted.
 
+    ClusterMismatch: bases would be those of another number of shards than there are.
     CollectionExists: there is one, or files or options differ from those of a load that was
     interrupted. BadFile: a file cannot be read, or a row of it is not taken. Refused: there are too
     many collections.
@@ -185,14 +186,7 @@ def bulk_load(
             if not load.replace:
                 text = "already; --replace puts the files in its place"
                 raise ix.CollectionExists(load.name, text)
-        for file in load.given if load.first.choices.lenient else ():
-            path = rejected_path(file)
-            path.touch()  # which fails at once where it cannot be written at the end
-            path.unlink()
-        if settings.base is not None and has_settings:  # so does this
-            probe = stored_path(settings.base) / f"{database.identity}/bulk-{load.name}"
-            probe.write(iter(()))
-            probe.remove()
+        _check_end(database, load, settings, writes_here=has_settings)
         names = load.first.names
         if names is None or len(names) != load.config.dim:
             names = (load.first.export or {}).get("names") if load.config.dim else None
@@ -244,6 +238,22 @@ def bulk_load(
             rejected_rows=[row for at in parts for row in _rejected(load, at, states[at.key])],
             rejected_files=rejected_files,
         )
+
+
+def _check_end(
+    database: Database, load: BulkLoad, settings: Settings, *, writes_here: bool
+) -> None:
+    """Raise at once what would be wrong once all rows are there."""
+    for file in load.given if load.first.choices.lenient else ():
+        path = rejected_path(file)
+        path.touch()
+        path.unlink()
+    if settings.base is not None:
+        database.require_shards(settings.cell, settings.shards)
+        if writes_here:
+            probe = stored_path(settings.base) / f"{database.identity}/bulk-{load.name}"
+            probe.write(iter(()))
+            probe.remove()
 
 
 def _done_before(

@@ -14,7 +14,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.committer import PreparedChoice
-from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment, items_of
+from gcws_search.service.cluster.contract import CollectionRow, Moment, items_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.names import collections_with_unused_names
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
@@ -389,9 +389,6 @@ def _open_database(settings: Settings) -> tuple[Database, str]:
     """Return the database of a cluster, and the key of the cluster."""
     url, key = cluster_access(settings)
     shard_authority(settings)
-    if settings.shards > settings.buckets:
-        expected = f"at most {settings.buckets}, the buckets"
-        raise ClusterMismatch("shards", expected, str(settings.shards))
     database = Database.open(url, buckets=settings.buckets, key=key)
     try:
         database.require_shards(settings.cell, settings.shards)

@@ -225,7 +225,7 @@ def status(
             with join_ray(settings) as placement:
                 found, unanswered = status_of(database, settings, placement)
                 nodes = f"{len(placement.nodes())} nodes may have replicas"
-        except ConnectionError as error:
+        except (ConnectionError, ValueError) as error:  # as where shards run without Ray
             typer.echo(f"gcws-search: {error}", err=True)
             found, unanswered = status_of(database, settings, None)
             nodes = ""

@@ -699,7 +699,10 @@ class Database:
         """Raise ClusterMismatch where all replicas of a cell are of another number of shards.
 
         Where that is said for the cell, routers follow it, and replicas of another number come.
+        So it is where there are more shards than buckets.
         """
+        if shards > self.buckets:
+            raise ClusterMismatch("shards", f"1 to {self.buckets}, the buckets", str(shards))
         found = {each.shards for each in self.replicas(cell) if each.is_alive}
         if found and shards not in found and self.shards(cell) is None:
             known = " or ".join(map(str, sorted(found)))

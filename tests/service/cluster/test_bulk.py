@@ -26,6 +26,7 @@ from gcws_search.formats.stores import StoreFailed
 from gcws_search.service.cluster.bases import Bases
 from gcws_search.service.cluster.bulk import BulkLoad, BulkLoaded, bulk_drop, bulk_load
 from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.contract import ClusterMismatch, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused
 from gcws_search.service.settings import Settings
@@ -442,6 +443,24 @@ def test_a_file_that_changes_while_it_is_loaded_is_told(
     assert names_of(client) == []
     with pytest.raises(ix.CollectionExists, match="bulk drop bulk"):
         bulk(settings, path, vector=("x*",))
+
+
+@pytest.mark.parametrize(("shards", "expected"), [(1, "2"), (BUCKETS + 1, f"1 to {BUCKETS}")])
+def test_bases_are_not_built_for_another_number_of_shards(
+    settings: Settings,
+    database_url: str,
+    items: list[Json],
+    tmp_path: Path,
+    shards: int,
+    expected: str,
+) -> None:
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        database.announce(Replica("main", 0, 0, "10.0.0.1:1", {}, 1, 0.5, 0.0, 2))
+    told = settings.model_copy(update={"base": str(tmp_path / "bases"), "shards": shards})
+    path = write_parquet(tmp_path / "a.parquet", items)
+    with pytest.raises(ClusterMismatch, match=f"expected {expected}"):
+        bulk(told, path, vector=("x*",), base_rows=1)
+    assert not bulk_drop("bulk", settings)
 
 
 def test_a_full_disk_where_bases_are_built_is_named_and_the_same_call_goes_on(

@@ -1,11 +1,14 @@
 """`gcws-search cluster` where it cannot begin: what is missing is named."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gcws_search.service.cluster.command import RAY_DEFAULTS, cli, node_variables
+from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
 from tests.support.processes import run_python
 from tests.support.service.shards import KEY
@@ -76,6 +79,17 @@ def test_what_is_missing_is_named(
     shown = CliRunner(env=environment).invoke(cli, ["cluster", *words])
     assert shown.exit_code == 1, shown.output
     assert said in shown.output
+
+
+def test_replicas_that_run_without_ray_are_shown(database_url: str, tmp_path: Path) -> None:
+    with closing(Database.open(database_url)) as database:
+        database.announce(Replica("main", 0, 3, "10.0.0.1:1", {}, 1, 0.5, 0.0, 1))
+    environment = {**WHOLE, "HOME": str(tmp_path), "RAY_AUTH_TOKEN": ""}
+    environment["GCWS_DATABASE_URL"] = database_url
+    shown = CliRunner(env=environment).invoke(cli, ["cluster", "status"])
+    assert shown.exit_code == 0, shown.output
+    assert "expected a token of the Ray cluster" in shown.stderr
+    assert shown.stdout.splitlines()[1].startswith("0/3      filled  -     10.0.0.1:1")
 
 
 def test_a_node_says_that_no_head_answers_before_ray_tries_for_minutes(tmp_path: Path) -> None:

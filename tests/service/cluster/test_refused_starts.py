@@ -39,7 +39,7 @@ def start(tmp_path: Path, variables: dict[str, str]) -> str:
     [
         ({}, ["GCWS_CLUSTER_KEY"]),
         ({"GCWS_CLUSTER_KEY": 31 * "k"}, ["GCWS_CLUSTER_KEY: expected at least 32", "got 31"]),
-        (KEYED | {"GCWS_SHARDS": "9", "GCWS_BUCKETS": "8"}, ["shards", "at most 8", "got 9"]),
+        (KEYED | {"GCWS_SHARDS": "9", "GCWS_BUCKETS": "8"}, ["shards", "1 to 8", "got 9"]),
         (KEYED | {"GCWS_BUCKETS": "4"}, ["buckets", "expected 4", "got 8"]),
     ],
 )
