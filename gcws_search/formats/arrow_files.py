@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mode
 from typing import Any, Final
@@ -27,6 +28,7 @@ from gcws_search.formats.tables import (
     describe_table,
     floats,
     items_of_batch,
+    named_range,
     readable_items,
 )
 
@@ -61,6 +63,10 @@ def read_arrow(source: Source) -> None:
     choices = source.choices
     if choices.text is None and (source.export or {}).get("text") is not None:
         choices = replace(choices, text="text")
+    name, index = named_range(schema, source.rows) or ("", range(0))
+    if index and choices.id in (None, name) and choices.id_start is None:
+        schema, choices = schema.append(pa.field(name, pa.int64())), replace(choices, id=name)
+        batches = partial(_with_index, batches, name, index)
     layout = choose(schema, choices, keys)
     is_matrix = layout.is_matrix(schema)
     dim = layout.dim(schema)
@@ -111,6 +117,13 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
         return found
 
     return readable_items(source, layout, range(first, first + batch.num_rows), parse, show)
+
+
+def _with_index(batches: Batches, name: str, index: range, first: int) -> Iterator[Any]:
+    for batch in batches(first):
+        rest = first + batch.num_rows
+        yield batch.append_column(name, pa.array(index[first:rest], pa.int64()))
+        first = rest
 
 
 def _usual_length(layout: Layout, batches: Batches) -> int | None:

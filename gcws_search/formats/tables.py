@@ -255,7 +255,7 @@ def items_of_frame(
         ids = _index_of(table)
         id_ = ids if isinstance(ids, str) else None
     elif ids is None:
-        ids = _range_with_name(table)
+        _, ids = named_range(table.schema, table.num_rows) or (None, None)
     try:
         layout = guess(table.schema, id_=id_, text=text, payload=columns)
     except InvalidPayload as error:  # of a column, whose first value says more
@@ -374,13 +374,14 @@ def _index_of(table: Any) -> str | range:
     return found if isinstance(found, str) else range(found["start"], found["stop"], found["step"])
 
 
-def _range_with_name(table: Any) -> range | None:
-    """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
-    ids = _index_of(table) if len(_index(table.schema)) == 1 else ""
-    has_id = any(name.lower() == "id" for name in table.schema.names)
-    if isinstance(ids, str) or has_id or _index(table.schema)[0]["name"] is None:
-        return None
-    return ids if len(ids) == table.num_rows else None  # some rows of a table keep its index
+def named_range(schema: Any, count: int | None) -> tuple[str, range] | None:
+    """Return the index of a frame of pandas without a column ``id``, where it is a named range."""
+    has_id = any(name.lower() == "id" for name in schema.names)
+    match _index(schema):
+        case [{"name": str(name), "start": start, "stop": stop, "step": step}] if not has_id:
+            ids = range(start, stop, step)
+            return (name, ids) if len(ids) == count else None  # some rows of a table keep its index
+    return None
 
 
 def _require_different(column: Any) -> None:

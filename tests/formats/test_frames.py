@@ -148,6 +148,22 @@ def test_an_index_without_a_name_becomes_payload_under_the_name_of_reset_index(
     ]  # fmt: skip
 
 
+def test_a_named_range_of_parquet_gives_the_ids(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "a.parquet"
+    frame = pandas.DataFrame({"x": range(1, 5001)}, index=pandas.RangeIndex(7, 10007, 2, name="n"))
+    frame.to_parquet(path)
+    found = items(path)
+    assert [id_ for id_, _, _ in found] == items_of(frame).ids == [*map(str, range(7, 10007, 2))]
+    assert [vector for _, vector, _ in found] == [[x] for x in range(1, 5001)]
+    assert items(path, id="n") == found
+    assert items(path, id="", id_start=3)[0][0] == "3"
+    frame.rename_axis(None).to_parquet(path)
+    assert items(path)[0][0] is None
+    frame.assign(id=frame.x).to_parquet(path)
+    assert items(path)[0][0] == "1"
+
+
 def test_dicts_of_a_frame_keep_the_keys_that_each_has() -> None:
     pandas = pytest.importorskip("pandas")
     values: list[Json] = [{"a": 1}, None, {"b": [1, {"c": 2}]}, [{"a": 1}, {"b": 2}]]
