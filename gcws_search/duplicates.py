@@ -34,7 +34,7 @@ from gcws_search.formats.files import (
     whole_file,
 )
 from gcws_search.formats.items import Items
-from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.sources import Choices, Source, require_form, source_of
 from gcws_search.formats.stores import StoredPath, place_of, stored_path
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import require
@@ -476,21 +476,10 @@ class _First:
         """Return a file as items, if it is of the same form."""
         settled = self.settled if file.format == self.format else {}
         source = source_of(file, replace(self.choices, **settled))
-        if self.is_text != source.is_text:
-            kinds = [_kind(is_text=each) for each in (self.is_text, source.is_text)]
-            raise BadFile(f"{file.name}: expected {kinds[0]}, got {kinds[1]}")
-        if self.dim != source.dim:
-            raise BadFile(
-                f"{file.name}: expected {self.dim or 'sparse'} coordinates as in "
-                f"{self.name}, got {source.dim or 'sparse ones'}"
-            )
+        require_form(source, self.name, is_text=self.is_text, dim=self.dim)
         if file.name != self.name and self.names is not None:
             source.arrange(dict(enumerate(self.names)), self.dim)
         return source
-
-
-def _kind(*, is_text: bool) -> str:
-    return "texts" if is_text else "vectors"
 
 
 class _Appender:

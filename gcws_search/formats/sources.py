@@ -293,6 +293,20 @@ class Source:
                 yield _segment(part)
 
 
+def require_form(source: Source, name: str, *, is_text: bool, dim: int | None) -> None:
+    """Raise BadFile where a file has not rows of the form that the file of a name has."""
+    got, expected = (source.is_text, source.dim), (is_text, dim)
+    if got != expected:
+        words = f"expected {_form(*expected)} as in {name}, got {_form(*got)}"
+        raise BadFile(f"{source.file.name}: {words}")
+
+
+def _form(is_text: bool, dim: int | None) -> str:
+    if is_text:
+        return "texts"
+    return "sparse vectors" if dim is None else f"vectors of {dim} values"
+
+
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     """Return a file as items; its first rows have been read."""
     source = Source(file, choices)

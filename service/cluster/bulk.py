@@ -33,7 +33,7 @@ from gcws_search import index as ix
 from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path, require_same
 from gcws_search.formats.items import ARROW, NPY, LoadBody
 from gcws_search.formats.payloads import write_json
-from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.sources import Choices, Source, require_form, source_of
 from gcws_search.formats.stores import place_of, stored_path
 from gcws_search.service.cluster import schema
 from gcws_search.service.cluster.bases import Bases
@@ -322,7 +322,7 @@ def _divide(load: BulkLoad) -> Iterator[FilePart]:
         settled = first.settled if file.format == first.file.format else {}
         choices = replace(first.choices, **settled)
         source = first if number == 0 else source_of(file, choices)
-        _require_like(first, source)
+        require_form(source, first.file.name, is_text=first.is_text, dim=first.dim)
         if file.path is None:
             raise BadFile("standard input: expected files, which are read again after a stop")
         rows, is_folder = source.rows, isinstance(file, Folder)
@@ -339,20 +339,6 @@ def _divide(load: BulkLoad) -> Iterator[FilePart]:
 def _version(file: InputFile | Folder) -> str:
     """Return what changes with the bytes of a file, or of the files of a folder."""
     return hashlib.sha256(repr(file.version).encode()).hexdigest()
-
-
-def _require_like(first: Source, source: Source) -> None:
-    if first.is_text != source.is_text or first.dim != source.dim:
-        raise BadFile(
-            f"{source.file.name}: expected {_form(first)} as in {first.file.name},"
-            f" got {_form(source)}"
-        )
-
-
-def _form(source: Source) -> str:
-    if source.is_text:
-        return "texts"
-    return "sparse vectors" if source.dim is None else f"vectors of {source.dim} values"
 
 
 def _key_of(load: BulkLoad, parts: Sequence[FilePart]) -> str:

@@ -334,7 +334,11 @@ def test_what_a_library_prints_is_no_part_of_the_answer(capsys: pytest.CaptureFi
 def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     text = "--text", "body"
+    two, three = (tmp_path / f"{count}.npy" for count in (2, 3))
+    for count, path in ((2, two), (3, three)):
+        np.save(path, np.ones((4, count)))
     for words, said in [
+        ((two, three, "--min-score", 0.5), f"{three}: expected vectors of 2 values as in {two}"),
         ((lines, *text, "--min-score", 1.5), "min_score: expected above 0 and at most 1, got 1.5"),
         ((lines, *text, "--min-score", 0.5, "--recall", 1), "recall: expected above 0 and below 1"),
         ((lines, "--text", "nobody", "--min-score", 0.5), "expected a column 'nobody'"),
