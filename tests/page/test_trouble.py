@@ -199,6 +199,10 @@ def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
     page = other.open("#/three/load")
     give(page, "admin")
     page.get_by_role("button", name="Make a snapshot").wait_for()
+    page.evaluate("for (const key of ['other', 'gcws-deleted x']) sessionStorage[key] = 1")
+    page.get_by_role("button", name="Forget key").click()
+    page.get_by_role("dialog").wait_for()
+    assert page.evaluate("Object.keys(sessionStorage)") == ["other"]
 
 
 def test_a_refusal_that_comes_after_the_key_was_given_asks_for_no_other(

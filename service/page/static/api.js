@@ -131,7 +131,9 @@ export async function tryKey(key) {
 }
 
 export function forgetKey() {
-	sessionStorage.clear();
+	for (const key of Object.keys(sessionStorage)) {
+		if (key.startsWith("gcws-")) sessionStorage.removeItem(key);
+	}
 	location.reload();
 }
 

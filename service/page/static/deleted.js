@@ -1,8 +1,8 @@
 import { at, itemsOf, Problem, raw, root } from "./api.js";
 import { namesOf } from "./draw.js";
 
-// Items that were deleted here, as lines of a load; a reload keeps them, unless they are too many.
-const placeOf = (name) => new URL(at(name), root).href;
+// Deleted items, as lines of a load; a reload keeps them, unless they are too many.
+const placeOf = (name) => `gcws-deleted ${new URL(at(name), root)}`;
 
 export const deletedFrom = (name) => sessionStorage.getItem(placeOf(name)) ?? "";
 
@@ -14,7 +14,7 @@ export function keep(name, lines) {
 	}
 }
 
-// As a number was sent: JavaScript has not all that there are.
+// A number as it was sent: JavaScript does not have all.
 const exact = (_, value, context) =>
 	typeof value === "number" && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
 const signed = (value) => (Object.is(value, -0) ? exact("", value, { source: "-0.0" }) : value);
