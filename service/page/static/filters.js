@@ -23,7 +23,6 @@ export function parseFilter(text) {
 
 const listed = (part) => [part ?? []].flat();
 
-// That of a text that is none is empty.
 function filterIn(text) {
 	try {
 		return parseFilter(text) || {};

@@ -269,7 +269,6 @@ function App() {
 		}`;
 }
 
-// What is asked for at once comes while the collection is asked for.
 load(viewIn(read())).catch(() => {});
 start();
 keepPlace();

@@ -114,7 +114,6 @@ export const texts = (key, name, limit) => ({
 	show: (value) => html`<${Text} value=${value ?? ""} limit=${limit} />`,
 });
 
-// A column of links, by `hrefOf` each row's value.
 export const links = (key, name, hrefOf, limit = 60) => ({
 	key,
 	name,
