@@ -36,7 +36,7 @@ _PLANS: Final = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-# How long a link or a lock is waited for, at most; a statement may take longer.
+# How long a silent link is waited for, at most; a statement, and a lock, may take longer.
 _LINK_SECONDS: Final = 10.0
 _FURTHER_SECONDS: Final = 2  # how long a server is tried for once another one takes writes
 _LOOK_SECONDS: Final = 10.0  # how often other servers of the URL are looked at
@@ -402,12 +402,11 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         raise ValueError(
             "GCWS_DATABASE_URL: expected a URL such as postgresql://user:password@host:5432/name"
         ) from None
-    seconds = min(seconds, _LINK_SECONDS)
-    milliseconds = round(1000 * seconds)
+    milliseconds = round(1000 * min(seconds, _LINK_SECONDS))
     session = {
         "search_path": schema,
         "synchronous_commit": "on",
-        "lock_timeout": str(milliseconds // 2),
+        "lock_timeout": str(round(500 * seconds)),
         # Whoever waits for an answer has a limit of its own, and locks are of idle sessions, too.
         "statement_timeout": "0",
         "idle_session_timeout": "0",
@@ -419,7 +418,7 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
     options = [str(given.pop("options", ""))]
     options += [f"-c {name}={value}" for name, value in session.items()]
     ours = {
-        "connect_timeout": max(2, round(seconds)),
+        "connect_timeout": max(2, milliseconds // 1000),
         "target_session_attrs": "read-write",
         "application_name": f"gcws-search {application}",
         "client_encoding": "utf8",
