@@ -40,6 +40,7 @@ from gcws_search.commands.options import (
     number_of,
     options_of,
     reading,
+    report,
     show_guess,
     space_words,
     tell,
@@ -47,7 +48,7 @@ from gcws_search.commands.options import (
     usage,
     words_of,
 )
-from gcws_search.formats.files import WORDS, input_files, rejected_path
+from gcws_search.formats.files import WORDS, BadFile, input_files, rejected_path, require_same
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
@@ -276,6 +277,7 @@ class _Load:
     def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
         """Load all files, the first of which is opened; ids are counted on."""
         from gcws_search.formats.sources import source_of  # noqa: PLC0415
+        from gcws_search.index import error_words  # noqa: PLC0415
 
         choices = first.choices
         for number, file in enumerate(inputs):
@@ -291,6 +293,10 @@ class _Load:
             if choices.id_start is not None:
                 rows = added.inserted + added.updated + added.rejected_count
                 choices = replace(choices, id_start=choices.id_start + rows)
+        try:
+            require_same(inputs)
+        except (BadFile, OSError) as error:  # such as a log that grows
+            report(f"{error_words(error)}; rows of both may be stored")
 
     def _count(self, source: Source, added: Added) -> None:
         """Count a file; what was loaded before is not stored now."""

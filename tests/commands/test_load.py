@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 
 import gcws_search
 from gcws_search.client.connection import RetryPolicy
+from gcws_search.client.remote import RemoteCollection
 from gcws_search.client.wire import Answer, Unreachable, Wire
 from gcws_search.commands.app import app
 from tests.commands.conftest import Bench, lines
@@ -515,6 +517,22 @@ def test_a_key_is_of_one_file(bench: Bench) -> None:
         0,
         [30, 9],
     )
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no failure: a log may grow."""
+    path, send = bench.folder / "a.npy", RemoteCollection.load
+
+    def change(*given: Json) -> Json:
+        os.utime(path)
+        return send(*given)
+
+    np.save(path, VECTORS)
+    monkeypatch.setattr(RemoteCollection, "load", change)
+    [line] = [each for each in bench.load(str(path)).stderr.splitlines() if "the same" in each]
+    assert line.endswith("rows of both may be stored")
 
 
 WITHOUT_IDS: dict[str, Callable[[Path], object]] = {
