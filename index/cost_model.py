@@ -34,9 +34,12 @@ _COPY_ROW: Final = 1.0
 _COPY_BYTE: Final = 0.02
 _COPY_READ: Final = 0.035
 _COPY_LEFT_OUT: Final = 0.5
+_COPY_TILE_ROW: Final = 0.7
+_COPY_TILE_BYTE: Final = 0.0045
 """Nanoseconds of a query, for the rows that it reads as floats; of a row that has a copy, and of a
 byte of it; of reading a byte from memory, which the queries of one call share; and of a row that a
-filter leaves out, which they share too."""
+filter leaves out, which they share too. The last two are of a row and a byte where many queries of
+a thread are compared with tiles of rows."""
 _SCAN_ENTRY: Final = 0.5
 _SCAN_SUM: Final = 0.5
 _POSTING: Final = 1.25
@@ -125,6 +128,8 @@ def dense_scan_nanoseconds(view: RowView, together: int) -> float:
     copies = view.copies
     if copies is not None:
         stride = copies.codes.shape[1]
+        if together >= MANY and view.fills_tiles:
+            return float(_COPY_QUERY + n * (_COPY_TILE_ROW + _COPY_TILE_BYTE * stride))
         reading = _COPY_READ / max(1, together) if n * stride > _CACHED_BYTES else 0.0
         row = _COPY_ROW + (_COPY_BYTE + reading) * stride
         left_out = _COPY_LEFT_OUT / max(1, together) * (n - view.permitted_count)
