@@ -214,10 +214,12 @@ class Follower:
             self._is_running = True
         try:
             self._submit(self._run)
-        except RuntimeError:  # the threads have ended
+        except BaseException as error:  # the threads have ended, or this one is interrupted
             with self._changed:
                 self._is_running = False
                 self._changed.notify_all()
+            if not isinstance(error, RuntimeError):
+                raise
 
     def take(self, changes: Sequence[ChangeSet]) -> None:
         """Take what commits changed, in their order; it is applied when it is waited for."""

@@ -445,6 +445,21 @@ def test_a_file_that_changes_while_it_is_loaded_is_told(
         bulk(settings, path, vector=("x*",))
 
 
+def test_ctrl_c_ends_it_while_a_base_is_built(
+    settings: Settings, items: list[Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Json) -> None:
+        raise KeyboardInterrupt
+
+    told = settings.model_copy(update={"base": str(tmp_path / "bases"), "shards": 2})
+    path = write_parquet(tmp_path / "a.parquet", items)
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "changes", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bulk(told, path, vector=("x*",), base_rows=1)
+    assert bulk(told, path, vector=("x*",), base_rows=1).bases == 2
+
+
 @pytest.mark.parametrize(("shards", "expected"), [(1, "2"), (BUCKETS + 1, f"1 to {BUCKETS}")])
 def test_bases_are_not_built_for_another_number_of_shards(
     settings: Settings,
