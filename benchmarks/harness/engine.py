@@ -71,7 +71,7 @@ class Engine:
         config = config_for(vectors, params)
         if not compiled:
             few = _build(vectors[:COMPILING_ROWS], config, threads)
-            if isinstance(few.backend, GcwsBackend):  # so few rows may need no lists
+            if isinstance(few.backend, GcwsBackend):  # so few rows may need no graph
                 alive = few.view.permitted
                 few.backend.linked(few.state, few.view.vectors, alive, threading.Event())
         return _build(vectors, config, threads, policies)

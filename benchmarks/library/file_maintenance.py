@@ -26,7 +26,7 @@ NAME: Final = "made"
 
 
 def fill(stored: StoredCollection, rows: int) -> None:
-    """Put so many items, and wait until their lists are made."""
+    """Put so many items, and wait until their graph is built."""
     rng = np.random.default_rng(0)
     for first in range(0, rows, CHUNK):
         count = min(CHUNK, rows - first)

@@ -43,12 +43,12 @@ _ROUNDING: Final = 1e-9
 _TIMEOUT_SECONDS: Final = 1800.0
 
 COSTS: Final = (
-    "items", "build, s", "tables, s", "lists, s", "calibration, s",
+    "items", "build, s", "tables, s", "graph, s", "calibration, s",
     *(f"µs a query at {target}" for target in TARGETS), "exact scan, µs", "ratio at 0.9",
     *(f"recall at {target}" for target in TARGETS), "candidates at 0.9",
 )  # fmt: skip
 MEMORY: Final = (
-    "items", "vectors and norms", "coarse copy", "lists", "tables", "all",
+    "items", "vectors and norms", "coarse copy", "graph", "tables", "all",
     "resident, GiB", "at most, GiB",
 )  # fmt: skip
 
@@ -78,13 +78,13 @@ class Measured:
     ----------
     items : int
     seconds : tuple of float
-        For the tables (hashing included), the lists, the calibration.
+        For the tables (hashing included), the graph, the calibration.
     scan_microseconds : float
         Of a query in a batch.
     asked : tuple of Asked
         One for each of `TARGETS`.
     bytes_ : tuple of int
-        Of the vectors with their norms, the coarse copy, the lists, the tables.
+        Of the vectors with their norms, the coarse copy, the graph, the tables.
     resident, peak : int
         Bytes of memory of the process once the index is made, and at most so far.
     """
@@ -169,8 +169,8 @@ def _built(
         built = backend.optimize(state, batch, np.ones(items, np.uint8), threading.Event())
     assert built is not None
     state = built
-    lists = time.perf_counter() - tabled - calibrating
-    return rows, state, (tabled - began, lists, calibrating)
+    graph = time.perf_counter() - tabled - calibrating
+    return rows, state, (tabled - began, graph, calibrating)
 
 
 def _timed(work: Callable[[], BatchHits], repeats: int) -> tuple[BatchHits, float]:

@@ -114,7 +114,7 @@ def main() -> None:
         if task.data in options.sets:
             add_rows(table, task, options.data, options.threads)
     table.notes.append(
-        "All-zero vectors left out; the index is built beforehand, lists and calibration included. "
+        "All-zero vectors left out; the index is built beforehand, graph and calibration included. "
         "A join that has use for more tables makes them: that is in its time."
     )
     table.publish(options, threads=f"{options.threads} threads")

@@ -4,7 +4,7 @@ Command: ``python -m benchmarks.library.writes``.
 
 Of each change the time in SQLite is counted apart, for that is the disk's, and beside it stands a
 bare commit of as many bytes, in turn with the changes. A reader then searches in a loop, alone and
-while many items are put, segments merge and lists are made anew. What a thread waited for a
+while many items are put, segments merge and the graph is built anew. What a thread waited for a
 processor, as Linux counts it, is told apart: it depends on what else the machine does.
 """
 
@@ -308,7 +308,7 @@ def measure(table: Table, folder: Path, durability: Durability, rows: int) -> No
             times_ = reader.during(lambda: put_all(stored, "later", later, BATCH))
             add(f"between searches, {PUT:,} items put", times_, "none > 50 ms")
             add(
-                "between searches, lists made anew",
+                "between searches, graph built anew",
                 reader.during(stored.finish_background_work),
                 "none > 50 ms",
             )

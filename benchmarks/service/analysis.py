@@ -23,7 +23,7 @@ from benchmarks.harness.client import Connection, quantiles, request_bytes
 from benchmarks.harness.datasets import Vectors, load
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import serving
-from benchmarks.service.http import collection, lists_seconds, load_seconds, npy
+from benchmarks.service.http import collection, graph_seconds, load_seconds, npy
 
 DATA: Final = "fashion_mnist"
 NAME: Final = "items"
@@ -127,7 +127,7 @@ def main() -> None:
     stored, queries = load(DATA, options.data).hold_out(QUERIES)
     with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
         load_seconds(server, NAME, stored.shape[1], npy(stored), "application/x-npy")
-        lists_seconds(server, NAME)
+        graph_seconds(server, NAME)
         measure(table, server.port, queries)
     table.notes.append(
         f"{DATA}, {stored.shape[0]:,} × {stored.shape[1]} items with a graph. Queries ask for 10 "

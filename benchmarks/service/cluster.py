@@ -29,8 +29,8 @@ from benchmarks.service.http import (
     QUERIES,
     as_json,
     collection,
+    graph_seconds,
     hold_out,
-    lists_seconds,
     load_seconds,
     npy,
     queries,
@@ -327,13 +327,13 @@ def lost_shard(table: Table, cell: Cell, node: Path, vectors: Vectors) -> None:
         router = stack.enter_context(cell.router())
         lost = stack.enter_context(cell.shard(0))
         seconds_until(lambda: answers(router.port, query))
-        lists_seconds(router, NAME)
+        graph_seconds(router, NAME)
         kill(lost)
         began = perf_counter()
         again = stack.enter_context(cell.shard(0))
         seconds_until(lambda: answers(router.port, query))
         from_file = perf_counter() - began
-        lists_seconds(router, NAME)
+        graph_seconds(router, NAME)
         ours = settled_bytes(again)
         kill(again)
         shutil.rmtree(cell.folder_of(0))
@@ -342,7 +342,7 @@ def lost_shard(table: Table, cell: Cell, node: Path, vectors: Vectors) -> None:
         seconds_until(lambda: answers(router.port, query))
         anew = perf_counter() - began
     with serving(node) as server:
-        lists_seconds(server, NAME)
+        graph_seconds(server, NAME)
         alone = settled_bytes(server)
     table.add(
         "memory of a process with all items",
@@ -384,7 +384,7 @@ def stages(table: Table, folder: Path, vectors: Vectors) -> Iterator[str]:
             load_seconds(node, NAME, dim, body, "application/x-npy")
             loads(table, found, router, body, dim)
             for server in (node, router):
-                lists_seconds(server, NAME)
+                graph_seconds(server, NAME)
             yield "searches"
             searches(table, node, router, vectors)
         yield "a lost shard"

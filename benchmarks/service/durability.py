@@ -232,7 +232,7 @@ def by_connections(table: Table, like: Prepared) -> None:
 
 @contextmanager
 def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredCollection]:
-    """Open a collection of the first items, its lists made."""
+    """Open a collection of the first items, its graph built."""
     with tempfile.TemporaryDirectory() as name:
         catalog = Catalog.open(Path(name), durability=durability)
         stored, _ = catalog.create("things", CollectionConfig(dim=vectors.shape[1]))
@@ -259,23 +259,23 @@ def served(
         if len(vectors):
             connection.send(load_request(vectors, 0))
             connection.receive()
-            wait_for_lists(connection)
+            wait_for_graph(connection)
         connection.close()
         yield server
 
 
-def wait_for_lists(connection: Connection) -> None:
-    """Return once no neighbour lists are being made, if the collection is to have any."""
+def wait_for_graph(connection: Connection) -> None:
+    """Return once no graph is being built, if the collection is to have any."""
     for _ in range(MAX_LOOKS):
         described = connection.ask("GET", _URL)
         stats = described["backends"][0]["stats"]
         if "graph" not in stats:
             return
-        lists = stats["graph"]
-        if lists and GROWTH * lists["made_for_rows"] >= described["items"]:
+        graph = stats["graph"]
+        if graph and GROWTH * graph["made_for_rows"] >= described["items"]:
             return
         time.sleep(LOOK_SECONDS)
-    raise TimeoutError("no neighbour lists have been made")
+    raise TimeoutError("no graph has been built")
 
 
 def load_request(vectors: Vectors, first: int) -> bytes:

@@ -96,8 +96,8 @@ def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_:
     return took
 
 
-def lists_seconds(server: Server, name: str) -> float:
-    """Return the seconds until a collection's neighbour lists are made, or found to be no use."""
+def graph_seconds(server: Server, name: str) -> float:
+    """Return the seconds until a collection's graph is built, or found to be of no use."""
     connection = Connection(server.port)
     began = perf_counter()
     while True:
@@ -183,8 +183,8 @@ def loads(table: Table, server: Server, collections: Collections) -> None:
             "",
             "under 30 s" if name == DENSE else "",
         )
-        lists = f"{lists_seconds(server, name):.1f} s"
-        table.add(f"then, searchable, until the lists of {name} are made", lists, "", "", "")
+        graph = f"{graph_seconds(server, name):.1f} s"
+        table.add(f"then, searchable, until the graph of {name} is built", graph, "", "", "")
     grown = resident_bytes(server.pid) - before
     table.add(f"memory for {', '.join(collections)}", f"{grown / 2**20:,.0f} MiB", "", "", "")
 

@@ -26,7 +26,7 @@ from benchmarks.harness.client import HOST
 from benchmarks.harness.datasets import Vectors, load
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import Server, serving
-from benchmarks.service.http import arrow, collection, lists_seconds, load_seconds, npy
+from benchmarks.service.http import arrow, collection, graph_seconds, load_seconds, npy
 from gcws_search.index.warmup.compile import compile_kernels
 
 ROWS: Final = 100_000
@@ -201,7 +201,7 @@ def main() -> None:
             embedded.index.optimizer.finish()
             packed = (npy(stored), "application/x-npy") if dim else (arrow(stored), _ARROW)
             load_seconds(server, name, dim, *packed)
-            lists_seconds(server, name)
+            graph_seconds(server, name)
             compare(table, name, Asker(server, name), embedded, asked)
     table.notes.append(
         f"{options.queries:,} vectors that are not stored, and {options.rows:,} items, or all "

@@ -24,8 +24,8 @@ from benchmarks.service.http import (
     QUERIES,
     SETS,
     collection,
+    graph_seconds,
     hold_out,
-    lists_seconds,
     load_seconds,
     npy,
     queries,
@@ -94,7 +94,7 @@ def main() -> None:
         ours, least = Path(name, "ours"), Path(name, "least")
         with serving(ours) as server:
             load_seconds(server, DENSE, vectors.shape[1], npy(vectors), "application/x-npy")
-            lists_seconds(server, DENSE)
+            graph_seconds(server, DENSE)
             hold_out(server.port, DENSE, QUERIES)
         shutil.copytree(ours, least)
         with serving(ours) as server, serving(least, program=MINIMAL) as other:

@@ -26,7 +26,7 @@ import gcws_search
 from benchmarks.harness.client import HOST
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import free_port, serving
-from benchmarks.service.http import lists_seconds
+from benchmarks.service.http import graph_seconds
 from gcws_search.service.api.page import read_files
 
 NAME: Final = "million"
@@ -235,7 +235,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=executable, args=flags)
         with serving(Path(folder)) as server:
             fill(server.port)
-            lists_seconds(server, NAME)
+            graph_seconds(server, NAME)
             url = f"http://{HOST}:{server.port}/"
             clicks(table, browser, url)
             maps(table, browser, url)

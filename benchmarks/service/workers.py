@@ -19,8 +19,8 @@ from benchmarks.service.http import (
     DENSE,
     SETS,
     collection,
+    graph_seconds,
     hold_out,
-    lists_seconds,
     load_seconds,
     npy,
     queries,
@@ -101,7 +101,7 @@ def main() -> None:
             for server in (alone, fronted):
                 body = npy(vectors)
                 load_seconds(server, DENSE, vectors.shape[1], body, "application/x-npy")
-                lists_seconds(server, DENSE)
+                graph_seconds(server, DENSE)
                 hold_out(server.port, DENSE, len(asked))
                 client.run(server.port, asked, connections=CLIENTS[-1], seconds=1)
             owners = [(alone, owner_of(alone, one)), (fronted, owner_of(fronted, several))]
