@@ -643,17 +643,16 @@ def build_base(
         with open_database(settings, _LONG_SECONDS) as database:
             _remove_scratch(settings, database)
             bases = Bases(address, database, shard, shards)
-            if row.served in bases.current():
-                return ""
             folder = _scratch(settings, database, row.number) / f"{shard}-of-{shards}"
-            with _filled(database, row, folder, shard, shards, settings.threads) as follower:
-                collection = follower.collection
-                assert collection is not None
-                collection.finish_background_work()
-                copy = folder / "copy"
-                if not bases.write(row, follower.reached, collection, copy, lambda: None):
-                    raise StoreUnavailable(f"another process writes the base of shard {shard}")
-            shutil.rmtree(folder)
+            if row.served not in bases.current():
+                with _filled(database, row, folder, shard, shards, settings.threads) as follower:
+                    collection = follower.collection
+                    assert collection is not None
+                    collection.finish_background_work()
+                    copy = folder / "copy"
+                    if not bases.write(row, follower.reached, collection, copy, lambda: None):
+                        raise StoreUnavailable(f"another process writes the base of shard {shard}")
+            shutil.rmtree(folder, ignore_errors=True)
         return ""
     except ix.DiskFull:
         return f"{folder}: no space left on the disk for the base of shard {shard}"

@@ -451,13 +451,19 @@ def test_ctrl_c_ends_it_while_a_base_is_built(
     def interrupted(*_: Json) -> None:
         raise KeyboardInterrupt
 
+    def written(*given: Json) -> None:
+        write(*given)
+        raise KeyboardInterrupt
+
     told = settings.model_copy(update={"base": str(tmp_path / "bases"), "shards": 2})
-    path = write_parquet(tmp_path / "a.parquet", items)
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "changes", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            bulk(told, path, vector=("x*",), base_rows=1)
+    path, write = write_parquet(tmp_path / "a.parquet", items), Bases.write
+    for owner, name, stop in ((Database, "changes", interrupted), (Bases, "write", written)):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                bulk(told, path, vector=("x*",), base_rows=1)
     assert bulk(told, path, vector=("x*",), base_rows=1).bases == 2
+    assert [*(settings.data_dir / "bulk").rglob("*.sqlite*")] == []
 
 
 @pytest.mark.parametrize(("shards", "expected"), [(1, "2"), (BUCKETS + 1, f"1 to {BUCKETS}")])
