@@ -1,6 +1,7 @@
 """Search by neighbour lists: the recall asked for is the mean recall, whatever has happened."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,11 +95,14 @@ def test_the_more_a_filter_leaves_out_the_sooner_a_search_is_left_to_a_scan(dens
     assert half.scan_nanoseconds < 0.6 * less.scan_nanoseconds
 
 
-@pytest.mark.parametrize(("saved", "is_searched"), [(0.05, False), (0.2, True)])
+@pytest.mark.parametrize(
+    ("saved", "is_searched", "is_sure"),
+    [(0.05, False, False), (0.2, True, False), (0.6, True, True)],
+)
 def test_a_scan_answers_where_a_search_saves_little(
-    saved: float, is_searched: bool, sparse: tuple[SmallIndex, Csr, Csr]
+    saved: float, is_searched: bool, is_sure: bool, sparse: tuple[SmallIndex, Csr, Csr]
 ) -> None:
-    """A scan finds all."""
+    """A scan finds all. What a search costs is watched unless it saves much."""
     index, _, _ = sparse
     graph, view, params = index.state.graph, index.view(), SearchParams(limit=10, recall=0.8)
     setting = graph.setting(view, params)
@@ -110,6 +114,7 @@ def test_a_scan_answers_where_a_search_saves_little(
     found = replace(graph, calibration=calibration).plan(index.state.tables, view, params, 1)
     assert isinstance(found, SearchPlan) == is_searched
     assert is_searched or found is Skipped.SCAN_IS_QUICKER
+    assert not isinstance(found, SearchPlan) or (found.tally is None) == is_sure
 
 
 def test_doubt_about_new_rows_rises_by_steps_and_never_falls(dense: Made) -> None:
@@ -152,6 +157,9 @@ def test_few_rows_are_walked_for_many_queries_as_for_one() -> None:
     """Of 3,000 rows a scan takes five times as long, for each of 1,000 queries."""
     rows, queries = clustered(np.random.default_rng(4), 3000, 1000, dim=16)
     index = linked(rows)
+    setting = index.state.graph.setting(index.view(), SearchParams(limit=10, recall=0.8))
+    cost = partial(index.state.graph.nanoseconds, index.view(), setting.first)
+    assert cost(1000) < cost(1)
     for limit in (10, 100):
         asked = SearchParams(limit=limit, recall=0.8)
         [alone] = index.search(queries[:1], asked)
@@ -474,7 +482,7 @@ def test_a_query_that_has_found_no_rows_as_near_as_any_are_enters_through_more()
     params = SearchParams(limit=10, recall=0.95)
     plan = graph.plan(tables, view, params, len(queries))
     parts: list[Any] = [*plan.kernel]
-    parts[3] = plan.kernel.levels[:-1]
+    parts[3] = plan.kernel.levels[:3]
     fewer = replace(plan, kernel=Plan(*parts))
     lost = np.flatnonzero(graph.search(fewer, tables, view, asked, params, nobody)[1])
     hits, outcomes = graph.search(plan, tables, view, asked, params, nobody)
