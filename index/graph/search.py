@@ -26,7 +26,6 @@ from gcws_search.index.graph.recall_curve import (
     SearchSetting,
 )
 from gcws_search.index.graph.recall_watch import MissAllowance
-from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.graph.search_plan import PlanKey, SearchPlan, SearchPolicy, Skipped, Stage
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
@@ -246,13 +245,21 @@ class GraphSearch:
             for each in (hard, foreign)
         ]
         beams[1] = max(beams)  # foreign queries have been hard ones before
-        sizes = self._sizes(len(self.segments(tables)), view, setting, max(beams), max_candidates)
+        is_extended = hard is not NO_EXTENSION or foreign is not NO_EXTENSION
+        enters_last = is_extended and out_of_range > 0
+        a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
+        room = max(beams[1], min(policy.max_room, max_candidates), 2 * beam.candidates)
+        sizes = self.neighbours.sizes(
+            len(self.segments(tables)),
+            beams[1],
+            min(int(room), view.vectors.count + beams[1]),
+            rows_a_side=policy.max_rows_a_side if enters_last else a_side,
+        )
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         extended = last
         if kind == BYTES:
             extended = min(sizes.beam, limit + max(_SPARE_EXTENDED, limit))
-        is_extended = hard is not NO_EXTENSION or foreign is not NO_EXTENSION
         levels = [
             (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE, inf, 0.0),
             *(
@@ -262,7 +269,7 @@ class GraphSearch:
             ),
             *(
                 [(beams[1], UNLIMITED, foreign.slack, policy.max_rows_a_side, out_of_range, inf)]
-                if is_extended and out_of_range > 0
+                if enters_last
                 else []
             ),
         ]
@@ -303,15 +310,6 @@ class GraphSearch:
                 last = limit + max(_SPARE_QUANTIZED, limit // 2 if kind == BYTES else 0)
         held = setting.beam + 1
         return min(held, first), min(held, last)
-
-    def _sizes(
-        self, segments: int, view: RowView, setting: SearchSetting, beam: int, max_candidates: float
-    ) -> ScratchSizes:
-        """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
-        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
-        room = min(int(room), view.vectors.count + beam)
-        a_side = self.policy.max_rows_a_side
-        return self.neighbours.sizes(segments, beam, room, rows_a_side=a_side)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.

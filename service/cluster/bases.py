@@ -179,7 +179,8 @@ def _upload(
         with path.open("rb") as file:
             return to.write(_pieces(file, sha256, check)), sha256.hexdigest()
     finally:
-        shutil.rmtree(scratch)  # a copy that failed leaves its journal
+        for left in scratch.glob(f"{path.name}*"):  # a copy that failed leaves its journal
+            left.unlink()
 
 
 def _pieces(file: Any, sha256: Any, check: Callable[[], None]) -> Iterator[bytes]:  # noqa: ANN401

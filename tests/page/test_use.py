@@ -351,6 +351,7 @@ def test_a_query_says_what_it_looked_at_and_what_is_typical(url: str, tab: OpenT
         typical = page.get_by_text(f"{looked}; typical here for a recall of 0.70: 80.")
         expect(typical).to_have_count(int(scanned_from > 0.7))
     page.unroute("**/query", walk)
+    page.goto(f"{url}/#/points/query?id=7&recall=1")
     page.reload()
     page.get_by_text("This query was scanned: it looked at 2,200 of 2,200 items").wait_for()
 
