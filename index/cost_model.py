@@ -94,7 +94,7 @@ class Tally:
         before = min(self._FIRST + self.seen, self._MOST)
         self.seen += queries
         share = queries / (before + queries)
-        self.nanoseconds += share * (nanoseconds - self.nanoseconds)
+        self.nanoseconds = (1.0 - share) * self.nanoseconds + share * nanoseconds
 
     def try_again(self, every: int) -> bool:
         """Return whether a plan that has been too slow is followed all the same."""
