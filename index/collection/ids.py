@@ -28,6 +28,8 @@ _FEW: Final = 32
 _AT_ONCE: Final = 4096
 """Ids that are made together: their code points have four bytes each."""
 _LENGTHS: Final = (1 << LENGTH_BITS) - 1
+_MAX_NUMBER: Final = (1 << 63) - 1
+_MAX_DIGITS: Final = len(str(_MAX_NUMBER))
 
 
 class Ids(Sequence[str]):
@@ -96,6 +98,27 @@ class Ids(Sequence[str]):
             else:
                 found += chain(*(self.of(some[i : i + _FEW]) for i in range(0, len(some), _FEW)))
         return found
+
+    def beginning_with(self, text: str, start: int, stop: int) -> Int64s:
+        """Return the rows from ``start`` on, below ``stop``, whose ids begin with a text."""
+        places = self._places[start:stop]
+        rows = np.flatnonzero(places < 0)
+        firsts, lengths = ~places[rows] >> LENGTH_BITS, ~places[rows] & _LENGTHS
+        for i, byte in enumerate(text.encode(errors="surrogatepass")):
+            is_same = np.flatnonzero(lengths > i)
+            is_same = is_same[self._text[firsts[is_same] + i] == byte]
+            rows, firsts, lengths = rows[is_same], firsts[is_same], lengths[is_same]
+        begins = np.zeros(len(places), bool)
+        begins[rows] = True
+        if not text:
+            begins[:] = True
+        elif text.isascii() and text.isdecimal() and (text[0] != "0" or text == "0"):
+            for zeros in range(1 if text == "0" else _MAX_DIGITS + 1 - len(text)):
+                low = int(text) * 10**zeros  # and the numbers of as many digits that follow it
+                high = min(low + 10**zeros - 1, _MAX_NUMBER)
+                if low <= _MAX_NUMBER:
+                    begins |= (places >= low) & (places <= high)
+        return start + np.flatnonzero(begins)
 
     def rows(self, ids: Iterable[str]) -> list[int | None]:
         """Return the row of each id, None where there is no such item."""

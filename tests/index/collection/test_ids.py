@@ -83,3 +83,16 @@ def test_an_id_that_comes_again_takes_no_more_text() -> None:
         ids.append(["a long id, as addresses of pages are"])
     assert ids.rows(["a long id, as addresses of pages are"]) == [59]
     assert ids.nbytes - before < 40 * 36
+
+
+@given(st.lists(TEXTS, unique=True, max_size=60), TEXTS | st.just(""), st.integers(0, 70))
+@example(FEW, "9223372036854775807", 0)
+@example(FEW, "1" * 5000, 0)
+@example([*FEW, "10", "100", "1", "12"], "1", 0)
+@example([*FEW, "10", "00"], "0", 3)
+@example([*FEW, "日本語"], "日", 2)
+def test_ids_that_begin_with_a_text_are_found(some: list[str], text: str, start: int) -> None:
+    some = [*dict.fromkeys(some)]
+    found = Ids(some).beginning_with(text, start, len(some))
+    expected = [row for row in range(start, len(some)) if some[row].startswith(text)]
+    assert found.tolist() == expected
