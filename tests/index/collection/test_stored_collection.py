@@ -65,7 +65,7 @@ def test_a_search_for_a_text_says_whether_its_time_was_enough(
         stored, _ = catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))
         put(stored, {"a\nb": 1} | {f"i{row}": 1 + row for row in range(1000)})
         assert [each.id for each in stored.find("b").items] == ["a\nb"]  # it is in it
-        last = stored.find("i999")
+        last = stored.find("999")  # ids that begin with it are looked for in far more rows
         assert last.complete == complete
         assert [each.id for each in last.items] == ["i999"] * complete
         first = stored.find("i1", 3)
