@@ -67,7 +67,7 @@ def test_a_search_for_a_text_says_whether_its_time_was_enough(
         assert [each.id for each in stored.find("b").items] == ["a\nb"]  # it is in it
         last = stored.find("999")  # ids that begin with it are looked for in far more rows
         assert last.complete == complete
-        assert [each.id for each in last.items] == ["i999"] * complete
+        assert [each.id for each in last.items] == ["i998", "i999"][: 2 * complete]  # payloads too
         first = stored.find("i1", 3)
         assert first.complete  # there are enough
         assert [each.id for each in first.items] == ["i1", "i10", "i11"]
