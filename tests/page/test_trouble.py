@@ -205,6 +205,18 @@ def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
     assert page.evaluate("Object.keys(sessionStorage)") == ["other"]
 
 
+def test_a_refusal_that_comes_before_the_first_frame_asks_for_a_key(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    here.page.add_init_script("""
+        const ready = () => new Response('{"phase": "ready"}');
+        const refused = () => new Response("{}", { status: 401 });
+        fetch = async (url) => (url.pathname.endsWith("livez") ? ready() : refused());
+        requestAnimationFrame = (then) => setTimeout(then, 1000);
+    """)
+    here.open("#/points/load").get_by_role("dialog").wait_for()
+    here.page.close()  # a script for all that it opens goes with it alone
+
+
 def test_a_refusal_that_comes_after_the_key_was_given_asks_for_no_other(
     serve: Callable[..., str], tab: OpenTab
 ) -> None:

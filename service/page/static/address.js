@@ -1,4 +1,4 @@
-import { useEffect, useState } from "./html.js";
+import { useLayoutEffect, useState } from "./html.js";
 
 function decoded(text) {
 	try {
@@ -43,7 +43,7 @@ export function go(target, { replace = false } = {}) {
 
 export function useAddress() {
 	const [address, set] = useState(read);
-	useEffect(() => {
+	useLayoutEffect(() => {
 		const changed = () => set(read());
 		addEventListener("hashchange", changed);
 		return () => removeEventListener("hashchange", changed);

@@ -5,7 +5,8 @@ const RETRIED = new Set(["loading", "unreachable"]);
 
 export function useServer() {
 	const [, changed] = useTurn();
-	useEffect(() => watch(changed), []);
+	// useEffect would watch a frame later, and miss what changes before that.
+	useLayoutEffect(() => watch(changed), []);
 	return server();
 }
 
