@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -13,7 +14,6 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import partial, wraps
-from math import isfinite
 from numbers import Integral, Real
 from operator import index
 from pathlib import Path
@@ -115,8 +115,12 @@ _KINDS: Final[dict[str, tuple[Any, str, Callable[[Any], Any]]]] = {
     **dict.fromkeys(("explain", "neighbours", "distance", "with_payload", "merge"), _TRUTH),
 }
 """What options are, in words, and how each becomes a plain value."""
-_BOUNDS: Final = {"offset": (0, MAX_JOIN_LIMIT), "seed": (0, MAX_SEED)}
-"""Of whole numbers, where they are not 1 and `MAX_JOIN_LIMIT`."""
+_FINITE: Final = -sys.float_info.max, sys.float_info.max
+_BOUNDS: Final[dict[str, tuple[Any, Any]]] = {
+    **{name: (1, MAX_JOIN_LIMIT) for name, kind in _KINDS.items() if kind is _WHOLE},
+    **{name: _FINITE for name, kind in _KINDS.items() if kind is _NUMBER},
+    **{"offset": (0, MAX_JOIN_LIMIT), "seed": (0, MAX_SEED)},
+}
 
 UNSET: Final[Any] = object()
 """Stands for a ``dim`` that is not given; None is an open space."""
@@ -1006,16 +1010,15 @@ def _checked(**given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in given.items():
         kind, expected, plain = _KINDS[name]
-        least, most = _BOUNDS.get(name, (1, MAX_JOIN_LIMIT))
+        bounds = _BOUNDS.get(name)
         is_kind = type(value) is plain or (isinstance(value, kind) and not isinstance(value, bool))
-        if plain is float and is_kind:
-            is_kind = isfinite(value)
-        if plain is int:
+        if is_kind and (bounds is None or bounds[0] <= value <= bounds[1]):
+            found[name] = plain(value)
+            continue
+        if bounds is not None and plain is int:
+            least, most = bounds
             expected = f"at most {most}" if is_kind and value > most else f"{expected} {least}"
-            is_kind = is_kind and least <= value <= most
-        if not is_kind:
-            raise InvalidParameter(expected=expected, got=f"{value!r:.60}", loc=(name,))
-        found[name] = plain(value)
+        raise InvalidParameter(expected=expected, got=f"{value!r:.60}", loc=(name,))
     return found
 
 

@@ -371,7 +371,7 @@ class EmbeddedCollection:
             found = self.index.search_around(str(id), params, where=where, backend=backend)
             return found[0]
 
-        with _naming_argument(given):
+        try:
             rows = ix.InputVectors()
             if id is None:
                 rows = self.in_order(row_of(vector)) if text is None else rows_of_texts([text])
@@ -380,14 +380,13 @@ class EmbeddedCollection:
             else:
                 found = _groups(search, params, condition, group_by, asked["group_size"])
                 condition = ix.with_key(condition, group_by)
+        except ix.InvalidVector as error:
+            raise error.at(given, skip=1) from None
         seconds = perf_counter() - began
-        columns = zip(found.ids, found.scores, found.payloads or (), strict=True)
-        hits: list[AnyHit] = [
-            Hit(item_id, score, None)
-            if payload is None
-            else hit_of(item_id, score, *self._shown(payload))
-            for item_id, score, payload in columns
-        ]
+        hits: list[AnyHit] = [*map(Hit, found.ids, found.scores)]
+        for place, payload in enumerate(found.payloads or ()):
+            if payload is not None:
+                hits[place] = hit_of(*hits[place][:2], *self._shown(payload))
         hints: Sequence[str] = ()  # on names, and a filter of no hits
         if rows.names or (condition is not None and not hits):
             hints = ix.name_hints(self.index.names, rows.names) if rows.names else []
@@ -786,4 +785,4 @@ def _naming_argument(name: str) -> Iterator[None]:
     try:
         yield
     except ix.InvalidVector as error:
-        raise error.at(name, skip=int(name not in ("queries", "data"))) from None
+        raise error.at(name) from None

@@ -180,7 +180,7 @@ Mode = Literal["upsert", "insert"] | UnlessSimilar
 
 def require_word(name: str, value: object, words: Any) -> None:  # noqa: ANN401  # a Literal
     """Raise InvalidParameter unless a value is one of the words of a Literal."""
-    known = get_args(words)
+    known = words.__args__
     if value not in known:
         *others, last = map(repr, known)
         raise _invalid(name, f"{', '.join(others)} or {last}", value)
