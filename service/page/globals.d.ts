@@ -3,6 +3,9 @@
 interface JSON {
   rawJSON?(text: string): unknown;
 }
+interface BigInt {
+  toJSON(): unknown;
+}
 
 // Libraries that index.html or docs.html loads as scripts.
 

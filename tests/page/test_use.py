@@ -205,6 +205,38 @@ def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
     page.get_by_text("60 items", exact=True).wait_for()
 
 
+def test_long_integers_are_shown_sorted_and_filtered_as_they_are_stored(
+    url: str, tab: OpenTab
+) -> None:
+    long, deep = 2**53 + 1, {"all": [2**64 - 1]}
+    numbers = [long, long + 2, long, long + 2, long + 1]
+    items = [
+        {"id": str(row), "vector": [1, row], "payload": {"n": number, "deep": deep}}
+        for row, number in enumerate(numbers)
+    ]
+    with httpx.Client(base_url=url) as client:
+        put(client, "long", {"dim": 2}, items)
+        client.patch("/v1/collections/long", json={"metadata": {"since": long}})
+        here = tab(url)
+        page = here.open("#/long/browse?as=table&sort=payload n")
+        expect(page.locator("tbody tr")).to_have_count(5)
+        shown = page.locator("tbody tr").all_inner_texts()
+        expected = [str(each) for each in sorted(numbers, reverse=True)]
+        assert [[word for word in text.split() if word in expected] for text in shown] == [
+            [each] for each in expected
+        ]
+        assert all("18446744073709551615" in text for text in shown)
+        here.go("#/long/browse").get_by_role("button", name=f"{long} 2").click()
+        page.get_by_text("2 items of 5").wait_for()
+        expect(page.locator("[data-tile]").filter(has_text=str(long))).to_have_count(2)
+        page.get_by_role("button", name="Change view…").click()
+        page.get_by_role("button", name="Save").click()
+        page.get_by_role("heading", name="How items are shown").wait_for(state="detached")
+        assert client.get("/v1/collections/long").json()["metadata"]["since"] == long
+        here.go("#/long/item?id=4").get_by_text(str(long + 1)).first.wait_for()
+        client.delete("/v1/collections/long")
+
+
 def test_a_narrow_page_shows_items_and_hits_first(url: str, tab: OpenTab) -> None:
     here = tab(url)
     size = here.page.viewport_size
@@ -625,14 +657,17 @@ def test_data_are_easy_where_neighbours_stand_clear_of_random_pairs(url: str, ta
         const { verdictOf } = await import(new URL("understand.js", main));
         const of = (...counts) => ({ counts, edges: [0, 0.25, 0.5, 0.75, 1] });
         const pairs = of(90, 10, 0, 0);
+        const equal = of(0, 0, 0, 100);
         return [of(0, 0, 100, 0), of(30, 0, 70, 0), of(80, 0, 20, 0)].map(
-          (tenth) => verdictOf({ pairs, tenth, first: tenth }));
+          (tenth) => verdictOf({ pairs, tenth, first: tenth })).concat(
+          verdictOf({ pairs: equal, tenth: equal, first: equal }));
         }"""
     )
     assert [verdict.split(":")[0].split(";")[0] for verdict in verdicts] == [
         "Neighbours stand clear of random pairs",
         "Most neighbours stand clear of random pairs",
         "Neighbours are hardly nearer than random pairs",
+        "All items looked at are equal, or nearly so.",
     ]
     assert "30 %" in verdicts[1]
 

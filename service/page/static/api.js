@@ -39,6 +39,16 @@ function headersWith(more) {
 	return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
+// Long integers, which JavaScript would round.
+const exact = (_, value, context) =>
+	/^-?\d{16,}$/.test(context?.source) ? BigInt(context.source) : value;
+BigInt.prototype.toJSON = function toJSON() {
+	return JSON.rawJSON(String(this));
+};
+
+export const parse = (text, reviver = /(?<![.\d])\d{16}/.test(text) ? exact : undefined) =>
+	JSON.parse(text, reviver);
+
 async function problemOf(response) {
 	const text = await response.text();
 	const detail = `${response.status} ${text.slice(0, 300)}`;
@@ -80,7 +90,7 @@ export async function ask(method, path, body, signal) {
 	const headers = body === undefined ? {} : { "Content-Type": "application/json" };
 	const text = body === undefined ? undefined : JSON.stringify(body);
 	const response = await raw(method, path, { body: text, headers, signal });
-	return response.status === 204 ? null : response.json();
+	return response.status === 204 ? null : parse(await response.text());
 }
 
 /** @type {GetAnswer} */
@@ -88,7 +98,7 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 /** @type {PostAnswer} */
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 
-// In parts whose addresses proxies take. With a reviver, payloads alone.
+// In parts whose addresses proxies take.
 export async function itemsOf(name, ids, signal, reviver) {
 	const listed = ids.length === 1 ? [...ids, ...ids] : ids; // of one alone a comma would end it
 	const chosen = listed.map((id) => `&ids=${encodeURIComponent(id)}`).join("");
@@ -98,9 +108,9 @@ export async function itemsOf(name, ids, signal, reviver) {
 		const found = parts.map((part) => itemsOf(name, part, signal, reviver));
 		return (await Promise.all(found)).flat();
 	}
-	const path = at(name, `/items?with_vector=${!reviver}&limit=${listed.length}${chosen}`);
+	const path = at(name, `/items?with_vector=true&limit=${listed.length}${chosen}`);
 	const text = await (await raw("GET", path, { signal })).text();
-	return JSON.parse(text, reviver).items;
+	return parse(text, reviver).items;
 }
 
 export async function itemOf(name, id, signal) {

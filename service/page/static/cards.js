@@ -5,7 +5,7 @@ import { useKeys } from "./hooks.js";
 import { html } from "./html.js";
 import { colors } from "./palette.js";
 import { Cut, Payload } from "./parts.js";
-import { payloadAt, title } from "./view.js";
+import { isScalar, payloadAt, title } from "./view.js";
 
 function step(way, isDown = false) {
 	const tiles = [...document.querySelectorAll("[data-tile]")];
@@ -46,9 +46,7 @@ const SHOWN = 3;
 function Values({ item, view, palette }) {
 	const drawn = new Set([view.title, view.text, view.smiles, view.url, view.color]);
 	const rows = Object.entries(item.payload || {})
-		.filter(
-			([key, value]) => !drawn.has(key) && ["string", "number", "boolean"].includes(typeof value),
-		)
+		.filter(([key, value]) => !drawn.has(key) && isScalar(value))
 		.slice(0, SHOWN);
 	const color = payloadAt(item.payload, view.color);
 	const hasColor = (color ?? null) !== null;

@@ -14,27 +14,25 @@ export function keep(name, lines) {
 	}
 }
 
-// A number as it was sent: JavaScript does not have all.
-const exact = (_, value, context) =>
+// All numbers as they came.
+const sent = (_, value, context) =>
 	typeof value === "number" && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
-const signed = (value) => (Object.is(value, -0) ? exact("", value, { source: "-0.0" }) : value);
+const indicesOf = ({ indices }) => indices.map((index) => Number(index.rawJSON ?? index));
 
 function vectorOf(vector, names) {
-	if (Array.isArray(vector)) return vector.map(signed);
-	const { indices, values } = vector;
-	const named = indices.map((index) => names.get(index));
-	return named.every(Boolean) ? { names: named, values } : vector;
+	if (Array.isArray(vector)) return vector;
+	const named = indicesOf(vector).map((index) => names.get(index));
+	return named.every(Boolean) ? { names: named, values: vector.values } : vector;
 }
 
 // By names of coordinates: one may go with its last item.
 export async function linesOf({ name, dim, names }, ids) {
-	const [items, others] = await Promise.all([itemsOf(name, ids), itemsOf(name, ids, null, exact)]);
-	const payloads = new Map(others.map(({ id, payload }) => [id, payload]));
-	const all = names && dim === null ? items.flatMap(({ vector }) => vector.indices) : [];
+	const items = await itemsOf(name, ids, null, sent);
+	const all = names && dim === null ? items.flatMap(({ vector }) => indicesOf(vector)) : [];
 	const known = new Map(await namesOf(name, [...new Set(all)]));
-	return items.map(({ id, vector, text, expires }) => {
+	return items.map(({ id, vector, text, payload, expires }) => {
 		const what = text === undefined ? { vector: vectorOf(vector, known) } : { text };
-		return `${JSON.stringify({ id, ...what, payload: payloads.get(id), expires })}\n`;
+		return `${JSON.stringify({ id, ...what, payload, expires })}\n`;
 	});
 }
 

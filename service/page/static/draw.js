@@ -157,7 +157,7 @@ function drawing(item, view) {
 	const address = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
 	if (address) return ["address", address];
 	const text = textOf(view, item);
-	return text === undefined || text === null ? ["bars", item.vector] : ["words", text];
+	return (text ?? null) === null ? ["bars", item.vector] : ["words", text];
 }
 
 export const isBars = (item, view) => drawing(item, view)[0] === "bars";

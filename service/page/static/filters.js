@@ -1,9 +1,10 @@
-import { at, Problem, post } from "./api.js";
+import { at, Problem, parse, post } from "./api.js";
 import * as figures from "./figures.js";
 import { useAsk } from "./hooks.js";
 import { html, useMemo, useState } from "./html.js";
 import { Cut, fieldsOf, Trouble } from "./parts.js";
-import { payloadAt } from "./view.js";
+import { ascending, isNumber } from "./sorting.js";
+import { isScalar, payloadAt } from "./view.js";
 
 const VALUES = 20;
 
@@ -13,7 +14,7 @@ export function parseFilter(text) {
 		new Problem({ code: "filter", detail: `filter: expected ${expected}` });
 	let filter;
 	try {
-		filter = JSON.parse(text);
+		filter = parse(text);
 	} catch (error) {
 		throw wrong(`JSON (${error.message})`);
 	}
@@ -84,9 +85,7 @@ export function Filter({ text = "", problem, onChange }) {
     </details></form>`;
 }
 
-function scalars(value) {
-	return listed(value).filter((one) => ["string", "number", "boolean"].includes(typeof one));
-}
+const scalars = (value) => listed(value).filter(isScalar);
 
 function keysOf(payload, prefix = "") {
 	const isDeep = (value) => value && typeof value === "object" && !Array.isArray(value);
@@ -159,7 +158,7 @@ function Range({ name, ends, isDate, filter, onChange }) {
 	const field = (id, word, sign, end) => {
 		const bound = before?.range[sign];
 		return html`<input name=${id} type=${type} step=${isDate ? 1 : "any"}
-      aria-label=${`${name} ${word}`} placeholder=${isDate ? "" : figures.value(end)}
+      aria-label=${`${name} ${word}`} placeholder=${isDate ? "" : figures.value(Number(end))}
       defaultValue=${bound === undefined ? "" : shown(bound, id === "until")} />`;
 	};
 	// What is typed stays when counts come; another range is another form.
@@ -180,7 +179,7 @@ function choices(items, name) {
 	const kinds = [...Map.groupBy(all, (value) => value).values()]
 		.sort((one, other) => other.length - one.length)
 		.map(([value]) => value);
-	const numbers = kinds.every((value) => typeof value === "number") ? kinds : [];
+	const numbers = kinds.every(isNumber) ? kinds.toSorted(ascending) : [];
 	const days = kinds.map((value) => day(String(value)));
 	const length = dateLength(days);
 	const dates = length ? [...new Set(days.map((date) => date.slice(0, length)))] : [];
@@ -188,9 +187,8 @@ function choices(items, name) {
 	const isOrdered = length || numbers.length;
 	return {
 		others: (length ? dates : kinds).length - values.length,
-		values: numbers.length ? values.sort((one, other) => one - other) : values,
-		ends:
-			numbers.length > 2 ? [Math.min(...numbers), Math.max(...numbers)] : dates.length > 1 && [],
+		values: numbers.length ? values.sort(ascending) : values,
+		ends: numbers.length > 2 ? [numbers[0], numbers.at(-1)] : dates.length > 1 && [],
 		isDate: length > 0,
 		order: isOrdered ? () => 0 : ([, one], [, other]) => other - one,
 	};

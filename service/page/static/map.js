@@ -100,7 +100,7 @@ function Listed({ collection, ids, hits, why, label }) {
 }
 
 function Chosen({ collection, ids, color, values, filter, onClear }) {
-	const kinds = [...new Set(values.filter((value) => value !== null && value !== undefined))];
+	const kinds = [...new Set(values.filter((value) => (value ?? null) !== null))];
 	const narrowed = () => added(filter, { key: color, match: { any: kinds } });
 	const words = kinds.length < 4 ? kinds.join(" or ") : `one of ${kinds.length}`;
 	return html`<section class="panel"><div class="head">

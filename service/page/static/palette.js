@@ -1,7 +1,6 @@
-import { compare } from "./sorting.js";
+import { compare, isNumber } from "./sorting.js";
 
-// Colours of values: classes by 14 colours, numbers by a scale. Each is at least 3:1 to the ground,
-// in light and dark; style.css holds them.
+// Each color of style.css is at least 3:1 to the ground, in light and dark.
 
 const CLASSES = 14;
 const STEPS = 16;
@@ -13,24 +12,23 @@ const stepColor = (step) =>
 	`color-mix(in oklab, var(--high) ${Math.round((100 * step) / (STEPS - 1))}%, var(--low))`;
 
 function scaleOf(numbers) {
-	const order = Float64Array.from(numbers).sort();
+	const order = Float64Array.from(numbers, Number).sort();
 	const [low, high] = [0.02, 0.98].map((share) => order[Math.round(share * (order.length - 1))]);
-	const stepOf = (value) => Math.floor((STEPS * (value - low)) / (high - low || 1));
+	const stepOf = (value) => Math.floor((STEPS * (Number(value) - low)) / (high - low || 1));
 	const colors = Array.from({ length: STEPS }, (_, step) => stepColor(step));
 	return {
 		counts: new Map(),
 		classes: [],
 		scale: { low, high },
 		of: (value) =>
-			typeof value === "number" ? colors[Math.min(STEPS - 1, Math.max(0, stepOf(value)))] : OTHER,
+			isNumber(value) ? colors[Math.min(STEPS - 1, Math.max(0, stepOf(value)))] : OTHER,
 	};
 }
 
 export function colors(values) {
 	const said = values.filter((value) => (value ?? null) !== null);
 	const named = Map.groupBy(said, String);
-	if (named.size > CLASSES && said.every((value) => typeof value === "number"))
-		return scaleOf(said);
+	if (named.size > CLASSES && said.every(isNumber)) return scaleOf(said);
 	const counts = new Map([...named].map(([name, all]) => [name, all.length]));
 	const order = [...counts].sort(([a, x], [b, y]) => y - x || compare(a, b)).map(([name]) => name);
 	const classes = order.slice(0, CLASSES).sort(compare);

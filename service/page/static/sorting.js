@@ -1,4 +1,10 @@
+import { text } from "./figures.js";
+
 export const { compare } = new Intl.Collator("en", { numeric: true });
+
+export const isNumber = (value) => /^(n|bi)/.test(typeof value);
+
+export const ascending = (x, y) => Number(x > y) - Number(x < y);
 
 const isNothing = (value) => (value ?? null) === null;
 
@@ -8,9 +14,8 @@ export function sorted(rows, sort, cellOf) {
 	if (!sort) return rows;
 	const isBack = sort.startsWith("-");
 	const key = isBack ? sort.slice(1) : sort;
-	const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-	const areNumbers = (x, y) => typeof x === "number" && typeof y === "number";
-	const order = (x, y) => (areNumbers(x, y) ? y - x : compare(text(x), text(y)));
+	const order = (x, y) =>
+		isNumber(x) && isNumber(y) ? ascending(y, x) : compare(text(x), text(y));
 	const values = new Map(rows.map((row) => [row, cellOf(row, key)]));
 	return [...rows].sort((one, other) => {
 		const [x, y] = [values.get(one), values.get(other)];

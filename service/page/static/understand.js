@@ -59,6 +59,7 @@ function middle(histogram) {
 export function verdictOf({ pairs, first, tenth }) {
 	const near = total(tenth) ? tenth : first;
 	if (!total(pairs) || !total(near)) return "There are too few items to tell.";
+	if (pairs.counts.at(-1) === total(pairs)) return "All items looked at are equal, or nearly so.";
 	const chance = binAt(pairs, RARE);
 	const beyond = near.counts.reduce(
 		(sum, count, bin) => sum + (near.edges[bin] > pairs.edges[chance] ? count : 0),

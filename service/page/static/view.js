@@ -10,6 +10,8 @@ export function payloadAt(payload, key) {
 	return Object.hasOwn(payload, key) ? payload[key] : key.split(".").reduce(own, payload);
 }
 
+export const isScalar = (value) => /^[snb]/.test(typeof value);
+
 export const textOf = (view, item) => item.text ?? payloadAt(item.payload, view.text);
 
 export function safeUrl(text) {
@@ -58,7 +60,7 @@ function guess(collection, items) {
 		const name = key.toLowerCase();
 		const texts = values.filter((value) => typeof value === "string");
 		const length = texts.reduce((sum, text) => sum + text.length, 0) / (texts.length || 1);
-		const isShort = values.every((value) => ["string", "number", "boolean"].includes(typeof value));
+		const isShort = values.every(isScalar);
 		const kinds = new Set(values).size;
 		const isClass = kinds > 1 && (kinds <= 20 || ["label", "class"].includes(name));
 		if (!view.smiles && name === "smiles" && texts.length) view.smiles = key;
@@ -95,10 +97,7 @@ export async function collectionOf(name, signal) {
 	return { ...found, view };
 }
 
-export const title = (view, item) => {
-	const found = payloadAt(item.payload, view.title);
-	return found === undefined || found === null ? item.id : String(found);
-};
+export const title = (view, item) => String(payloadAt(item.payload, view.title) ?? item.id);
 
 export function nameOfCoordinate(view, row) {
 	const { name, coordinate } = row;

@@ -24,6 +24,14 @@ test("a small whole number keeps its own colour, whatever else there is", () => 
 	assert.equal(of(7), classColor(7));
 });
 
+test("long integers have a scale as others do", () => {
+	const { scale, of } = colors(
+		Array.from({ length: 101 }, (_, value) => 2n ** 60n + BigInt(value)),
+	);
+	assert.equal(scale.low, 2 ** 60);
+	assert.notEqual(of(2n ** 60n), OTHER);
+});
+
 test("many numbers have a scale that rises, and ends where the outermost hundredths begin", () => {
 	const { scale, of, classes } = colors(Array.from({ length: 101 }, (_, value) => value));
 	assert.deepEqual([scale.low, scale.high, classes], [2, 98, []]);
