@@ -7,7 +7,7 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -68,6 +68,8 @@ _SHOWN: Final = 20
 _ASKED: Final = 50
 """Times that a server is asked whether it has ended a load."""
 _MALFORMED: Final = "malformed_body"
+_STORED: Final = ("inserted", "updated", "similar_count", "repeated_count")
+"""Counts of rows that a server has done with, of a load without rejected ones."""
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
 _TOTALS: Final = ("inserted", "updated", "rejected", "dropped", "similar", "repeated")
 
@@ -288,10 +290,12 @@ class _Load:
             with bar(file.name, total) as progress:
                 if source.rows is None:
                     progress.position = lambda file=file: file.read_bytes
-                added = self._load(source, progress, self._key(source, number))
+                keys = [self._key(source, number, is_sure=each) for each in (False, True)]
+                added = self._load(source, progress, *dict.fromkeys(keys))
             self._count(source, added)
             if choices.id_start is not None:
                 rows = added.inserted + added.updated + added.rejected_count
+                rows += added.similar_count + added.repeated_count + len(source.dropped)
                 choices = replace(choices, id_start=choices.id_start + rows)
         try:
             require_same(inputs)
@@ -319,47 +323,66 @@ class _Load:
             told["loaded_before"] = dict(added.loaded_before)
         self.files.append(told)
 
-    def _key(self, source: Source, number: int) -> str | None:
-        """Return the name of a load: the same for the same file, options and program."""
+    def _key(self, source: Source, number: int, *, is_sure: bool) -> str | None:
+        """Return the name of a load: the same for the same file, items and program.
+
+        What becomes of bad rows is no part of it, so that other options about these go on where a
+        load was ended by one. ``is_sure``: what becomes of missing numbers is a part, for a file
+        that was loaded to its end.
+        """
         if self.key is not None:
             return self.key if number == 0 else f"{self.key}/{number}"
         file, params = source.file, self.params
         if file.path is None:
             return None
         path = str(file.path.resolve() if isinstance(file.path, Path) else file.path)
+        choices = replace(source.choices, lenient=False)
+        if not is_sure:
+            choices = replace(choices, missing="error")
         told = [
             self.collection.name, path, file.size_bytes, file.version,
-            params["mode"], params["payloads"], params["on_error"], repr(source.choices),
+            params["mode"], params["payloads"], repr(choices),
             *(params[word] for word in ("min_score", "recall", "expires") if word in params),
             source.guess, program_version(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
-    def _load(self, source: Source, progress: Bar, key: str | None) -> Added:
-        from gcws_search.client.errors import NoServer, note_stored  # noqa: PLC0415
-        from gcws_search.formats.files import BadFile  # noqa: PLC0415
+    def _load(self, source: Source, progress: Bar, key: str | None, *others: str | None) -> Added:
+        """Load a file under a key, or under another one where that is of other rows."""
+        from gcws_search.client.errors import NoServer  # noqa: PLC0415
+        from gcws_search.client.results import Added  # noqa: PLC0415
         from gcws_search.index import GcwsError  # noqa: PLC0415
 
         file, again = source.file, ""
         if key is not None:
             command = f"--key {self.key} in place of --again" if self.again else "the same command"
             again = f"; {command} goes on from there"
+        if source.choices.lenient:
+            rejected_path(file).unlink(missing_ok=True)
         try:
-            if source.choices.lenient:
-                return self._load_good(source, progress, key)
-            return self._send(source.whole(progress.rows), progress, key)
+            if file.path is None and (source.choices.lenient or key is not None):
+                return self._load_parts(source, progress, key, Added(0, 0))  # it is read once
+            return self._load_whole(source, progress, key)
         except KeyboardInterrupt:
             fail(f"{file.name}: interrupted{again}")
         except BadFile as error:  # of a row that is read while those before it are stored
             with suppress(GcwsError):
-                note_stored(error, self._stored(key))
+                known = self._known(key)
+                _note_stored(error, known.inserted + known.updated)
             raise
         except GcwsError as error:
+            is_other = getattr(error, "code", None) == "idempotency_mismatch"
+            if is_other and others:
+                progress.start_again(0)
+                return self._load(source, progress, *others)
             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-            is_row = getattr(error, "loc", ())[:1] == ("rows",)
-            if not notes and not isinstance(error, NoServer):
-                again = "; --on-error skip leaves such rows out" if is_row else ""
-            if getattr(error, "code", None) == "idempotency_mismatch":
+            is_row = hasattr(error, "row")
+            if is_row:
+                goes_on = " and goes on from there" if again and notes else ""
+                again = f"; --on-error skip leaves such rows out{goes_on}"
+            elif not notes and not isinstance(error, NoServer):
+                again = ""
+            if is_other:
                 again = "; another --key loads this file"
                 if file.path is not None:
                     modified = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
@@ -367,31 +390,58 @@ class _Load:
                     again += f", which has {file.size_bytes} bytes of {changed}"
             fail(f"{file.name}: {_row_words(error, source)}{notes}{again}")
 
-    def _stored(self, key: str | None) -> int:
-        """Return how many rows the load of a key has stored, once its server has ended it."""
+    def _known(self, key: str | None) -> Added:
+        """Return what the load of a key has stored, once its server has ended it."""
+        from gcws_search.client.results import Added, GivenIds  # noqa: PLC0415
+
+        found: dict[str, Any] = {}
         for _ in range(_ASKED):
             loads = (each for each in self.collection.loads() if key and each["key"] == key)
-            found: dict[str, Any] = next(loads, {"state": "failed", "rows": 0})
-            if found["state"] != "running":
+            found = next(loads, {})
+            if found.get("state") != "running":
                 break
             time.sleep(0.1)
-        return int(found["rows"])
+        counts = {word: found.get(word, 0) for word in _STORED}
+        ids, before = found.get("ids"), found.get("loaded_before")
+        return Added(**counts, ids=ids and GivenIds(**ids), loaded_before=before)
+
+    def _load_whole(self, source: Source, progress: Bar, key: str | None) -> Added:
+        """Load a file as one body; where bad rows are left out, go on behind a bad one by parts.
+
+        So all loads of a key have the same body, whatever becomes of bad rows.
+        """
+        from gcws_search.index import GcwsError  # noqa: PLC0415
+
+        try:
+            known = self._send(source.whole(progress.rows), progress, key, on_error="stop")
+            if not source.unreadable:
+                return known
+        except GcwsError as error:
+            _move_row(error, source.number_of)
+            if not (source.choices.lenient and hasattr(error, "row")):
+                raise
+            known = self._known(key)
+        return self._load_parts(source, progress, key, known)
 
     def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
         counted = replace(body, pieces=lambda: progress.each(body.pieces()))
         whole = {**self.params, **params}
         return ask_server(self.collection, lambda place: place.load(counted, whole, key))
 
-    def _load_good(self, source: Source, progress: Bar, key: str | None) -> Added:
-        """Load a file part by part, and write every rejected row to a file."""
+    def _load_parts(self, source: Source, progress: Bar, key: str | None, known: Added) -> Added:
+        """Load what follows the known rows part by part; write every rejected row to a file."""
         from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
         from gcws_search.formats.items import SEGMENT_ROWS  # noqa: PLC0415
         from gcws_search.formats.payloads import write_json  # noqa: PLC0415
+        from gcws_search.index import GcwsError  # noqa: PLC0415
 
         path = rejected_path(source.file)
-        path.unlink(missing_ok=True)
-        done, first = Added(0, 0), 0
-        before: list[Mapping[str, Any] | None] = []
+        done, first = known, sum(getattr(known, word) for word in _STORED)
+        progress.start_again(first)
+        earlier, before = known.loaded_before, list[Mapping[str, Any] | None]()
+        if first:
+            is_all = earlier and all(earlier[word] == getattr(known, word) for word in _STORED[:2])
+            before.append(earlier and {**earlier, "complete": is_all})
 
         def reject(added: Added, items: Sequence[Any] = ()) -> Added:
             """Write rows that were rejected, and those that could not be read, in order."""
@@ -414,11 +464,16 @@ class _Load:
             progress.rejected += len(bad)
             return replace(added, rejected=[each for each, _ in bad], rejected_count=len(bad))
 
-        for number, body in enumerate(source.segments()):
+        for number, body in enumerate(source.segments(first)):
             part_key = None if key is None else f"{key}-{number}"
-            added = self._send(body, progress, part_key, max_rejected=str(SEGMENT_ROWS))
             rows = body.rows or 0
             numbers = range(first, first + rows) if body.numbers is None else body.numbers
+            try:
+                added = self._send(body, progress, part_key, max_rejected=str(SEGMENT_ROWS))
+            except GcwsError as error:
+                _move_row(error, numbers.__getitem__)
+                _note_stored(error, done.inserted + done.updated)
+                raise
             rejected = [
                 Rejected(numbers[row], code, words.removeprefix(f"row {row}: "))
                 for row, code, words in added.rejected
@@ -475,6 +530,25 @@ def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None
     joined = {word: sum(each[word] for each in found) for word in _COUNTS}
     is_complete = all(each is not None and each["complete"] for each in before)
     return joined | {"started": found[0]["started"], "complete": is_complete}
+
+
+def _move_row(error: Any, row_of: Callable[[int], int]) -> None:
+    """Give the row that an error of a body is about, if it is about one, its number in the file."""
+    from gcws_search.index import ItemExists  # noqa: PLC0415
+
+    loc: tuple[Any, ...] = getattr(error, "loc", ())
+    if loc[:1] == ("rows",):
+        error.loc = ("rows", row_of(loc[1]), *loc[2:])
+    elif isinstance(error, ItemExists):
+        error.args = ItemExists(error.item_id, row_of(error.row)).args
+
+
+def _note_stored(error: Exception, rows: int) -> None:
+    """Note how many rows were stored before, unless the error has a note."""
+    from gcws_search.client.errors import note_stored  # noqa: PLC0415
+
+    if not getattr(error, "__notes__", ()):
+        note_stored(error, rows)
 
 
 def _row_words(error: Any, source: Source) -> str:

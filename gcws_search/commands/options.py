@@ -568,6 +568,10 @@ class Bar:
         self.rows_done += count
         self._show()
 
+    def start_again(self, count: int) -> None:
+        """Count from so many rows on."""
+        self.rows_done, self.bytes_done = count, 0
+
     def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
         """Yield pieces of a body, and count their bytes; then the server stores what it has."""
         for piece in pieces:

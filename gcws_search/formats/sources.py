@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
@@ -213,10 +213,8 @@ class Source:
             for batch in batches:
                 items = batch if self.columns is None else _fill(self, batch, batches, means)
                 if items.ids is None and start is not None:
-                    ids: Any = range(start + given, start + given + len(items))
-                    if self.choices.lenient and items.numbers is not None:
-                        ids = [str(start + number) for number in items.numbers]
-                    items = replace(items, ids=ids)
+                    numbers = items.numbers or range(given, given + len(items))
+                    items = replace(items, ids=[str(start + number) for number in numbers])
                 given += len(items)
                 if self._is_open:
                     named = InputVectors(_matrix(items), columns=self.columns)
@@ -265,14 +263,16 @@ class Source:
         )
 
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
-        """Return all items as one body; ``progress`` gets the number of rows handed over."""
+        """Return all items as one body, or those before a batch of which some are left out.
+
+        ``progress`` gets the number of rows handed over. ``unreadable`` tells which it was.
+        """
         if self.array is not None:
             return load_body(self.array, progress)
         if self.is_text and self.lines is None:
-            return LoadBody(NDJSON, lambda: text_lines(self.batches(), progress), self.rows)
+            return LoadBody(NDJSON, lambda: text_lines(self._readable(), progress), self.rows)
         if self.lines is None:
-            batches = partial(self.batches, with_empty=True)  # they have a schema at least
-            return LoadBody(ARROW, lambda: arrow(batches(), progress), self.rows)
+            return LoadBody(ARROW, lambda: arrow(self._readable(), progress), self.rows)
 
         def pieces() -> Iterator[Any]:
             for body in self.segments():
@@ -282,15 +282,38 @@ class Source:
 
         return LoadBody(NDJSON, pieces)
 
-    def segments(self) -> Iterator[LoadBody]:
-        """Yield the items as bodies of some thousand rows."""
+    def _readable(self) -> Iterator[Items]:
+        """Yield the items before the batch of the first row that cannot be read, if there is one.
+
+        So the bytes are the same, whether such rows are left out or not. Batches without items are
+        among them, for they have a schema.
+        """
+        for items in self.batches(with_empty=True):
+            yield items.part(slice(0, 0)) if self.unreadable else items
+            if self.unreadable:
+                return
+
+    def segments(self, first: int = 0) -> Iterator[LoadBody]:
+        """Yield the items as bodies of some thousand rows, but for the ``first`` ones."""
         if self.lines is not None:
             with naming(self.file):
-                yield from self.lines()
+                for body in self.lines():
+                    count = body.rows or 0
+                    if first < count:
+                        yield _without(body, first) if first else body
+                    first = max(0, first - count)
             return
         for batch in self.batches():
             for part in batch.batches():
-                yield _segment(part)
+                if first < len(part):
+                    yield _segment(part.part(slice(first, None)) if first else part)
+                first = max(0, first - len(part))
+
+    def number_of(self, row: int) -> int:
+        """Return the row of the file that a row of the whole body is."""
+        for dropped in self.dropped:
+            row += dropped <= row
+        return row
 
 
 def require_form(source: Source, name: str, *, is_text: bool, dim: int | None) -> None:
@@ -330,6 +353,15 @@ def naming(file: InputFile | Folder) -> Iterator[None]:
         yield
     except GcwsError as error:
         raise BadFile(f"{file.name}: {error}") from error
+
+
+def _without(body: LoadBody, first: int) -> LoadBody:
+    """Return lines but for the first ones."""
+    lines = [line for line in b"".join(body.pieces()).split(b"\n") if line.strip()][first:]
+    rest, original = b"\n".join(lines), body.original or (lambda _: None)
+    return replace(
+        body, pieces=lambda: [rest], rows=len(lines), original=lambda row: original(first + row)
+    )
 
 
 def _segment(part: Items) -> LoadBody:

@@ -123,6 +123,12 @@ class PreviewParams(ColumnParams):
     )
 
 
+_COUNTS: Final = (
+    "inserted", "updated", "ids", "similar_count", "repeated_count", "loaded_before",
+)  # fmt: skip
+"""What a summary says of a load that its line in a list says too."""
+
+
 class LoadParams(PutOptions, ColumnParams):
     """How a stream of items is loaded."""
 
@@ -354,6 +360,7 @@ async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
 
 
 def _entry(account: Account) -> dict[str, Any]:
+    told = account.summary()
     return {
         "key": account.key,
         "state": account.status,
@@ -364,6 +371,7 @@ def _entry(account: Account) -> dict[str, Any]:
         "rate": round(account.rate, 1),
         "started": iso_time(account.started),
         "error": account.error,
+        **{word: told[word] for word in _COUNTS if word in told},
     }
 
 

@@ -641,6 +641,98 @@ def test_what_a_collection_or_a_command_line_does_not_take_is_told(bench: Bench)
     assert [each.id for each in collection] == ["n3", "7", "12"]
 
 
+# Loads that a bad row ended
+
+
+ENDED: dict[str, tuple[str, bytes, list[str], int]] = {
+    "text": ("a.csv", b"x,oops", ["--vector", "x,y"], 16500),  # behind what is read at once
+    "zeros": ("a.csv", b"0,0", [], 8500),  # behind what is stored at once
+    "hole": ("a.csv", b",2", [], 8500),
+    "line": ("a.ndjson", b"{", [], 8500),
+    "stdin": ("-", b'{"vector": [0, 0]}', ["--key", "mine"], 8500),
+    "stdin-text": ("-", b"x,oops", ["--vector", "x,y", "--key", "mine"], 16500),
+}
+
+
+def many_rows(bad: bytes, row: int, *, is_csv: bool) -> bytes:
+    """Return rows up to some behind a bad one."""
+    line = b"%d,1" if is_csv else b'{"vector": [%d, 1]}'
+    lines = [*(line % number for number in range(row)), bad, line % (row + 1)]
+    return b"\n".join([b"x,y", *lines] if is_csv else lines) + b"\n"
+
+
+@pytest.mark.parametrize("kind", ENDED)
+def test_a_load_that_a_bad_row_ended_goes_on_where_such_rows_are_left_out(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, bad, options, row = ENDED[kind]
+    monkeypatch.chdir(bench.folder)
+    data = many_rows(bad, row, is_csv=not bad.startswith(b"{"))
+    given = data if name == "-" else None
+    (bench.folder / name).write_bytes(data)
+    collection = bench.server.collection("plants", dim=2)
+    first = bench.load(name, *options, code=1, input=given).stderr.splitlines()[-1]
+    assert f"row {row}: " in first, first
+    assert ("--on-error skip" in first) == (kind != "hole")
+    stored = len(collection)
+    assert stored >= 8192 or kind in ("text", "hole", "stdin-text")
+    done = bench.load(name, *options, "--on-error", "skip", code=3, input=given)
+    told = f"plants: {row + 1:,} inserted, 0 updated, 1 rejected, ids 0 to {row}\n"
+    assert done.stdout == told, done.output
+    assert (f"loaded in part before ({stored:,} items" in done.stderr) == bool(stored), done.stderr
+    assert f"row {row}: " in done.stderr
+    rejected = "stdin" if name == "-" else name
+    assert [each["row"] for each in rejected_of(bench.folder / rejected)] == [row]
+
+    def values() -> list[float]:
+        found: list[Json] = [each.vector for each in collection]
+        return sorted(vector[0] for vector in found)
+
+    expected = [*range(row), row + 1]
+    assert values() == expected
+    again = bench.load(name, *options, "--on-error", "skip", code=3, input=given)
+    assert again.stdout == "plants: 0 inserted, 0 updated, 1 rejected\n"
+    assert "0 stored: " in again.stderr
+    if name != "-":
+        bench.load(name, *options, code=1)
+    assert values() == expected
+
+
+@pytest.mark.parametrize("missing", ["zero", "drop", "mean"])
+def test_a_load_that_a_hole_ended_goes_on_where_it_is_said_what_holes_become(
+    bench: Bench, missing: str
+) -> None:
+    path = bench.folder / "a.csv"
+    path.write_bytes(many_rows(b"8500,", 8500, is_csv=True))
+    bench.load(path, code=1)
+    done = bench.load(path, "--missing", missing)
+    count = 8502 - (missing == "drop")
+    assert done.stdout.startswith(f"plants: {count:,} inserted, 0 updated")
+    assert len(bench.plants) == count
+    bench.load(path, "--missing", missing)
+    assert len(bench.plants) == count
+    if missing != "zero":  # other rows, as is said
+        bench.load(path, "--missing", "zero")
+        assert len(bench.plants) == count + 8502
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_rows_are_numbered_as_in_the_file_whichever_are_left_out(
+    bench: Bench, on_error: str
+) -> None:
+    for name, rows in (("a.csv", ["1,", "2,1", "3,1"]), ("b.csv", ["4,1", ",1", "6,1"])):
+        (bench.folder / name).write_bytes(text("x,y", *rows))
+    paths = [str(bench.folder / name) for name in ("a.csv", "b.csv")]
+    words = "--missing", "drop", "--id-start", "10", "--on-error", on_error
+    done = bench.call("load", *paths, "--into", "plants", *words)
+    assert done.stdout == "plants: 4 inserted, 0 updated, 2 left out for missing numbers\n"
+    found = {each.id: each.vector for each in bench.plants}
+    assert found == {"11": [2, 1], "12": [3, 1], "13": [4, 1], "15": [6, 1]}
+    (bench.folder / "c.csv").write_bytes(text("x,y", "1,", "2,1", "0,0"))
+    done = bench.load("c.csv", "--missing", "drop", code=1)
+    assert "c.csv: row 2: " in done.stderr.splitlines()[-1]
+
+
 # Loads that are killed, or whose server goes away
 
 
