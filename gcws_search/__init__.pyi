@@ -15,6 +15,7 @@ from .client.errors import (
 from .client.results import (
     Added as Added,
     Compared as Compared,
+    FoundGroups as FoundGroups,
     FoundItems as FoundItems,
     GivenIds as GivenIds,
     Hit as Hit,

@@ -13,6 +13,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from operator import index
@@ -39,6 +40,7 @@ from gcws_search.client.results import (
     Added,
     Compared,
     Count,
+    FoundGroups,
     FoundItems,
     Hits,
     Item,
@@ -57,16 +59,16 @@ from gcws_search.formats.items import (
     with_versions,
 )
 from gcws_search.formats.payloads import filter_of, new_payload
-from gcws_search.formats.vectors import is_frame, rows_of, rows_of_texts, usable_rows
+from gcws_search.formats.vectors import is_frame, is_names, rows_of, rows_of_texts, usable
 from gcws_search.index.contracts.analysis import (
     MAX_JOIN_LIMIT,
     SHARES,
     Explained,
-    Group,
     GroupMode,
     ItemMap,
 )
 from gcws_search.index.contracts.errors import (
+    InvalidInput,
     InvalidParameter,
     ItemNotFound,
     place_errors,
@@ -372,30 +374,37 @@ class Collection:
         VersionConflict
             An item has not the version ``if_version``.
         """
-
-        def read() -> Items:
+        names = payloads if is_frame(data) and is_names(payloads) else None
+        text = texts if isinstance(texts, str) and is_frame(data) else None
+        if text is None:
+            require_one(data=data, texts=texts)
             text = None if self.config.text is None else "text"
-            if isinstance(texts, str) and is_frame(data):
-                text = texts
-            else:
-                require_one(data=data, texts=texts)
+
+        def read_rows(data: Any, texts: Any, ids: Any, payloads: Any, expires: Any) -> Items:
             if data is not None:
-                items = items_of(data, ids, payloads, id_start, text)
+                more = id_start, text, self.config.dim
+                items = items_of(data, ids, payloads if names is None else names, *more)
             else:
                 items = items_of_texts(texts, ids, payloads, id_start)
             if keep_payloads and len(items) and items.ids is None:
                 expected = "ids, or id_start, which say whose payloads are kept"
                 got, at = "rows without ids", ("keep_payloads",)
                 raise InvalidParameter(expected=expected, got=got, loc=at)
-            if expires is not None:
-                items = with_expiries(items, expires)
-            return items if if_version is None else with_versions(items, if_version)
+            return items if expires is None else with_expiries(items, expires)
+
+        def read() -> tuple[Items, Mapping[int, InvalidInput]]:
+            columns = data, texts, ids, payloads if names is None else None, expires
+            items, numbers, bad = usable(read_rows, *columns, skips=on_error == "skip")
+            if numbers is not None and isinstance(items.ids, range):  # from id_start on
+                items = replace(items, ids=[str(items.ids.start + row) for row in numbers])
+            items = items if if_version is None else with_versions(items, if_version)
+            return replace(items, numbers=numbers), bad
 
         how = put_mode(mode, min_score, recall)
         require_word("on_error", on_error, OnError)
         if if_version is not None:
             _require_plain(mode, on_error, keep_payloads, progress)
-            return self._do(lambda place: place.put(read, how))
+            return self._do(lambda place: place.put(lambda: read()[0], how))
         return self._do(
             lambda place: place.add(read, how, on_error, progress, keep_payloads=keep_payloads)
         )
@@ -487,14 +496,16 @@ class Collection:
         """
         require_one(vectors=vectors, texts=texts)
         require_word("on_error", on_error, OnError)
-        what = (rows_of, vectors) if texts is None else (rows_of_texts, texts)
-        usable = partial(usable_rows, *what, skips=on_error == "skip")
+        what: tuple[Callable[..., ix.InputVectors], Any] = (rows_of_texts, texts)
+        if texts is None:
+            what = partial(rows_of, dim=self.config.dim), vectors
+        read = partial(usable, *what, skips=on_error == "skip")
         asked = _checked(
             limit=limit, recall=recall, min_score=min_score, **present(backend=backend)
         )
         asked |= {"guarantee": guarantee} | present(score=_said(score), filter=filter_of(where))
         shown = _checked(with_payload=with_payload, distance=distance)
-        return self._do(lambda place: place.query_many(usable, asked, on_error, **shown))
+        return self._do(lambda place: place.query_many(read, asked, on_error, **shown))
 
     def get(self, id: str | int) -> Item:
         """Return an item.
@@ -590,8 +601,8 @@ class Collection:
         keep: str = "first",
         where: Mapping[str, Any] | None = None,
         score: ScoreKind = "gmm",
-    ) -> list[Group]:
-        """Return groups of near-duplicates, the largest first.
+    ) -> FoundGroups:
+        """Return groups of near-duplicates, the largest first, as a list of `Group`.
 
         Parameters
         ----------

@@ -142,6 +142,11 @@ class Requester(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make a copy, in any process, which opens connections of its own."""
+        make = partial(type(self), timeout_seconds=self._timeout_seconds, policy=self.policy)
+        return make, (self.url, self._headers.get("X-API-Key"))
+
     def _client(self, kind: Callable[[str, Mapping[str, str], float | None], R]) -> R:
         process = os.getpid()
         if self._process != process:

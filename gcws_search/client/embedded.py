@@ -10,18 +10,19 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 from weakref import WeakSet
 
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.client.errors import CLASSES, note_stored
+from gcws_search.client.errors import note_stored
 from gcws_search.client.results import (
     Added,
     AnyHit,
     Compared,
     Count,
+    FoundGroups,
     FoundItems,
     GivenIds,
     Hit,
@@ -30,11 +31,11 @@ from gcws_search.client.results import (
     Joined,
     ManyHits,
     Pair,
-    Rejected,
     hit_of,
     hits_of,
     items_in_order,
     joined_of,
+    rejected_of,
     with_fingerprint,
 )
 from gcws_search.formats.items import Items
@@ -179,6 +180,15 @@ class EmbeddedCollection:
         self.name = stored.name
         self.config = stored.config
 
+    def __reduce__(self) -> NoReturn:
+        """Raise InvalidParameter: a copy, such as for another process, has nothing to work with."""
+        raise ix.InvalidParameter(
+            expected="a collection of a server, such as connect(url).collection(…), whose copies "
+            "work in any process",
+            got=f"{self.name!r} of {self._folder}, which is this process's alone; open it in the "
+            "other process once it is closed here, or serve the folder",
+        )
+
     @property
     def index(self) -> ix.StoredCollection:
         if self._process != os.getpid():
@@ -202,7 +212,7 @@ class EmbeddedCollection:
 
     def add(
         self,
-        read: Callable[[], Items],
+        read: Callable[[], tuple[Items, Mapping[int, ix.InvalidInput]]],
         mode: ix.Mode,
         on_error: str,
         progress: Callable[[int], None] | None,
@@ -231,7 +241,7 @@ class EmbeddedCollection:
                 repeated_count=len(batch) - sum(counts) - len(similar),
             )
 
-        items, done, first = read(), Added(0, 0), 0
+        (items, unreadable), done, first = read(), Added(0, 0), 0
         columns = items.rows.columns
         is_first = columns is not None and len(columns) == self.config.dim and not self.count(None)
         takes_names = is_first and not len(self.index.names)
@@ -246,7 +256,7 @@ class EmbeddedCollection:
                     if on_error == "stop":
                         done += put(batch, range(first, first + len(batch)))
                     else:
-                        done += self._put_good(put, batch, first, items.rows)
+                        done += self._put_good(put, batch, first, items)
                 except ix.GcwsError as error:
                     stored = done.inserted + done.updated
                     if on_error == "stop" and isinstance(error, ix.InvalidInput | ix.ItemExists):
@@ -258,12 +268,14 @@ class EmbeddedCollection:
                 first += len(batch)
                 if progress is not None:
                     progress(len(batch))
+            if progress is not None and unreadable:
+                progress(len(unreadable))
         finally:  # as `RemoteCollection.settle_names` does
             if takes_names:
                 self.set_names((), replace=False)
             if is_first and columns is not None and self.count(None):
                 self.set_names(columns, replace=False)
-        return done
+        return done.with_unreadable(unreadable)
 
     def in_order(self, rows: ix.InputVectors) -> ix.InputVectors:
         """Return a matrix of named columns in the order of the coordinates."""
@@ -273,19 +285,16 @@ class EmbeddedCollection:
         return in_order(rows, {} if dim is None else dict(self.index.names.of(range(dim))), dim)
 
     def _put_good(
-        self,
-        put: Callable[[Items, Sequence[int]], Added],
-        batch: Items,
-        first: int,
-        rows: ix.InputVectors,
+        self, put: Callable[[Items, Sequence[int]], Added], batch: Items, first: int, items: Items
     ) -> Added:
-        """Store those items of a batch that can be stored; the first is ``first`` of ``rows``."""
+        """Store those items of a batch that can be stored; the first is ``first`` of ``items``."""
         index, done = self.index, Added(0, 0)
+        numbers = batch.numbers or range(first, first + len(batch))
         bad: dict[int, ix.InvalidInput | ix.ItemExists] = {}
         while good := [row for row in range(len(batch)) if row not in bad]:
             some = batch.part(good) if bad else batch
             try:
-                done = put(some, [first + row for row in good])
+                done = put(some, [numbers[row] for row in good])
                 break
             except ix.InvalidInput:
 
@@ -303,7 +312,7 @@ class EmbeddedCollection:
                 }
         word = index.space.word
         rejected = [
-            Rejected(first + row, _code(error), str(_error_of_load(error, first, word, rows)))
+            rejected_of(_error_of_load(error, first, word, items.rows), numbers[row])
             for row, error in sorted(bad.items())
         ]
         return done + Added(0, 0, rejected, len(rejected))
@@ -391,7 +400,7 @@ class EmbeddedCollection:
         if rows.names or (condition is not None and not hits):
             hints = ix.name_hints(self.index.names, rows.names) if rows.names else []
             if condition is not None and not hits:
-                hints = [*hints, *self.index.hints(condition)]
+                hints = [*hints, *self._hints(condition)]
         cost = None
         if asked["explain"] and found.explanation is not None:
             cost = found.explanation._replace(seconds=seconds)._asdict()
@@ -418,7 +427,9 @@ class EmbeddedCollection:
 
     def query_many(
         self,
-        read: Callable[[], tuple[ix.InputVectors, Mapping[int, ix.InvalidInput]]],
+        read: Callable[
+            [], tuple[ix.InputVectors, Sequence[int] | None, Mapping[int, ix.InvalidInput]]
+        ],
         asked: Mapping[str, Any],
         on_error: str,
         *,
@@ -428,7 +439,7 @@ class EmbeddedCollection:
         params, kind = _search_params(asked)
         condition = _filter(asked.get("filter"))
         with _naming_argument("queries"):
-            rows, refused = read()
+            rows, _, refused = read()
             rows, limit = self.in_order(rows), params.limit
             found = self._bad_queries(rows) if on_error == "skip" else {}
             places = [row for row in range(len(rows) + len(refused)) if row not in refused]
@@ -436,9 +447,7 @@ class EmbeddedCollection:
                 rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*found]))
             bad: dict[int, ix.InvalidInput] = {**refused}
             bad |= {places[row]: error.at(places[row]) for row, error in found.items()}
-            rejected = [
-                Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
-            ]
+            rejected = [rejected_of(bad[row], row, "query") for row in sorted(bad)]
             if not len(rows):
                 payloads: list[Any] | None = [] if with_payload else None
                 texts = payloads if self.config.text else None
@@ -530,8 +539,7 @@ class EmbeddedCollection:
             except ix.InvalidVector as error:
                 error.move_row(first.__add__)
                 raise
-        kind = asked.get("score", "gmm")
-        return joined_of(parts).named(items.texts()).rescore(kind, distance=distance)
+        return self._hits_of_join(parts, asked, distance=distance).named(items.texts())
 
     def join_collection(self, other: Any, asked: Mapping[str, Any], *, distance: bool) -> Joined:
         """Return the hits of another collection's items, those that were put after one, if any."""
@@ -544,7 +552,20 @@ class EmbeddedCollection:
             for part in hits(rows.check(index.space, lambda words: index.names.find(words)[0])):
                 named = [ids[row] for row in part.rows.tolist()]
                 parts.append(Joined(None, named, part.to, part.scores))
-        return joined_of(parts).rescore(asked.get("score", "gmm"), distance=distance)
+        return self._hits_of_join(parts, asked, distance=distance)
+
+    def _hits_of_join(
+        self, parts: Sequence[Joined], asked: Mapping[str, Any], *, distance: bool
+    ) -> Joined:
+        found = joined_of(parts)
+        if not len(found):
+            found = replace(found, hints=self._hints(_filter(asked.get("filter"))))
+        return found.rescore(asked.get("score", "gmm"), distance=distance)
+
+    def _hints(self, where: ix.Filter | None, key: str | None = None) -> list[str]:
+        """Return which keys and values of a filter no item has, after a key of payloads."""
+        conditions = [None if key is None else ix.with_key(None, key), where]
+        return [hint for each in conditions if each is not None for hint in self.index.hints(each)]
 
     def _joined(self, asked: Mapping[str, Any]) -> Callable[[ix.RawBatch], Iterator[ix.JoinedRows]]:
         kind, least = asked.get("score", "gmm"), asked.get("min_score")
@@ -556,28 +577,31 @@ class EmbeddedCollection:
         )
         return self.index.join(params, _filter(asked.get("filter")))
 
-    def groups(self, asked: Mapping[str, Any]) -> list[ix.Group]:
+    def groups(self, asked: Mapping[str, Any]) -> FoundGroups:
         kind: ix.ScoreKind = asked.get("score", "gmm")
         options = {word: asked[word] for word in ("recall", "mode", "keep")}
         params = ix.GroupParams(min_score=ix.least_ranked(kind, asked["min_score"]), **options)
-        ranking = ix.ranking_of(kind)
-        found = self.index.groups(params, _filter(asked.get("filter")), ranking=ranking)
-        if kind == "gmm":
-            return found
-        return [
+        ranking, where = ix.ranking_of(kind), _filter(asked.get("filter"))
+        found = self.index.groups(params, where, ranking=ranking)
+        groups = (
             ix.Group(
                 each.representative,
                 [(member, ix.score_of(kind, score)) for member, score in each.members],
                 ix.score_of(kind, each.weakest),
             )
             for each in found
-        ]
+        )
+        return FoundGroups(groups, self._hints(None if found else where, params.key))
 
     def map(self, asked: Mapping[str, Any], also: Iterable[Any]) -> ix.ItemMap:
         options = dict(asked)
         where = _filter(options.pop("filter", None))
         points = [self.point(each) for each in also]
-        return self.index.map_items(ix.MapParams(**options), where, points)
+        params = ix.MapParams(**options)
+        found = self.index.map_items(params, where, points)
+        is_shown = any(each is not None for each in found.values or ())
+        hints = self._hints(None if found.ids else where, None if is_shown else params.key)
+        return replace(found, hints=hints)
 
     def explain(self, a: Any, b: Any, limit: int) -> ix.Explained:
         return self.index.explain(self.point(a), self.point(b), limit=limit)
@@ -667,7 +691,7 @@ class EmbeddedCollection:
     def _count(self, number: int, chosen: ix.Filter | list[str] | None) -> Count:
         if number or not isinstance(chosen, ix.Filter):
             return Count(number)
-        return Count(0, self.index.hints(chosen))
+        return Count(0, self._hints(chosen))
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
         """Replace the metadata but for a fingerprint."""
@@ -774,10 +798,6 @@ def _error_of_load(
     inner = (word,) if isinstance(error, ix.InvalidVector) else ()
     moved = error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
     return name_column(moved, rows)
-
-
-def _code(error: Exception) -> str:
-    return next((code for code, cls in CLASSES.items() if cls is type(error)), "invalid_input")
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def error_of(
     """Return what a server answered as an exception: a problem (RFC 9457) about a collection."""
     error = _problem_of(status, document, collection)
     note_stored(error, document.get("committed") or 0)
+    if "row" in document:  # of a load
+        error.__dict__["row"] = document["row"]
     return error
 
 

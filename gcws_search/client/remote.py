@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import accumulate
@@ -22,6 +22,7 @@ from gcws_search.client.results import (
     Added,
     Compared,
     Count,
+    FoundGroups,
     FoundItems,
     GivenIds,
     Hits,
@@ -34,6 +35,7 @@ from gcws_search.client.results import (
     hits_of,
     items_in_order,
     joined_of,
+    rejected_of,
     with_fingerprint,
 )
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
@@ -58,8 +60,8 @@ Naming = Literal["no names", "names", "own names"]
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
-_QUERY: Final = re.compile(r"^query \d+")
-"""How what is wrong with one of several queries begins."""
+_PLACE: Final = re.compile(r"^(query|row|item) \d+")
+"""How what is wrong with one of several queries, or rows, begins."""
 _INDICES: Final = 4000
 """Coordinates that fit into one address."""
 _PAGE_IDS: Final = 1000
@@ -159,7 +161,7 @@ class RemoteCollection:
 
     async def add(
         self,
-        read: Callable[[], Items],
+        read: Callable[[], tuple[Items, Mapping[int, ix.InvalidInput]]],
         mode: ix.Mode,
         on_error: str,
         progress: Callable[[int], None] | None,
@@ -173,9 +175,11 @@ class RemoteCollection:
             params |= {word: str(value) for word, value in asdict(mode).items()}
         else:
             params |= {"mode": mode}
-        items = await self.server.call(read)
+        items, unreadable = await self.server.call(read)
+        if progress is not None and unreadable:
+            progress(len(unreadable))
         if not len(items):
-            return Added(0, 0)
+            return Added(0, 0).with_unreadable(unreadable)
         naming = await self.take_names(items.rows.columns)
         columns: list[str] | None = None
         try:
@@ -183,12 +187,14 @@ class RemoteCollection:
             columns = items.rows.columns
             body = load_body(items, progress)
             added = await self.load(body, params, secrets.token_hex(16))
-            told = [(each, *split_column(each.detail, columns)) for each in added.rejected]
-            rejected = [
-                each if name is None else each._replace(detail=f"{text} (in {name})")
-                for each, text, name in told
-            ]
-            return replace(added, rejected=rejected)
+            numbers = items.numbers or range(len(items))
+            rejected = []
+            for row, code, detail in added.rejected:
+                text, name = split_column(detail, columns)
+                words = detail if name is None else f"{text} (in {name})"
+                rejected.append(Rejected(numbers[row], code, _renumber(words, numbers[row])))
+            similar = [each._replace(row=numbers[each.row]) for each in added.similar]
+            return replace(added, rejected=rejected, similar=similar).with_unreadable(unreadable)
         except ix.InvalidInput as error:
             raise name_column(error, items.rows) from None
         finally:
@@ -280,7 +286,8 @@ class RemoteCollection:
         if islands is not None:
             islands = [ix.Island(**each) for each in islands]
         sample, others = _places(found), _places(found["also"])
-        return ix.ItemMap(found["ids"], sample, others, found.get("values"), islands)
+        values, hints = found.get("values"), found.get("hints", ())
+        return ix.ItemMap(found["ids"], sample, others, values, islands, hints)
 
     async def compare(self, asked: Mapping[str, Any], queries: Any) -> Compared:
         if queries is not None:
@@ -388,7 +395,9 @@ class RemoteCollection:
 
     async def query_many(
         self,
-        read: Callable[[], tuple[ix.InputVectors, Mapping[int, ix.InvalidInput]]],
+        read: Callable[
+            [], tuple[ix.InputVectors, Sequence[int] | None, Mapping[int, ix.InvalidInput]]
+        ],
         asked: Mapping[str, Any],
         on_error: str,
         *,
@@ -396,7 +405,7 @@ class RemoteCollection:
         distance: bool,
     ) -> ManyHits:
         """Return the hits of queries that all ask for the same, some megabytes a request."""
-        rows, refused = await self.server.call(read)
+        rows, _, refused = await self.server.call(read)
         rows, limit = await self.in_order(rows), asked["limit"]
         params = {name: str(value) for name, value in asked.items()}
         params["with_payload"] = str(with_payload).lower()
@@ -427,16 +436,11 @@ class RemoteCollection:
         payloads = [[hit["payload"] for hit in hits] for hits in answers] if with_payload else None
         places = [row for row in range(len(rows) + len(refused)) if row not in refused]
         rejected = [
-            Rejected(
-                row, each["error"]["code"], _QUERY.sub(f"query {row}", each["error"]["detail"])
-            )
+            Rejected(row, each["error"]["code"], _renumber(each["error"]["detail"], row))
             for row, each in zip(places, found, strict=True)
             if "error" in each
         ]
-        rejected += [
-            Rejected(row, "invalid_vector", str(error.at("queries")))
-            for row, error in refused.items()
-        ]
+        rejected += [rejected_of(error, row, "query") for row, error in refused.items()]
         rejected.sort(key=lambda each: each.row)
         hints = dict.fromkeys(hint for each in found for hint in each.get("hints", ()))
         shown = None
@@ -509,17 +513,18 @@ class RemoteCollection:
         found = replace(joined_lines(reply.content, self.name)[0], rows=None)
         return found.rescore("gmm", distance=distance)
 
-    async def groups(self, document: Mapping[str, Any]) -> list[ix.Group]:
+    async def groups(self, document: Mapping[str, Any]) -> FoundGroups:
         reply = await self.ask("POST", "groups", write_json(document), JSON_HEADERS)
-        found = [orjson.loads(line) for line in reply.content.splitlines()[:-1]]
-        return [
+        *found, last = map(orjson.loads, reply.content.splitlines())
+        groups = (
             ix.Group(
                 each["representative"],
                 [(member["id"], member["score"]) for member in each["members"]],
                 each["weakest"],
             )
             for each in found
-        ]
+        )
+        return FoundGroups(groups, last.get("hints", ()))
 
     async def page(
         self, cursor: str | None, limit: int, with_vector: bool
@@ -588,7 +593,7 @@ def joined_lines(content: bytes, collection: str) -> tuple[Joined, int]:
                 np.array([hit["score"] for hit in hits], np.float64),
             )
         )
-    return joined_of(parts), end["rows"]
+    return replace(joined_of(parts), hints=end.get("hints", ())), end["rows"]
 
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:
@@ -603,6 +608,11 @@ def _json_vectors(rows: ix.InputVectors) -> Iterator[Any]:
 
 def _base64(row: np.ndarray[Any, Any]) -> dict[str, str]:
     return {"base64": b64encode(row.astype("<f4").tobytes()).decode()}
+
+
+def _renumber(words: str, row: int) -> str:
+    """Return what is wrong with a row of a request as what is wrong with one of its caller."""
+    return _PLACE.sub(rf"\1 {row}", words)
 
 
 def present(**given: Any) -> dict[str, Any]:

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index.contracts.analysis import BackendComparison, SimilarItem
+from gcws_search.client.errors import CLASSES
+from gcws_search.index.contracts.analysis import BackendComparison, Group, SimilarItem
+from gcws_search.index.contracts.errors import InvalidInput, ItemExists
 from gcws_search.index.contracts.scores import ScoreKind, shown_score
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN: Final = 5
+_PARTS: Final[Mapping[Any, str]] = {
+    "ids": "id", "payloads": "payload", "texts": "text", "expires": "expires",
+}  # fmt: skip
+"""What columns of rows are called in a row."""
 
 
 class Hit(NamedTuple):
@@ -229,12 +235,15 @@ class Joined:
     to : list of str
         Id of the item that was found.
     scores : (p,) float64
+    hints : list of str
+        Where no item passes the filter: which of its keys and values no item has.
     """
 
     rows: NDArray[np.int64] | None
     ids: list[str] | None
     to: list[str]
     scores: NDArray[np.float64]
+    hints: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.to)
@@ -435,6 +444,22 @@ class Rejected(NamedTuple):
     detail: str
 
 
+def rejected_of(error: InvalidInput | ItemExists, row: int, word: str = "row") -> Rejected:
+    """Return a row that was left out, and why, as a server says it.
+
+    The location of the error begins with a row, or with a list of these.
+    """
+    code = next((code for code, cls in CLASSES.items() if cls is type(error)), "invalid_input")
+    if isinstance(error, ItemExists):
+        return Rejected(row, code, str(ItemExists(error.item_id, row)))
+    at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), 0)
+    words = [_PARTS[part] for part in error.loc[:at] if part in _PARTS]
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.loc[at + 1 :])
+    where = "".join([*words, *parts]).lstrip(".")
+    inner = f" (in {where})" if where else ""
+    return Rejected(row, code, f"{word} {row}: expected {error.expected}, got {error.got}{inner}")
+
+
 class GivenIds(NamedTuple):
     """The first and the last id that rows without ids were given; the others lie between."""
 
@@ -486,6 +511,13 @@ class Added:
             given += f", repeated_count={self.repeated_count}"
         return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
+    def with_unreadable(self, unreadable: Mapping[int, InvalidInput]) -> Added:
+        """Return the same with rows besides that could not be read."""
+        more = [rejected_of(error, row) for row, error in unreadable.items()]
+        rejected = sorted([*self.rejected, *more])
+        count = self.rejected_count + len(more)
+        return replace(self, rejected=rejected, rejected_count=count)
+
     def __add__(self, other: Added) -> Added:
         return Added(
             self.inserted + other.inserted,
@@ -499,6 +531,21 @@ class Added:
             similar_count=self.similar_count + other.similar_count,
             repeated_count=self.repeated_count + other.repeated_count,
         )
+
+
+class FoundGroups(list[Group]):
+    """FoundGroups of near-duplicates, the largest first.
+
+    Attributes
+    ----------
+    hints : list of str
+        Where no item has the key that ``keep`` names, or there are no groups: that, and which keys
+        and values of the filter no item has.
+    """
+
+    def __init__(self, groups: Iterable[Group], hints: Sequence[str] = ()) -> None:
+        super().__init__(groups)
+        self.hints = hints
 
 
 class Pair(NamedTuple):

@@ -101,12 +101,8 @@ def groups(
         where=condition,
         score=score,  # type: ignore[arg-type]
     )
-    asked = [condition] if condition is not None and not found else []
-    if keep not in ("first", "longest"):
-        asked.append({keep: {"exists": True}})
-    for each in asked:
-        for hint in collection.count(where=each).hints:
-            report(hint)
+    for hint in found.hints:
+        report(hint)
     rows = (
         (member, number, group.representative, score)
         for number, group in enumerate(found)
@@ -233,7 +229,7 @@ def join(
     ids: Sequence[str | None] = found.ids or [None] * len(found)
     places = [numbers[row] for row in found.rows.tolist()]
     rows = [*zip(places, ids, found.to, found.scores.tolist(), strict=True)]
-    for hint in collection.count(where=condition).hints if condition and not rows else ():
+    for hint in found.hints:
         report(hint)
     _write(output, _JOINED, rows)
     shown = [dict(zip(_JOINED, row, strict=True)) for row in rows]

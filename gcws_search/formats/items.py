@@ -15,8 +15,15 @@ import numpy as np
 import orjson
 
 from gcws_search.formats.payloads import Payloads, has_counts, payloads_of
-from gcws_search.formats.vectors import is_frame, is_id, require_many, rows_of, rows_of_texts
-from gcws_search.index import InputVectors, InvalidId, InvalidParameter, InvalidVector
+from gcws_search.formats.vectors import (
+    is_frame,
+    is_id,
+    is_most,
+    require_many,
+    rows_of,
+    rows_of_texts,
+)
+from gcws_search.index import InputVectors, InvalidId, InvalidParameter, InvalidVector, raise_first
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
@@ -99,6 +106,7 @@ def items_of(
     payloads: Any = None,
     id_start: int | None = None,
     text: str | None = None,
+    dim: int | None = None,
 ) -> Items:
     """Return what a caller of `Collection.add` has as items; ``text`` is a frame's column of texts.
 
@@ -109,7 +117,7 @@ def items_of(
     if is_frame(data):
         from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
-        return items_of_frame(data, ids, payloads, id_start, text)
+        return items_of_frame(data, ids, payloads, id_start, text, dim)
     if isinstance(ids, str):
         raise InvalidParameter(
             expected="the ids, or the name of a column where the data are a frame",
@@ -119,7 +127,7 @@ def items_of(
     if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
         require_many(data)
         data = list(data)
-        if data and all(map(is_document, data)):
+        if is_most(data, is_document, "an item with a vector or a text, as others are"):
             unset = dict.fromkeys(("id", "vector", "text", "payload", "expires"))
             data = [SimpleNamespace(**unset | each) for each in data]
         if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
@@ -131,9 +139,10 @@ def items_of(
             if None not in texts:
                 items = items_of_texts(texts, ids, payloads, id_start)
             else:
-                items = _items(rows_of([each.vector for each in data]), ids, payloads, id_start)
+                rows = rows_of([each.vector for each in data], dim)
+                items = _items(rows, ids, payloads, id_start)
             return with_expiries(items, expires)
-    return _items(rows_of(data), ids, payloads, id_start)
+    return _items(rows_of(data, dim), ids, payloads, id_start)
 
 
 def items_of_texts(
@@ -196,22 +205,22 @@ def with_expiries(items: Items, expires: Any) -> Items:
     if len(wanted) != len(items):
         expected = f"a time, or {len(items)} of them"
         raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("expires",))
-    for row, each in enumerate(wanted):
-        loc = ("expires", row) if is_many else ("expires",)
-        if isinstance(each, datetime):
-            if each.tzinfo is None:
-                raise InvalidParameter(
-                    expected="a time with its zone, as of datetime.now(UTC)",
-                    got=repr(each),
-                    loc=loc,
-                )
-            wanted[row] = each.isoformat()
-        elif each is not None and not isinstance(each, str | Real):
-            expected, got = "a time, or seconds", f"{each!r:.60}"
-            raise InvalidParameter(expected=expected, got=got, loc=loc)
+    raise_first(_odd_times(wanted if is_many else wanted[:1], is_many=is_many))
+    wanted = [each.isoformat() if isinstance(each, datetime) else each for each in wanted]
     own = items.expires or [None] * len(items)
     found = [other if each is None else each for each, other in zip(wanted, own, strict=True)]
     return items if found.count(None) == len(found) else replace(items, expires=found)
+
+
+def _odd_times(times: Iterable[Any], *, is_many: bool) -> Iterator[InvalidParameter]:
+    for row, each in enumerate(times):
+        loc = ("expires", row) if is_many else ("expires",)
+        if isinstance(each, datetime):
+            if each.tzinfo is None:
+                expected = "a time with its zone, as of datetime.now(UTC)"
+                yield InvalidParameter(expected=expected, got=repr(each), loc=loc)
+        elif each is not None and not isinstance(each, str | Real):
+            yield InvalidParameter(expected="a time, or seconds", got=f"{each!r:.60}", loc=loc)
 
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
@@ -240,11 +249,11 @@ def texts_of(ids: Any) -> list[str]:
 
 def _texts_of_ids(values: list[Any]) -> list[str]:
     if not {*map(type, values)} <= {str, int}:
-        for row, value in enumerate(values):
-            if not is_id(value) and not isinstance(value, UUID):
-                raise InvalidId(
-                    expected="a string or an integer", got=f"{value!r:.60}", loc=("ids", row)
-                )
+        raise_first(
+            InvalidId(expected="a string or an integer", got=f"{value!r:.60}", loc=("ids", row))
+            for row, value in enumerate(values)
+            if not is_id(value) and not isinstance(value, UUID)
+        )
     return [*map(str, values)]
 
 

@@ -22,6 +22,7 @@ from gcws_search.index import (
     InvalidPayload,
     parse_filter,
     place_errors,
+    raise_first,
 )
 
 Payloads = list[bytes | None]
@@ -214,7 +215,15 @@ def payloads_of(given: Any, count: int) -> Payloads:
         )
     rows = list(given)
     _require_count(rows, count, "payloads")
-    return [payload_text(value, row) for row, value in enumerate(rows)]
+    texts: Payloads = []
+    bad: list[InvalidPayload] = []
+    for row, value in enumerate(rows):
+        try:
+            texts.append(payload_text(value, row))
+        except InvalidPayload as error:
+            bad.append(error)
+    raise_first(bad)
+    return texts
 
 
 def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
@@ -241,11 +250,13 @@ def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
         if b"null" not in numbers:
             return [*numbers[1:-1].split(b",")]  # no text of a number has a comma
     texts: list[bytes | None] = []
+    bad: list[InvalidPayload] = []
     for row, value in enumerate(values):
         try:
             texts.append(None if value is None else _value_text(value))
         except TypeError as error:
-            raise InvalidPayload(expected=_JSON, got=str(error), loc=(row, name)) from None
+            bad.append(InvalidPayload(expected=_JSON, got=str(error), loc=(row, name)))
+    raise_first(bad)
     return texts
 
 

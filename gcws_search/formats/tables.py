@@ -20,7 +20,7 @@ from gcws_search.formats.files import BadFile, list_some
 from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
-from gcws_search.formats.vectors import column_names, rows_of_texts
+from gcws_search.formats.vectors import column_names, is_names, rows_of_texts
 from gcws_search.index import (
     InputVectors,
     InvalidId,
@@ -134,7 +134,7 @@ Mixed = Mapping[str, list[Any]]
 def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     """Return a frame as an Arrow table, where mixed columns are null, and these columns."""
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
-        return _table_of(frame), {}
+        return _without_empty(_table_of(frame)), {}
     frame = _with_plain_columns(frame)
     if {*map(type, frame.index)} == {str, int}:
         frame = frame.set_axis(frame.index.map(str))
@@ -146,7 +146,7 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     except InvalidParameter:  # also integers beyond 64 bits, and halves of surrogate pairs
         mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
         table = _table_of(frame.assign(**dict.fromkeys(mixed)))
-    return table, {name: _present_values(each) for name, each in mixed.items()}
+    return _without_empty(table), {name: _present_values(each) for name, each in mixed.items()}
 
 
 def _with_plain_columns(frame: Any) -> Any:
@@ -232,23 +232,28 @@ def payload_columns(frame: Any) -> dict[str, Any]:
     return {name: mixed.get(name) or table[name].to_pylist() for name in names}
 
 
-def rows_of_frame(frame: Any) -> InputVectors:
-    """Return the vectors of a frame."""
+def rows_of_frame(frame: Any, dim: int | None = None) -> InputVectors:
+    """Return the vectors of a frame; lists have ``dim`` numbers, or as many as the first."""
     table, _ = _table_and_mixed(frame)
-    return _rows(_columns(table), guess(table.schema))
+    return _rows(_columns(table), replace(guess(table.schema), width=dim))
 
 
 def items_of_frame(
-    frame: Any, ids: Any, payloads: Any, id_start: int | None = None, text: str | None = None
+    frame: Any,
+    ids: Any,
+    payloads: Any,
+    id_start: int | None = None,
+    text: str | None = None,
+    dim: int | None = None,
 ) -> Items:
     """Return the rows of a frame as items; see `guess` for what its columns mean.
 
     ``text`` is the name of the column of texts, if there is one; ``ids`` that of the ids, "index"
     for the index of a frame of pandas, or the ids. None takes a column or an index that `guess`
-    finds.
+    finds. ``dim`` is as of `rows_of_frame`.
     """
     table, mixed = _table_and_mixed(frame)
-    named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
+    named = is_names(payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
     if id_ == INDEX and INDEX not in table.schema.names:
@@ -261,10 +266,13 @@ def items_of_frame(
     except InvalidPayload as error:  # of a column, whose first value says more
         key = str(error.loc[-1])
         place = payload_keys(table.column_names).index(key)
-        values = enumerate(table.column(place))
-        row, value = next(each for each in values if each[1].is_valid)
-        got = f"{value}, {error.got}"
-        raise InvalidPayload(expected=error.expected, got=got, loc=(row, key)) from None
+        raise_first(
+            InvalidPayload(expected=error.expected, got=f"{value}, {error.got}", loc=(row, key))
+            for row, value in enumerate(table.column(place))
+            if value.is_valid
+        )
+        raise
+    layout = replace(layout, width=dim)
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
     try:
@@ -496,6 +504,15 @@ def items_of_batch(
     if layout.expires is None:
         return items
     return with_expiries(items, _python_values(columns[layout.expires], layout.expires))
+
+
+def _without_empty(table: Any) -> Any:
+    """Return a table whose columns that no payload can hold, and have no value, are of null."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if not _is_json(field.type) and column.null_count == len(column):
+            table = table.set_column(place, field.name, pa.nulls(len(column)))
+    return table
 
 
 def _columns(batch: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import chain
 from numbers import Real
 from os import PathLike
 from statistics import mode
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,24 +34,26 @@ _HINT: Final = "; a text is a dict of words and weights"
 _NUMBERS: Final = Real | np.bool_ | Decimal
 _FORM: Final = ("indices or names", "values")
 """Keys of a vector as JSON has it, at most."""
+R = TypeVar("R")
 
 
-def rows_of(data: Any) -> InputVectors:
+def rows_of(data: Any, dim: int | None = None) -> InputVectors:
     """Return an (n, dim) array, a scipy sparse matrix, a frame or a sequence of vectors as rows.
 
     A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
     values, a set of these, or ``{"indices": […], "values": […]}``. Of a frame, see `tables.guess`.
+    Lists that are not of one length are to be of ``dim`` numbers, or of as many as most have.
     """
     if is_frame(data):
         from gcws_search.formats.tables import rows_of_frame  # noqa: PLC0415  # loads pyarrow
 
-        return rows_of_frame(data)
+        return rows_of_frame(data, dim)
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
     require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)
-        if data and all(isinstance(each, Mapping | Set) for each in data):
+        if is_most(data, lambda each: isinstance(each, Mapping | Set), "a dict, as others are"):
             return _from_dicts(
                 each if isinstance(each, Mapping) else dict.fromkeys(sorted(each, key=str), 1.0)
                 for each in data
@@ -62,34 +64,90 @@ def rows_of(data: Any) -> InputVectors:
             indices = np.concatenate([part.indices for part in parts])
             values = np.concatenate([part.values for part in parts])
             return InputVectors.sparse(indptr.astype(np.int64), indices, values)
-    return InputVectors(_numbers(data))
+    return InputVectors(_numbers(data, dim))
 
 
-def usable_rows(
-    read: Callable[[Any], InputVectors], given: Any, *, skips: bool
-) -> tuple[InputVectors, dict[int, InvalidInput]]:
-    """Return those of a list as rows that can be, and what is wrong with each of the others.
+def is_most(data: Sequence[Any], is_one: Callable[[Any], bool], expected: str) -> bool:
+    """Return whether more than half of a list are of a kind; raise InvalidVector at the others."""
+    others = [row for row, each in enumerate(data) if not is_one(each)]
+    if 2 * len(others) >= len(data):
+        return False
+    raise_first(
+        InvalidVector(expected=expected, got=f"{data[row]!r:.60}", loc=(row,)) for row in others
+    )
+    return True
 
-    Unless ``skips`` the first of these is raised. Of an array or a frame all rows can be; what else
-    is wrong with one a collection knows.
+
+def usable(
+    read: Callable[..., R], *given: Any, skips: bool
+) -> tuple[R, list[int] | None, dict[int, InvalidInput]]:
+    """Return what is read of the rows that can be read, their numbers, and why others cannot.
+
+    ``read`` takes columns of a row each, of any form, of which the first are vectors or texts.
+    Unless ``skips``, what is wrong with a row is raised. The numbers are None where all can be.
     """
+    columns = [_held(each) for each in given] if skips else [*given]
     bad: dict[int, InvalidInput] = {}
-    good = given
+    rows: list[int] | None = None
     while True:
+        some = columns if rows is None else [part_of(each, rows) for each in columns]
         try:
-            return read(good), bad
-        except InvalidVector as error:
-            faults = {int(row): each for each in (error, *error.others) for row in each.loc[:1]}
-            if not (skips and faults and isinstance(given, list | tuple)):
+            return read(*some), rows, bad
+        except InvalidInput as error:
+            faults = {
+                row: each for each in (error, *error.others) if (row := row_of_error(each)) >= 0
+            }
+            if not (skips and faults):
                 raise
-            rows = [row for row in range(len(given)) if row not in bad]
-            bad |= {rows[place]: each.at(rows[place], skip=1) for place, each in faults.items()}
-            good = [each for row, each in enumerate(given) if row not in bad]
+            if rows is None:
+                first = next(each for each in columns if each is not None)
+                rows = [*range(first.shape[0] if hasattr(first, "shape") else len(first))]
+            bad |= {rows[place]: each for place, each in faults.items()}
+            rows = [row for row in rows if row not in bad]
+
+
+def _held(column: Any) -> Any:
+    """Return a column that can be read several times."""
+    if hasattr(column, "to_table"):
+        return column.to_table()
+    if hasattr(column, "read_all"):  # a stream of Arrow
+        return column.read_all()
+    return [*column] if isinstance(column, Iterator) else column
+
+
+def row_of_error(error: InvalidInput) -> int:
+    """Return the row that an error is about; -1 where it is about none."""
+    return next((part for part in error.loc if isinstance(part, int)), -1)
+
+
+def part_of(column: Any, rows: list[int]) -> Any:
+    """Return some rows of a column, a frame, a matrix or a list; what is one for all, as it is."""
+    if isinstance(column, Mapping):  # columns by name
+        return {name: part_of(each, rows) for name, each in column.items()}
+    if hasattr(column, "iloc"):
+        column = column.iloc
+    elif hasattr(column, "tocsr"):
+        column = column.tocsr()
+    elif hasattr(column, "__array__") and not is_frame(column):
+        column = np.asanyarray(column)
+    elif hasattr(column, "take"):  # of Arrow
+        return column.take(rows)
+    elif not is_frame(column):  # of polars
+        if isinstance(column, str) or not isinstance(column, Iterable):
+            return column
+        values = [*column]
+        return [values[row] for row in rows]
+    return column[rows]
 
 
 def is_frame(data: Any) -> bool:
     """Return whether data have named columns."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
+
+
+def is_names(payloads: Any) -> bool:
+    """Return whether payloads of a frame are names of its columns."""
+    return isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
 
 
 def require_many(data: Any) -> None:
@@ -292,12 +350,15 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(f"{name!r:.40}" for name in names[:_SHOWN]) + more
 
 
-def _numbers(data: Any) -> NDArray[Any]:
+def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
     """Return a two-dimensional array of numbers."""
     try:
-        if any(map(np.ma.is_masked, data if isinstance(data, list) else [data])):
-            raise InvalidVector(
-                expected="numbers everywhere", got="masked ones; .filled(0) makes them zeros"
+        if isinstance(data, list) or np.ma.is_masked(data):
+            expected, got = "numbers everywhere", "masked ones; .filled(0) makes them zeros"
+            raise_first(
+                InvalidVector(expected=expected, got=got, loc=(row,))
+                for row, each in enumerate(data)
+                if np.ma.is_masked(each)
             )
         array = np.asarray(data)
         if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
@@ -309,7 +370,7 @@ def _numbers(data: Any) -> NDArray[Any]:
     if array is None or (
         array.dtype.kind in "US" and array.ndim == _ROWS_AND_COLUMNS and array is not data
     ):
-        raise_first(_odd_vectors(data))
+        raise_first(_odd_vectors(data, dim))
         raise InvalidVector(expected=_ALIKE, got="values that are no numbers")
     _require_real(array.dtype)
     if array.ndim == 1 and not array.size:
@@ -335,12 +396,14 @@ def _too_large(*loc: int) -> InvalidVector:
     return InvalidVector(expected=expected, got="a whole number beyond them", loc=loc)
 
 
-def _odd_vectors(data: Any) -> Iterator[InvalidVector]:
-    """Yield why a sequence of vectors makes no array, at each that is not as most of them."""
-    lists = (each for each in data if isinstance(each, list | tuple | np.ndarray))
-    usual = mode([*map(np.size, lists)] or [0])
+def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
+    """Yield why a sequence of vectors makes no array, at each that is not as it should be."""
+    lists = [len(each) for each in data if isinstance(each, list | tuple | np.ndarray)]
+    usual = dim if dim in lists else mode(lists or [0])
     for row, vector in enumerate(data):
-        if hasattr(vector, "tocsr"):
+        if isinstance(vector, Mapping | Set):
+            got = f"{_article(vector)} beside lists"
+        elif hasattr(vector, "tocsr"):
             got = f"{_article(vector)} beside others"
         elif hasattr(vector, "GetNonzeroElements"):
             got = f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
@@ -349,7 +412,7 @@ def _odd_vectors(data: Any) -> Iterator[InvalidVector]:
         elif len(vector) != usual:
             got = f"{len(vector)} values beside {usual}"
         else:
-            odd = [each for each in vector if is_present(each) and not isinstance(each, _NUMBERS)]
+            odd = [each for each in vector if not isinstance(each, _NUMBERS)]
             if not odd:
                 continue
             got = f"{odd[0]!r:.40}{_HINT if isinstance(odd[0], str) else ''}"

@@ -113,6 +113,11 @@ class GroupParams(Checked):
     mode: GroupMode = "components"
     keep: str = "first"
 
+    @property
+    def key(self) -> str | None:
+        """The key of payloads that ``keep`` is, if it is one."""
+        return None if self.keep in ("first", "longest") else self.keep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairParams(Checked):
@@ -308,6 +313,8 @@ class ItemMap:
     sample, also: places of the sample, and of what was asked for besides.
     values: one of each item's payload; None where none was asked for.
     islands: the largest first; None where places are on the axes.
+    hints: which keys and values of the filter no item has, where none passes it, and the key where
+        no item has it.
     """
 
     ids: list[str]
@@ -315,6 +322,7 @@ class ItemMap:
     also: Places
     values: list[Any] | None = None
     islands: list[Island] | None = None
+    hints: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"ItemMap({len(self.ids)} items, also {self.also!r})"

@@ -14,7 +14,7 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
-from gcws_search.service.api.query import Score, hints_json
+from gcws_search.service.api.query import Score, hints_json, hints_on_key
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes
@@ -298,8 +298,7 @@ async def groups(
 
     def work(stop: threading.Event) -> tuple[list[ix.Group], dict[str, list[str]]]:
         found = collection.groups(params, where, stop, ranking=ix.ranking_of(body.score))
-        has_key = ix.parse_filter({"must": [{"key": params.keep, "exists": True}]})
-        hints = [] if params.keep in ("first", "longest") else collection.hints(has_key)
+        hints = hints_on_key(collection, params.key)
         return found, hints_json(None if found else where, collection.hints, hints)
 
     run = service.workers.joins.run_while_awaited
@@ -365,7 +364,11 @@ async def show_map(
         islands = [each._asdict() for each in found.islands or ()]
         arranged = {} if found.islands is None else {"islands": islands}
         others = _places(found.also)
-        return JsonResponse({"ids": found.ids, **places, **values, "also": others, **arranged})
+        is_shown = any(each is not None for each in found.values or ())
+        more = [] if is_shown else hints_on_key(collection, params.key)
+        hints = hints_json(None if found.ids else where, collection.hints, more)
+        answer = {"ids": found.ids, **places, **values, "also": others, **arranged, **hints}
+        return JsonResponse(answer)
 
     # Places alone take a moment: they wait for no map that is being arranged.
     is_long = params.neighbours or params.places == "islands" or also

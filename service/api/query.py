@@ -452,6 +452,11 @@ def hints_json(
     return {"hints": hints} if hints else {}
 
 
+def hints_on_key(collection: ix.StoredCollection, key: str | None) -> list[str]:
+    """Return what to say of a key of payloads that is asked for, where no item has it."""
+    return [] if key is None else collection.hints(ix.with_key(None, key))
+
+
 def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON; it may read payloads."""
     hits: list[dict[str, Any]]

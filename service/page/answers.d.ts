@@ -231,6 +231,12 @@ type LoadEntryAnswer = {
   "key": string | null;
   "state": string;
   "rows": number;
+  "inserted": number;
+  "updated": number;
+  "ids"?: IdsAnswer | null;
+  "similar_count"?: number;
+  "repeated_count"?: number;
+  "loaded_before"?: LoadedBefore | null;
   "bytes": number;
   "total_bytes": number | null;
   "rejected": number;
@@ -260,6 +266,7 @@ type MapAnswer = {
   "values"?: Array<boolean | number | string | null> | null;
   "also": PlacesAnswer;
   "islands"?: Array<IslandAnswer> | null;
+  "hints"?: Array<string>;
 };
 
 type NamedAnswer = {

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.pool import ThreadPool
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,46 @@ def test_a_pool_of_forked_processes_uses_a_client_made_before(
         with multiprocessing.get_context("fork").Pool(3) as pool:
             found = pool.map(find, range(ROWS), chunksize=5)
     assert found == [*map(str, range(ROWS))]
+
+
+def copy_of(what: Json) -> Json:
+    """Return what another process is sent."""
+    return ForkingPickler.loads(ForkingPickler.dumps(what))
+
+
+def test_a_collection_of_a_server_can_be_sent_to_another_process(url: str) -> None:
+    policy = gcws_search.RetryPolicy(attempts=2)
+    with gcws_search.connect(url, "a key", timeout_seconds=9, policy=policy) as server:
+        items = server.collection("fork-copies", dim=2)
+        items.add([[1, 2], [2, 1]])
+        copy = copy_of(items)
+        assert (copy.name, copy.config, repr(copy)) == (items.name, items.config, repr(items))
+        assert copy.query([1, 2], limit=1).ids == ["0"]
+        assert copy.place.server.policy == policy
+        assert copy_of(server).collection("fork-copies").add([[1, 1]]).ids.first == "2"
+        assert [*copy_of([*items])] == [*items]
+        groups = items.groups(min_score=0.1, keep="first")
+        assert copy_of(groups) == groups
+
+    async def ask() -> int:
+        async with gcws_search.connect_async(url) as awaited:
+            items = copy_of(await awaited.collection("fork-copies"))
+            async with items.place.server:
+                return int(await items.count())
+
+    assert asyncio.run(ask()) == 3
+
+
+@pytest.mark.parametrize("path", [":memory:", "a.sqlite"])
+def test_a_collection_of_this_process_is_not_copied(tmp_path: Path, path: str) -> None:
+    place = path if path == ":memory:" else tmp_path / path
+    with Collection.open(place, dim=2) as items:
+        awaited = gcws_search.AsyncCollection(items.place)
+        for what in (items, awaited, {"items": items}):
+            with pytest.raises(gcws_search.InvalidParameter, match=r"connect.*other process"):
+                copy_of(what)
+        items.add([[1, 2]])
+        assert items.count() == 1
 
 
 def test_a_client_is_closed_by_the_process_that_opened_it_alone(url: str) -> None:

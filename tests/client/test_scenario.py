@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -668,6 +669,16 @@ def test_a_filter_that_no_item_passes_is_answered_with_hints(opened: Open) -> No
     assert items.delete(where={"raost": "dark"}).hints == hits.hints
     assert items.set_payload(where={"raost": "dark"}, payload={"seen": True}).hints == hits.hints
     assert not items.count(where={"roast": "dark"}).hints
+    assert items.map(where={"raost": "dark"}).hints == hits.hints
+    assert items.map(key="raost").hints == hits.hints
+    assert not items.map(where={"roast": "dark"}, key="roast").hints
+    every = {"min_score": 0.01}
+    assert items.groups(**every, keep="raost").hints == hits.hints
+    assert items.groups(**every, where={"raost": "dark"}).hints == hits.hints
+    assert not items.groups(**every, where={"roast": "dark"}, keep="roast").hints
+    for other in ([COFFEES["kenya"]], items):
+        assert items.join(other, limit=1, where={"raost": "dark"}).hints == hits.hints
+        assert not items.join(other, limit=1, where={"roast": "dark"}).hints
 
 
 def test_pages_of_a_ranking_share_no_hit(opened: Open, rng: np.random.Generator) -> None:
@@ -1220,6 +1231,127 @@ def test_rows_that_cannot_be_stored_are_named_and_left_out(opened: Open) -> None
     assert rejected == [(1, "invalid_vector"), (2, "invalid_vector"), (3, "item_exists")]
     assert sum(told) == 5
     assert [each.id for each in items] == ["old", "a", "d"]
+
+
+def a_polars_frame() -> Any:  # noqa: ANN401
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({"id": ["a", None, "c", "d"], "v": [[1.0, 2], [1, 2], [1], [3, 4]]})
+
+
+def a_mixed_frame() -> Any:  # noqa: ANN401
+    pandas = pytest.importorskip("pandas")
+    columns = {"x": [1.0, 2, 3, np.nan], "y": 1.0, "what": [{1, 2}, "b", b"c", None]}
+    return pandas.DataFrame({"id": [*"abcd"], **columns, "n": [1, np.inf, 2, 3]})
+
+
+INF = float("inf")
+BAD_ROWS: dict[str, tuple[Callable[[], dict[str, Any]], dict[int, str], list[str]]] = {
+    "lists": (
+        lambda: {"data": [[1, 2], [1], [3, 4], None, [1, 2, 3]], "ids": [*"abcde"]},
+        {1: "got 1 values", 3: "None", 4: "got 3 values"},
+        ["a", "c"],
+    ),
+    "lists, most of them too long": (
+        lambda: {"data": iter([[1, 2, 3], [1, 2], [1, 2, 3]])},
+        {0: "got 3 values", 2: "got 3 values"},
+        ["0"],
+    ),
+    "ids": (
+        lambda: {"data": np.eye(4)[:, :2] + 1, "ids": ["a", None, "c", 1.5]},
+        {1: r"None \(in id\)", 3: r"1\.5 \(in id\)"},
+        ["a", "c"],
+    ),
+    "columns of payloads": (
+        lambda: {
+            "data": sparse.csr_array(np.ones((4, 2))),
+            "payloads": {"n": [1, INF, {2}, None]},
+            "id_start": 7,
+        },
+        {1: r"infinity \(in n\)", 2: r"set \{2\} \(in n\)"},
+        ["7", "10"],
+    ),
+    "payloads": (
+        lambda: {"data": np.ones((4, 2)), "payloads": [{}, {"n": INF}, 5, None]},
+        {1: r"infinity \(in payload\.n\)", 2: r"got 5.*\(in payload\)"},
+        ["0", "1"],
+    ),
+    "a frame of pandas": (
+        lambda: {"data": a_mixed_frame(), "payloads": ["what", "n"]},
+        {0: r"set .*\(in what\)", 1: r"inf \(in n\)", 2: r"b'c' \(in what\)", 3: r"nan \(in"},
+        [],
+    ),
+    "a frame of polars": (
+        lambda: {"data": a_polars_frame()},
+        {1: r"a missing value \(in id\)", 2: "2 values, got 1"},
+        ["a", "d"],
+    ),
+    "items": (
+        lambda: {
+            "data": [
+                {"id": "a", "vector": [1, 2]},
+                {"id": "b"},
+                {"id": "c", "vector": [2, 1], "payload": {"n": INF}},
+                {"id": "d", "vector": [2, 1], "expires": datetime(2127, 1, 1)},
+                {"id": "e", "vector": [2, 2]},
+            ]
+        },
+        {1: "a vector", 2: r"infinity \(in payload\.n\)", 3: r"its zone.*\(in expires\)"},
+        ["a", "e"],
+    ),
+    "dicts": (
+        lambda: {"data": [{0: 1}, {0: "x"}, [1, 2], {7: 1}, {1: 2}], "ids": [*"abcde"]},
+        {1: "numbers as values", 2: "a dict", 3: "7"},
+        ["a", "e"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ROWS)
+def test_rows_that_cannot_be_read_are_named_and_left_out_and_no_others(
+    opened: Open, kind: str
+) -> None:
+    make, wrong, stored = BAD_ROWS[kind]
+    items = opened(2)
+    told: list[int] = []
+    added = items.add(**make(), on_error="skip", progress=told.append)
+    assert {each.row: each.detail for each in added.rejected}.keys() == wrong.keys(), added.rejected
+    for each in added.rejected:
+        assert re.match(rf"row {each.row}: expected .*({wrong[each.row]})", each.detail), each
+        assert each.code in ("invalid_vector", "invalid_id", "invalid_payload", "invalid_parameter")
+    assert (added.rejected_count, added.inserted) == (len(wrong), len(stored))
+    assert sum(told) == len(wrong) + len(stored)
+    assert [each.id for each in items] == stored
+    with pytest.raises(gcws_search.InvalidInput):
+        items.add(**make())
+    assert [each.id for each in items] == stored
+
+
+def test_texts_that_are_none_are_named_and_left_out(opened: Open) -> None:
+    items = opened(None, text={})
+    added = items.add(texts=["black tea", 5, "green tea", None], ids=["a", "b", None, "d"],
+                      on_error="skip")  # fmt: skip
+    told = {each.row: (each.code, each.detail.split(", got ")[1]) for each in added.rejected}
+    assert told == {
+        1: ("invalid_vector", "5 (in text)"),
+        2: ("invalid_id", "None (in id)"),
+        3: ("invalid_vector", "None (in text)"),
+    }
+    assert [each.text for each in items] == ["black tea"]
+
+
+def test_rows_of_a_server_and_of_this_process_are_refused_in_the_same_words(
+    opened: Open, rng: np.random.Generator
+) -> None:
+    items = opened(4)
+    frame = a_frame(rng)
+    frame.loc[2, "mass"] = np.nan
+    said = "expected a finite float32, got nan"
+    told = items.add(frame[["kind", *TASTES[::-1]]], on_error="skip").rejected
+    assert [each.detail for each in told] == [f"row 2: {said} (in mass)"]
+    queries = [[1, 2, 3, 4], [1, 2], [np.nan, 1, 1, 1]]
+    told = items.query_many(queries, on_error="skip").rejected
+    assert [each.detail.split(":")[0] for each in told] == ["query 1", "query 2"]
+    assert said in told[1].detail
 
 
 def test_parts_of_a_frame_and_chunks_of_a_file_are_appended(opened: Open) -> None:

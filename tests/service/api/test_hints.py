@@ -95,6 +95,8 @@ def test_each_answer_about_nothing_has_the_hints(
     grouped = json.loads(answer.text)
     assert grouped.get("hints", []) == hints
     assert grouped["groups"] == 0
+    shown = filled.post(f"{URL}/map", json={"filter": condition}).json()
+    assert (shown["ids"], shown.get("hints", [])) == ([], hints)
     asked = {"collection": URL.rpartition("/")[2], "limit": 1, "filter": condition}
     joined = json.loads(filled.post(f"{URL}/join", json=asked).text)
     assert (joined["pairs"], joined.get("hints", [])) == (0, hints)
@@ -103,6 +105,20 @@ def test_each_answer_about_nothing_has_the_hints(
     assert changed.json() == {"updated": 0, **more}
     deleted = filled.post(f"{URL}/items/delete", json={"filter": condition})
     assert deleted.json() == {"deleted": 0, **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "hints"),
+    [("labl", [key("labl", "label")]), ("gone", [key("gone")]), ("label", None), ("n", None)],
+)
+def test_a_key_that_no_item_has_is_told_where_one_is_shown_or_kept(
+    filled: Client, name: str, hints: Json
+) -> None:
+    answer = filled.post(f"{URL}/groups", json={"min_score": 0.1, "keep": name})
+    *groups, last = map(json.loads, answer.text.splitlines())
+    assert groups
+    assert last.get("hints") == hints
+    assert filled.post(f"{URL}/map", json={"key": name}).json().get("hints") == hints
 
 
 @pytest.mark.parametrize("dim", [2, None])
