@@ -534,7 +534,7 @@ class Added:
 
 
 class FoundGroups(list[Group]):
-    """FoundGroups of near-duplicates, the largest first.
+    """Groups of near-duplicates, the largest first.
 
     Attributes
     ----------
