@@ -222,7 +222,8 @@ def join(
     with opened_for(file, collection, choices, encoding) as source:
         params = {word: str(value) for word, value in asked.items() if value is not None}
         body = source.whole(lambda _: None)
-        found, count = ask_server(collection, lambda place: place.join_body(body, params))
+        with source.naming_rows():
+            found, count = ask_server(collection, lambda place: place.join_body(body, params))
         dropped = {*source.dropped}
     assert found.rows is not None
     numbers = [row for row in range(count + len(dropped)) if row not in dropped]  # in the file

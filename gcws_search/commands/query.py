@@ -251,6 +251,7 @@ def _query_rows(
     from gcws_search.formats.sources import Choices  # noqa: PLC0415  # loads numpy
 
     results: list[dict[str, Any]] = []
+    hints: dict[str, None] = {}
     choices = Choices(text=text, fingerprint=fingerprint)
     with opened_for(path, collection, choices) as source:
         for items in source.items():
@@ -258,7 +259,9 @@ def _query_rows(
             vectors: Any = None
             if rows.texts is None:
                 vectors = [*rows.json()] if rows.dense is None else rows.dense
-            found = collection.query_many(vectors, texts=rows.texts, with_payload=True, **asked)
+            with source.naming_rows(len(results)):
+                found = collection.query_many(vectors, texts=rows.texts, with_payload=True, **asked)
+            hints |= dict.fromkeys(found.hints)
             queries = items.texts() or range(len(results), len(results) + len(rows))
             assert found.payloads is not None
             for query, *columns in zip(
@@ -270,6 +273,8 @@ def _query_rows(
                     if item_id is not None
                 ]
                 results.append({"query": query, "hits": hits})
+    for hint in hints:
+        report(hint)
     return results
 
 

@@ -14,6 +14,7 @@ from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.sources import Source
 from gcws_search.formats.stores import StoreFailed
+from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
 
 _TWO_DIMENSIONS: Final = 2
@@ -34,6 +35,10 @@ def read_arrays(source: Source) -> None:
     except StoreFailed:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if "Object arrays" in str(error):
+            advice = "astype(float) makes numbers of them, and astype(str) text of labels"
+            words = f"expected arrays of numbers, or of text, got one of objects; {advice}"
+            raise BadFile(f"{file.name}: {words}") from None
         raise BadFile(
             f"{file.name}: expected a whole .{file.format} file, got one with {error}"
         ) from None
@@ -84,5 +89,15 @@ def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
     if ends != [0, len(indices)] or len(values) != len(indices) or (np.diff(indptr) < 0).any():
         got = f"{len(indices)} 'indices', {len(values)} 'data', 'indptr' {indptr}"
         raise BadFile(f"{name}: expected 'indptr' that rises from 0 to their number, got {got}")
-    rows = InputVectors.sparse(indptr, indices, values)
-    return rows, labels, int(archive["shape"][1])
+    shape = len(indptr) - 1, int(archive["shape"][1])
+    return _compressed(values, indices, indptr, shape), labels, shape[1]
+
+
+def _compressed(values: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> InputVectors:
+    """Return compressed rows; entries given twice are added up, as scipy means them."""
+    from scipy.sparse import csr_array  # noqa: PLC0415  # other files need none
+
+    try:
+        return rows_of(csr_array((values, indices, indptr), shape=shape))
+    except ValueError:  # a coordinate beyond the shape, which is refused by its row
+        return InputVectors.sparse(indptr, indices, values)

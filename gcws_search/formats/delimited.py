@@ -7,7 +7,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -169,7 +169,8 @@ class _Table:
     """A CSV file; names, tallies and cells are those of its head, ``header`` has the names as read.
 
     What the first of a source is taken for: ``shares`` of Σ|x| are those of the columns of the
-    vector, ``text`` is the column that has the texts, where they are to be items.
+    vector, ``text`` is the column that has the texts, where they are to be items. ``digits`` are
+    columns of text that look like numbers.
     """
 
     file: InputFile
@@ -184,6 +185,7 @@ class _Table:
     shares: Mapping[str, float] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     text: str | None = None
+    digits: Sequence[str] = ()
 
     def rows(self, count: int = _SHOWN) -> list[dict[str, str]]:
         return [
@@ -321,7 +323,7 @@ def end_of_rows(block: bytes, delimiter: bytes) -> int:
     return rows.end() if rows else 0
 
 
-def _open_table(source: Source, file: InputFile) -> _Table:
+def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Table:
     head = file.head + _line_end(file.head) if file.is_whole_head else _whole_rows(file.head)
     lines = _first_lines(_QUOTED.sub(b'""', head))
     if not lines:
@@ -373,6 +375,8 @@ def _open_table(source: Source, file: InputFile) -> _Table:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
     table.head = cells
     table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
+    table.digits = [names[place] for place in texts if table.tallies[names[place]].numbers]
+    table.tallies |= {name: table.tallies[name].as_text() for name in table.digits}
     return table
 
 
@@ -455,13 +459,19 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
         columns = {name: _numbers(first.head[name], first.point) for name in known}
         shares, warnings = describe_shares(source, columns)
     marked = {name: _with_marks(first, name) for name in layout.payload}
+    if digits := [repr(name) for name in first.digits if name in layout.payload]:
+        words = "digits that are text there; --vector takes them as numbers"
+        source.guess.append(("text", f"{list_some(digits)}: {words}"))
     if told := [f"{name!r} with {cell!r}" for name, cell in marked.items() if cell]:
         source.guess.append(("text", f"{list_some(told)}: numbers with marks, and lists, are text"))
     return shares, warnings
 
 
-def read_csv(source: Source, word: str | None = None) -> None:
-    """Read CSV; columns of a folder are those of all its files. ``word`` names another format."""
+def read_csv(source: Source, word: str | None = None, texts: Collection[int] = ()) -> None:
+    """Read CSV; columns of a folder are those of all its files. ``word`` names another format.
+
+    ``texts`` are places of columns that are text whatever their cells look like.
+    """
     if source.choices.transpose:
         read_transposed(source)
         return
@@ -480,7 +490,7 @@ def read_csv(source: Source, word: str | None = None) -> None:
     tallies: dict[str, CellCounts] = {}
     for file, _ in files:
         source.starts[:] = [] if file is folder else [(0, file.name)]
-        table = _open_table(source, file)
+        table = _open_table(source, file, texts)
         table.head = None if tables else table.head
         tables.append(table)
         for name, each in table.tallies.items():

@@ -40,10 +40,10 @@ def read_lines(source: Source) -> None:
     """Read lines of JSON: items as the API takes them, or flat objects."""
     file, choices = source.only_file, source.choices
     lines = (each for each in file.head.splitlines() if each.strip())
-    first = _first_object(next(lines, b""), file.name)
+    first = _first_object(lines, source)
     if first.keys() == {COLLECTION} and isinstance(first[COLLECTION], dict):
         source.export = first[COLLECTION]
-        first = _first_object(next(lines, b""), file.name)
+        first = _first_object(lines, source)
     chosen = (choices.id, choices.vector, choices.text, choices.payload)
     is_text = {"text"} <= first.keys() <= TEXT_DOCUMENT
     is_item = {"vector"} <= first.keys() <= DOCUMENT and not _is_counts(first["vector"])
@@ -81,15 +81,19 @@ def _describe_items(source: Source, file: InputFile, first: dict[str, Any], word
     source.lines = lambda: _bodies(source, file, None if ids else id_start)
 
 
-def _first_object(line: bytes, name: str) -> dict[str, Any]:
-    if not line:
-        raise BadFile(f"{name}: expected rows, got none")
-    try:
-        return _object(line)
-    except BadFile as error:
-        advice = "; jq -c . puts each object of a file on one line"
-        words = f"{error}{advice}" if "end of data" in str(error) else error
-        raise BadFile(f"{name}: row 0: {words}") from None
+def _first_object(lines: Iterator[bytes], source: Source) -> dict[str, Any]:
+    """Return the next object; what is before it is passed over where rows are left out."""
+    problem = ""
+    for line in lines:
+        try:
+            return _object(line)
+        except BadFile as error:
+            advice = "; jq -c . puts each object of a file on one line"
+            words = f"{error}{advice}" if "end of data" in str(error) else error
+            problem = problem or f"row 0: {words}"
+            if not source.choices.lenient:
+                break
+    raise BadFile(f"{source.file.name}: {problem or 'expected rows, got none'}")
 
 
 def _bodies(source: Source, file: InputFile, id_start: int | None) -> Iterator[LoadBody]:

@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.longdouble):
         value = np.float64(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUMO":
-        return value.tolist()
+        return _times(value) if has_counts(value.dtype) else value.tolist()
     raise TypeError(f"{type(value).__name__} {value!r:.60}")
 
 
@@ -269,9 +269,14 @@ def column_values(column: Any) -> list[Any]:
     array = np.asarray(column)
     if not has_counts(array.dtype):
         return array.tolist()  # type: ignore[no-any-return]
-    if array.dtype.kind == "m":
-        return [*array]
-    return [None if np.isnat(each) else str(each).rstrip("0").rstrip(".") for each in array]
+    return [*array] if array.dtype.kind == "m" else _times(array)
+
+
+def _times(value: Any) -> Any:
+    """Return times finer than those of Python as text, none as None; of arrays as lists."""
+    if np.ndim(value):
+        return [*map(_times, value)]
+    return None if np.isnat(value) else str(value).rstrip("0").rstrip(".")
 
 
 def has_counts(kind: np.dtype[Any]) -> bool:

@@ -25,7 +25,7 @@ from gcws_search.formats.items import (
 )
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import column_names, in_order, split_column
-from gcws_search.index import GcwsError, InputVectors
+from gcws_search.index import GcwsError, InputVectors, InvalidInput
 
 BATCH_ROWS: Final = 2048
 COLLECTION: Final = "collection"
@@ -179,6 +179,17 @@ class Source:
             return f"{where}column {self.columns[inner[-1]]!r}: {words}"
         place = ".".join(str(part) for part in inner if not isinstance(part, int))
         return f"{where}{place}: {words}" if place else f"{where}{words}"
+
+    @contextmanager
+    def naming_rows(self, first: int = 0) -> Iterator[None]:
+        """Name the file and its row where one is refused of those from ``first`` on."""
+        try:
+            yield
+        except InvalidInput as error:
+            if error.loc[:1] not in (("rows",), ("queries",)):
+                raise
+            row = self.number_of(first + int(error.loc[1]))
+            raise BadFile(f"{self.file.name}: {self.error_words(error, row)}") from None
 
     def with_column(self, words: str) -> str:
         """Return a message with the name of the column that it is about."""

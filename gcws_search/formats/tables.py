@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, list_some
-from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
+from gcws_search.formats.items import Ids, Items, ids_of, whole, with_expiries
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.vectors import column_names, is_names, rows_of_texts
@@ -40,8 +40,6 @@ UNNAMED: Final = ""
 _SPARSE: Final = (("indices", "values"), ("names", "values"))
 _SHOWN: Final = 8
 _UUID_BYTES: Final = 16
-EXACT: Final = 2**53
-"""Whole numbers up to it are exact as floats."""
 _LISTS: Final = (
     pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
 )  # fmt: skip
@@ -210,7 +208,8 @@ def _table_of(frame: Any) -> Any:
         return pa.table(frame)
     except _NO_COLUMN as error:
         text = "; ".join(map(str, error.args))[:200]
-        raise InvalidParameter(expected="columns of one type each", got=text) from None
+        expected = "columns of one type each, which Arrow has"
+        raise InvalidParameter(expected=expected, got=text) from None
 
 
 def payload_columns(frame: Any) -> dict[str, Any]:
@@ -654,7 +653,7 @@ def _id_texts(column: Any, name: str) -> list[str]:
     elif types.is_decimal(kind):
         write = "{:f}".format
     elif types.is_floating(kind):
-        write = _whole
+        write = whole
     elif _is_uuid(kind):
         write = str
     elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
@@ -677,11 +676,6 @@ def _id_texts(column: Any, name: str) -> list[str]:
         if text is None
     )
     return [text for text in texts if text is not None]
-
-
-def _whole(value: float) -> str | None:
-    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= EXACT
-    return str(int(value)) if is_whole else None
 
 
 def _is_json(kind: Any) -> bool:
@@ -772,6 +766,10 @@ class CellCounts:
 
     def __add__(self, other: CellCounts) -> CellCounts:
         return CellCounts(*map(add, astuple(self), astuple(other)))
+
+    def as_text(self) -> CellCounts:
+        """Return the counts of the same cells as text."""
+        return CellCounts(self.cells, self.missing)
 
     @classmethod
     def of_values(cls, values: Iterable[Any]) -> CellCounts:

@@ -9,8 +9,8 @@ from typing import Any
 
 from gcws_search.formats.delimited import read_csv
 from gcws_search.formats.files import BadFile, not_readable
+from gcws_search.formats.items import EXACT
 from gcws_search.formats.sources import Source
-from gcws_search.formats.tables import EXACT
 from gcws_search.index import InvalidInput
 
 
@@ -50,11 +50,17 @@ def read_workbook(source: Source) -> None:
         if not text.tell():
             raise BadFile(f"{file.name}: expected rows, got none")
         file.become(text.getvalue().encode())
-        read_csv(source, f"workbook, sheet {chosen!r}{more}")
+        read_csv(source, f"workbook, sheet {chosen!r}{more}", _texts(filled))
         _require_exact_ids(source, filled)
     except (BadFile, InvalidInput) as error:
         told = str(error).removeprefix(f"{file.name}: ")
         raise BadFile(f"{file.name}: sheet {chosen!r}: {told}{more}") from error
+
+
+def _texts(rows: list[list[Any]]) -> set[int]:
+    """Return the places of columns whose cells are text below the first row, be they digits."""
+    columns = enumerate(zip(*rows[1:], strict=True))
+    return {place for place, cells in columns if {*map(type, cells)} <= {str} and any(cells)}
 
 
 def _require_exact_ids(source: Source, rows: list[list[Any]]) -> None:

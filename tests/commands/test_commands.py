@@ -247,6 +247,14 @@ def test_a_file_is_joined_with_a_collection(
     file.write_text("x,y\n1,2\n,3\n-3,1.1\n")
     hits = lines(call(*words, "--missing", "drop", "--json"))
     assert [(each["row"], each["to"]) for each in hits] == [(0, "a"), (0, "b"), (2, "c")]
+    file.write_text("x,y\n1,2\n,3\n0,0\n")
+    told = call(*words, "--missing", "drop", code=1).stderr
+    assert f"{file}: row 2: vector: expected a vector with a non-zero value" in told
+    file.write_text("x,y\n1,2\n0,0\n")
+    asked = ("query", "plants", "--file", str(file))
+    assert f"{file}: row 1: " in call(*asked, code=1).stderr
+    file.write_text("x,y\n1,2\n")
+    assert "no item has the key 'n'" in call(*asked, "--where", '{"n": 1}').stderr
 
 
 def test_a_collection_is_created_once(server: gcws_search.Server, call: Call) -> None:

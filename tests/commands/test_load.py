@@ -615,6 +615,11 @@ def test_rejected_lines_of_json_are_written_as_they_were(bench: Bench) -> None:
         bench.call("load", str(path), "--into", name, "--on-error", "skip", code=3)
         assert [(each["row"], each["item"]) for each in rejected_of(path)] == rejected
         assert sorted(each.id for each in bench.server.collection(name)) == ids
+    path.write_bytes(text("oops", *items))
+    assert "row 0: expected a JSON object" in bench.load(path, code=1).stderr
+    bench.load(path, "--on-error", "skip", code=3)
+    assert [each["row"] for each in rejected_of(path)] == [0, 2, 4]
+    bench.server.drop("plants")
     path = bench.folder / "numbered.ndjson"
     path.write_bytes(text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}'))
     bench.load(path, "--on-error", "skip", "--id-start", "0", code=3)

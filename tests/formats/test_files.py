@@ -26,6 +26,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from hypothesis import given, strategies as st
+from scipy import sparse
 
 from gcws_search.formats.files import BadFile
 from gcws_search.formats.items import items_of
@@ -1041,6 +1042,14 @@ def test_ids_of_a_workbook_that_lost_digits_are_refused(tmp_path: Path) -> None:
     assert [item for item, _, _ in items(path)] == [str(2**53), str(2**60 + 1)]
 
 
+def test_digits_that_are_text_in_a_workbook_stay_text(tmp_path: Path) -> None:
+    rows: Json = [["id", "zip", "x", "mixed"], ["a", "12134", 1, "7"], ["b", "10001", 2.5, 8]]
+    path = workbook(tmp_path / "a.xlsx", {"data": rows})
+    assert items(path) == [("a", [1, 7], {"zip": "12134"}), ("b", [2.5, 8], {"zip": "10001"})]
+    assert "'zip'" in dict(source(path).guess)["text"]
+    assert items(path, vector=("zip", "x"))[0][1] == [12134, 1]
+
+
 @pytest.mark.parametrize("name", ["vector", "words"])
 def test_objects_of_names_and_their_numbers_are_vectors(tmp_path: Path, name: str) -> None:
     rows = [{"id": 1, name: {"apple": 2, "pear": 0.5}}, {"id": 2, name: {"fig": -1}}]
@@ -1052,6 +1061,18 @@ def test_objects_of_names_and_their_numbers_are_vectors(tmp_path: Path, name: st
         ("2", {"names": ["fig"], "values": [-1]}, None),
     ]
     assert dict(source(path, **chosen).guess)["vector"] == f"{name}, sparse"
+
+
+def test_entries_given_twice_are_added_up_as_in_memory(tmp_path: Path) -> None:
+    twice = sparse.csr_matrix(([100, 100, 5], [1, 1, 0], [0, 2, 3]), shape=(2, 3), dtype=np.int8)
+    sparse.save_npz(tmp_path / "a.npz", twice)
+    assert [vector for _, vector, _ in items(tmp_path / "a.npz")] == [
+        {"indices": [1], "values": [200]},
+        {"indices": [0], "values": [5]},
+    ]
+    np.savez(tmp_path / "b.npz", X=np.ones((1, 2)), y=np.array([None]))
+    with pytest.raises(BadFile, match=r"one of objects; .*astype\(str\)"):
+        source(tmp_path / "b.npz")
 
 
 def test_a_workbook_without_its_library_says_what_to_install(
