@@ -24,7 +24,7 @@ _SCAN_READ: Final = 0.1
 """Reading a float from memory: what the queries of one call share, and caches spare."""
 _CACHED_BYTES: Final = 16 << 20
 """Dense rows of no more bytes are taken to lie in caches."""
-_TILE_ROW: Final = 1.0
+_TILE_ROW: Final = 0.5
 _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6
 """Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
@@ -40,14 +40,14 @@ _COPY_TILE_BYTE: Final = 0.0045
 byte of it; of reading a byte from memory, which the queries of one call share; and of a row that a
 filter leaves out, which they share too. The last two are of a row and a byte where many queries of
 a thread are compared with tiles of rows."""
-_SCAN_ENTRY: Final = 0.5
-_SCAN_SUM: Final = 0.5
+_SCAN_ENTRY: Final = 0.25
+_SCAN_SUM: Final = 0.25
 _POSTING: Final = 1.25
 """Adding a posting, where scans have been counted: most of them leave out most of the entries."""
-_PROBE_ROW: Final = 45.0
-_PROBE_CACHED_ROW: Final = 15.0
+_PROBE_ROW: Final = 25.0
+_PROBE_CACHED_ROW: Final = 7.0
 _PROBE_SPARSE_ROW: Final = 70.0
-_PROBE_FLOAT: Final = 0.4
+_PROBE_FLOAT: Final = 0.2
 _PROBE_ENTRY: Final = 5.0
 _PROBE_TABLE: Final = 150.0
 _BLOCK_PAIR: Final = 3.0
@@ -55,7 +55,7 @@ _BLOCK_FLOAT: Final = 0.03
 _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
-_COLLECTED: Final = 3.0
+_COLLECTED: Final = 6.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
 _PREFIX_ENTRY: Final = 80.0
 _PREFIX_READ: Final = 30.0
@@ -128,30 +128,19 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 def dense_scan_nanoseconds(view: RowView, together: int) -> float:
     """Return what scanning all dense rows takes for a query, of ``together`` in a thread."""
     n, width = view.vectors.count, view.vectors.width
-    copies = view.copies
+    copies, in_tiles = view.copies, together >= MANY and view.fills_tiles
     if copies is not None:
         stride = copies.codes.shape[1]
+        if in_tiles:
+            return float(_COPY_QUERY + n * (_COPY_TILE_ROW + _COPY_TILE_BYTE * stride))
         reading = _COPY_READ / max(1, together) if n * stride > _CACHED_BYTES else 0.0
         row = _COPY_ROW + (_COPY_BYTE + reading) * stride
         left_out = _COPY_LEFT_OUT / max(1, together) * (n - view.permitted_count)
         return float(_COPY_QUERY + view.permitted_count * row + left_out)
-    if together >= MANY and view.fills_tiles:
+    if in_tiles:
         return float(n * (_TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width))
     reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
     return float(view.permitted_count * (_SCAN_ROW + (_SCAN_FLOAT + reading) * width))
-
-
-def tiled_scan_nanoseconds(view: RowView, together: int) -> float:
-    """Return the same where many queries of a thread are compared with tiles of copies.
-
-    Proofs are compared with scans that come alone: a factor of three between the two would leave
-    those of cover types to scans that take 2.6 times as long.
-    """
-    copies = view.copies
-    if copies is None or together < MANY or not view.fills_tiles:
-        return dense_scan_nanoseconds(view, together)
-    row = _COPY_TILE_ROW + _COPY_TILE_BYTE * copies.codes.shape[1]
-    return float(_COPY_QUERY + view.vectors.count * row)
 
 
 def counted_scan_nanoseconds(work: Float64s) -> float:

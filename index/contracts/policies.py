@@ -14,8 +14,6 @@ class ProbePolicy:
     hashing, hashing_of_tried: share of a scan's time that hashing may take, and what goes with it:
         of a lone query, and where it is known what tables have won of late, or a few queries of a
         call are tried first. With 0.5 for both, lone proofs of texts took 1.1 times as long.
-    probing: share of a scan's time that probing may look like taking: it is harder to foresee. With
-        0.3, proofs of clustered rows took 1.1 times as long.
     dense_nanoseconds, sparse_nanoseconds: what a call takes beside hashing and probing: sparse
         queries are hashed and found to be scanned in more steps, which a lone query pays for. With
         a tenth, lone proofs of texts took 1.1 times as long.
@@ -29,7 +27,6 @@ class ProbePolicy:
     scan_factor: float = 1.0
     hashing: float = 0.1
     hashing_of_tried: float = 0.5
-    probing: float = 0.6
     dense_nanoseconds: float = 15_000.0
     sparse_nanoseconds: float = 150_000.0
     many: int = 64

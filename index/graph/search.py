@@ -14,7 +14,7 @@ from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.cost_model import Tally, tiled_scan_nanoseconds
+from gcws_search.index.cost_model import Tally, dense_scan_nanoseconds
 from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
 from gcws_search.index.graph.recall_curve import (
     MIN_BEAM,
@@ -376,7 +376,7 @@ class GraphSearch:
         """Return what the exact scan takes for one query, of ``together`` in a thread."""
         hits = _SCAN_HIT * limit
         if view.vectors.form == "dense":
-            return hits + tiled_scan_nanoseconds(view, together)
+            return hits + dense_scan_nanoseconds(view, together)
         live = view.sample.live if view.sample is not None else view.permitted_count
         return hits + self.calibration.scan_nanoseconds * live
 

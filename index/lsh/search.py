@@ -116,15 +116,14 @@ class TableSearch:
         chosen, hash_cost, scan_cost = self._choose_queries(view, queries, is_known=is_known)
         if len(chosen) == 0 or not (tally is None or self._pays(tally, scan_cost)):
             return self._scan(view, queries, params, skip)
-        limits = policy.probing * scan_cost
         parts: list[tuple[Int64s, BatchHits]] = []
         groups = self._groups(chosen, params)
         for group in groups:
             whole = len(group) == m
             some = queries if whole else queries[group]
-            found, answered = self.answers(view, some, params, skip[group], limits[group])
+            found, answered = self.answers(view, some, params, skip[group], scan_cost[group])
             if tally is not None:
-                taken = hash_cost[group] + limits[group] + scan_cost[group]
+                taken = hash_cost[group] + 2.0 * scan_cost[group]
                 probing = found.candidates * row_nanoseconds(view)
                 taken[answered] = hash_cost[group[answered]] + probing[answered]
                 tally.add(len(group), float(taken.mean()))
