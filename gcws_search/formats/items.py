@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,9 +35,6 @@ DOCUMENT: Final = {"id", "vector", "payload", "version", "expires"}
 """What an item of JSON has; its version is not looked at."""
 TEXT_DOCUMENT: Final = {"id", "text", "payload", "version", "expires"}
 """What an item of a collection of texts has."""
-
-EXACT: Final = 2**53
-"""Whole numbers up to it are exact as floats."""
 
 Ids = Sequence[str] | range
 Piece = bytes | memoryview
@@ -251,24 +247,14 @@ def texts_of(ids: Any) -> list[str]:
     return _texts_of_ids(ids.tolist() if hasattr(ids, "tolist") else [*ids])
 
 
-def _texts_of_ids(given: list[Any]) -> list[str]:
-    values = given
+def _texts_of_ids(values: list[Any]) -> list[str]:
     if not {*map(type, values)} <= {str, int}:
-        values = [whole(each) if isinstance(each, float) else each for each in given]
         raise_first(
-            InvalidId(
-                expected="a string or an integer", got=f"{given[row]!r:.60}", loc=("ids", row)
-            )
+            InvalidId(expected="a string or an integer", got=f"{value!r:.60}", loc=("ids", row))
             for row, value in enumerate(values)
             if not is_id(value) and not isinstance(value, UUID)
         )
     return [*map(str, values)]
-
-
-def whole(value: float) -> str | None:
-    """Return a whole number as an id, such as pandas makes of integers beside missing ones."""
-    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= EXACT
-    return str(int(value)) if is_whole else None
 
 
 # Bodies of a load

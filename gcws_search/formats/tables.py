@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, list_some
-from gcws_search.formats.items import Ids, Items, ids_of, whole, with_expiries
+from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
 from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.vectors import column_names, is_names, rows_of_texts
@@ -40,6 +40,8 @@ UNNAMED: Final = ""
 _SPARSE: Final = (("indices", "values"), ("names", "values"))
 _SHOWN: Final = 8
 _UUID_BYTES: Final = 16
+EXACT: Final = 2**53
+"""Whole numbers up to it are exact as floats."""
 _LISTS: Final = (
     pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
 )  # fmt: skip
@@ -653,7 +655,7 @@ def _id_texts(column: Any, name: str) -> list[str]:
     elif types.is_decimal(kind):
         write = "{:f}".format
     elif types.is_floating(kind):
-        write = whole
+        write = _whole
     elif _is_uuid(kind):
         write = str
     elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
@@ -676,6 +678,11 @@ def _id_texts(column: Any, name: str) -> list[str]:
         if text is None
     )
     return [text for text in texts if text is not None]
+
+
+def _whole(value: float) -> str | None:
+    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= EXACT
+    return str(int(value)) if is_whole else None
 
 
 def _is_json(kind: Any) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 from gcws_search.formats.delimited import read_csv
 from gcws_search.formats.files import BadFile, not_readable
-from gcws_search.formats.items import EXACT
 from gcws_search.formats.sources import Source
+from gcws_search.formats.tables import EXACT
 from gcws_search.index import InvalidInput
 
 
