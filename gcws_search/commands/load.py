@@ -290,8 +290,7 @@ class _Load:
             with bar(file.name, total) as progress:
                 if source.rows is None:
                     progress.position = lambda file=file: file.read_bytes
-                keys = [self._key(source, number, is_sure=each) for each in (False, True)]
-                added = self._load(source, progress, *dict.fromkeys(keys))
+                added = self._load(source, progress, *self._keys(source, number))
             self._count(source, added)
             if choices.id_start is not None:
                 rows = added.inserted + added.updated + added.rejected_count
@@ -323,29 +322,52 @@ class _Load:
             told["loaded_before"] = dict(added.loaded_before)
         self.files.append(told)
 
-    def _key(self, source: Source, number: int, *, is_sure: bool) -> str | None:
-        """Return the name of a load: the same for the same file, items and program.
+    def _keys(self, source: Source, number: int) -> list[str | None]:
+        """Return names of a load to try: the same for the same file, items and program.
 
-        What becomes of bad rows is no part of it, so that other options about these go on where a
-        load was ended by one. ``is_sure``: what becomes of missing numbers is a part, for a file
-        that was loaded to its end.
+        What becomes of bad rows is no part of the first, so that a load that one ended goes on with
+        other options about these; and after its file was mended, whose first rows are compared.
+        What becomes of missing numbers is a part of the last.
         """
         if self.key is not None:
-            return self.key if number == 0 else f"{self.key}/{number}"
+            return [self.key if number == 0 else f"{self.key}/{number}"]
         file, params = source.file, self.params
         if file.path is None:
-            return None
+            return [None]
         path = str(file.path.resolve() if isinstance(file.path, Path) else file.path)
-        choices = replace(source.choices, lenient=False)
-        if not is_sure:
-            choices = replace(choices, missing="error")
+        choices = replace(source.choices, lenient=False, missing="error")
         told = [
-            self.collection.name, path, file.size_bytes, file.version,
-            params["mode"], params["payloads"], repr(choices),
+            self.collection.name, path, params["mode"], params["payloads"], repr(choices),
             *(params[word] for word in ("min_score", "recall", "expires") if word in params),
-            source.guess, program_version(),
+            *(each for each in source.guess if each[0] in ("ids", "vector", "payload")),
+            program_version(),
         ]  # fmt: skip
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        name, missing = _digest(told), source.choices.missing
+        version = [file.size_bytes, file.version]
+        versions = [version] if missing == "error" else [version, [*version, missing]]
+        return self._with_mended(source, name, [f"{name}-{_digest(each)}" for each in versions])
+
+    def _with_mended(self, source: Source, name: str, keys: list[str]) -> list[str | None]:
+        """Return the keys behind that of a load of the file that ended before the file changed."""
+        for each in self.collection.loads():
+            whole, _, part = (each["key"] or "").removeprefix(f"{name}-").partition("-")
+            key = f"{name}-{whole}"
+            if not (each["key"] or "").startswith(key) or not each["rows"]:
+                continue
+            if key in keys:
+                break
+            if not part and each["state"] in ("failed", "interrupted"):
+                return [key, *keys]
+            self._warn(source, f"changed since it was loaded, {in_words('', each['started'])}")
+            break
+        return [*keys]
+
+    @staticmethod
+    def _warn(source: Source, what: str) -> None:
+        """Say that rows without ids are stored besides those of another load of the file."""
+        if not source.has_ids and source.choices.id_start is None:
+            words = "rows without ids are stored besides those of then"
+            report(f"{source.file.name}: {what}; {words}")
 
     def _load(self, source: Source, progress: Bar, key: str | None, *others: str | None) -> Added:
         """Load a file under a key, or under another one where that is of other rows."""
@@ -373,6 +395,7 @@ class _Load:
         except GcwsError as error:
             is_other = getattr(error, "code", None) == "idempotency_mismatch"
             if is_other and others:
+                self._warn(source, "its rows are others than an earlier load of it has stored")
                 progress.start_again(0)
                 return self._load(source, progress, *others)
             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
@@ -520,6 +543,10 @@ class _Load:
         words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
         return rejected
+
+
+def _digest(told: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
 def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:

@@ -703,6 +703,35 @@ def test_a_load_that_a_bad_row_ended_goes_on_where_such_rows_are_left_out(
     assert values() == expected
 
 
+def test_a_load_goes_on_after_its_file_was_mended_where_the_first_rows_are_the_same(
+    bench: Bench,
+) -> None:
+    path = bench.folder / "a.ndjson"
+    lines = many_rows(b"{", 8500, is_csv=False).splitlines()
+
+    def load(*options: str, code: int = 0) -> Json:
+        path.write_bytes(b"\n".join(lines))
+        return bench.load(path, *options, code=code)
+
+    load(code=1)
+    lines[8500:] = [b'{"vector": [3, 3]}', b'{"vector": [4, 4]}', b'{"vector": [5, 5]}']
+    done = load()
+    assert done.stdout == "plants: 8,503 inserted, 0 updated, ids 0 to 8502\n", done.output
+    assert "loaded in part before (8,192 items" in done.stderr
+    assert len(bench.plants) == 8503
+    assert "changed since it was loaded" in load().stderr
+    assert len(bench.plants) == 2 * 8503
+    bench.server.drop("plants")
+    lines[8501] = b"{"
+    load(code=1)
+    lines[0] = b'{"vector": [9, 9]}'
+    assert "its rows are others" in load("--on-error", "skip", code=3).stderr
+    assert len(bench.plants) == 8192 + 8502
+    lines[8501] = b'{"vector": [1, 1]}'
+    assert "changed since it was loaded" in load().stderr
+    assert len(bench.plants) == 8192 + 8502 + 8503
+
+
 @pytest.mark.parametrize("missing", ["zero", "drop", "mean"])
 def test_a_load_that_a_hole_ended_goes_on_where_it_is_said_what_holes_become(
     bench: Bench, missing: str
