@@ -196,13 +196,28 @@ class StoredPath:
         """Return the bytes, any part of which can be read."""
         return io.BufferedReader(_Reading(self), _RANDOM_BYTES)
 
+    def read_range(self, start: int, size: int) -> bytes:
+        """Return some of the bytes, fewer where it ends before."""
+        with naming_store(self.address), self.system.open_input_file(self.path) as file:
+            return bytes(file.read_at(size, start))
+
+    @property
+    def _target(self) -> str:
+        """The path that is written to until an object is whole."""
+        return f"{self.path}.part" if self.is_local else self.path
+
     def write(self, pieces: Iterable[bytes]) -> int:
-        """Write an object, which appears when it is whole; return how many bytes it has."""
-        target = self.path if not self.is_local else f"{self.path}.part"
-        count = waiting = 0
+        """Write an object, which appears when it is whole; return how many bytes it has.
+
+        A power cut after that does not take it away.
+        """
+        target, count, waiting = self._target, 0, 0
+        folders = Path(self.path).parents
         with naming_store(self.address):
             if self.is_local:
-                self.system.create_dir(str(PurePosixPath(self.path).parent))
+                # Up to the first that there is: it gets an entry.
+                folders = folders[: 1 + sum(not folder.exists() for folder in folders)]
+                self.system.create_dir(str(folders[0]))
             stream = self.system.open_output_stream(target, compression=None)
         try:
             for piece in pieces:
@@ -215,7 +230,11 @@ class StoredPath:
             with naming_store(self.address):
                 stream.close()
             if self.is_local:
+                _sync(target)
                 self.system.move(target, self.path)
+                for folder in folders:
+                    with suppress(OSError):  # not every file system can
+                        _sync(str(folder))
         except BaseException:
             with suppress(OSError):  # an object is made of what was written
                 stream.close()
@@ -224,9 +243,19 @@ class StoredPath:
         return count
 
     def remove(self) -> None:
-        """Remove an object, if there is one."""
-        with naming_store(self.address), suppress(FileNotFoundError):
-            self.system.delete_file(self.path)
+        """Remove an object, if there is one, and what an interrupted write has left of one."""
+        for path in {self.path, self._target}:
+            with naming_store(self.address), suppress(FileNotFoundError):
+                self.system.delete_file(path)
+
+
+def _sync(path: str) -> None:
+    """Wait until the disk has a file, or the entries of a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class _Reading(io.RawIOBase):
