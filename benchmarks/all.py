@@ -62,6 +62,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.service.cluster_recall", needs_data=True),
     Benchmark("benchmarks.service.cluster"),
     Benchmark("benchmarks.service.bases"),
+    Benchmark("benchmarks.service.segments"),
     Benchmark("benchmarks.service.changes", needs_data=True),
     Benchmark("benchmarks.service.durability"),
     Benchmark("benchmarks.service.client", needs_data=True),

@@ -226,6 +226,9 @@ class Settings(BaseSettings):
         description="Folder or address of an object store where shards keep copies of their files, "
         "which new replicas begin with; unset: these read all rows from the database.",
     )
+    offload: bool = Field(
+        default=False, description="Move vectors from the database to files beside the bases."
+    )
     cell: str = Field(
         default="main",
         min_length=1,

@@ -87,14 +87,14 @@ def start_replica(url: str, folder: Path, base: str = "", *, writes: bool = Fals
     return Taken(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def fill_database(url: str, rows: int) -> None:
+def fill_database(url: str, rows: int, dim: int = DIM) -> None:
     """Write made vectors to a collection."""
-    config = ix.CollectionConfig(dim=DIM)
+    config = ix.CollectionConfig(dim=dim)
     space = ix.StoredCollection.in_memory("made", config, threads=1).space
     with closing(Database.open(url)) as database:
         row, _ = database.create("made", config.to_dict(), ix.ALGORITHM_VERSION)
         committer = Committer(database, row.number, "made")
-        vectors = made(rows=rows, dim=DIM)
+        vectors = made(rows=rows, dim=dim)
         for first in range(0, rows, CHUNK):
             blobs = space.to_blobs(space.from_dense(vectors[first : first + CHUNK]))
             ids = [f"i{first + place}" for place in range(len(blobs))]

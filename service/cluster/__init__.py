@@ -3,6 +3,8 @@
 - `contract`: what all say of each other, and remember of the current primary
 - `connections`, `schema`, `database`, `committer`, `bases`, `names`: all that speaks SQL; the last
   frees names of coordinates that no item has any more
+- `segments`, `offload`: vectors in files, as the rows of the database refer to them; how they get
+  there
 - `operations`: what routers ask, a shard's answer, and the answers of all as one
 - `duplicates`: pairs, groups and joins over shards
 - `catalog`, `collection`: what routes call on a router

@@ -107,15 +107,8 @@ class Bases:
     # Reading
 
     def read(self, base: Base, check: Callable[[], None]) -> Iterator[bytes]:
-        """Yield the bytes of a base; DamagedFile at their end where they are not what was written.
-
-        ``check`` may end it between two pieces. StoreFailed: the store does not give it.
-        """
-        sha256 = hashlib.sha256()
-        with self._place(base.file).open() as file:
-            yield from _pieces(file, sha256, check)
-        if (found := sha256.hexdigest()) != base.sha256:
-            raise ix.DamagedFile(base.file, f"expected the SHA-256 {base.sha256}, got {found}")
+        """Yield the bytes of a base, as `read_file` does."""
+        return read_file(self._place(base.file), base.file, base.sha256, check)
 
     @cached_property
     def _root(self) -> StoredPath:
@@ -181,6 +174,20 @@ def _upload(
     finally:
         for left in scratch.glob(f"{path.name}*"):  # a copy that failed leaves its journal
             left.unlink()
+
+
+def read_file(
+    place: StoredPath, name: str, sha256: str, check: Callable[[], None]
+) -> Iterator[bytes]:
+    """Yield the bytes of a file; DamagedFile at their end where they are not what was written.
+
+    ``check`` may end it between two pieces. StoreFailed: the store does not give it.
+    """
+    found = hashlib.sha256()
+    with place.open() as file:
+        yield from _pieces(file, found, check)
+    if found.hexdigest() != sha256:
+        raise ix.DamagedFile(name, f"expected the SHA-256 {sha256}, got {found.hexdigest()}")
 
 
 def _pieces(file: Any, sha256: Any, check: Callable[[], None]) -> Iterator[bytes]:  # noqa: ANN401

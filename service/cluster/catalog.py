@@ -389,7 +389,7 @@ def _open_database(settings: Settings) -> tuple[Database, str]:
     """Return the database of a cluster, and the key of the cluster."""
     url, key = cluster_access(settings)
     shard_authority(settings)
-    database = Database.open(url, buckets=settings.buckets, key=key)
+    database = Database.open(url, buckets=settings.buckets, key=key, base=settings.base)
     try:
         database.require_shards(settings.cell, settings.shards)
     except BaseException:

@@ -70,7 +70,7 @@ _CELL: Final = (*_DATABASE, "cell", "shards", "buckets")
 _PLACED: Final = (*_CELL, "replicas", "replica_bytes")
 _REPLICA: Final = (
     "data_dir", *_DATABASE, *_TLS, *_KEYS, "cell", "buckets", "base",
-    "threads", "audit_share", "max_memory_share",
+    "offload", "threads", "audit_share", "max_memory_share",
     "max_disk_share", "max_connections", "max_header_bytes", "header_seconds", "body_seconds",
     "send_seconds", "shutdown_seconds", "log_level", "log_format",
 )  # fmt: skip

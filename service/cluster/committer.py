@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -36,6 +37,7 @@ from gcws_search.service.cluster.database import (
     raise_free,
     write_load,
 )
+from gcws_search.service.cluster.segments import COLUMNS
 from gcws_search.service.errors import StoreUnavailable
 
 _Outcome: TypeAlias = ix.WriteResult | int | Exception
@@ -149,7 +151,7 @@ class GroupPlan:
     """The net effect of a group of writes, applied in order."""
 
     key: int  # the last that was given
-    # items that there are in the database before, with payloads and vectors where these were read
+    # items that there are in the database before, without vectors; payloads where these were read
     existing: dict[str, Row]
     free_id: int = 0  # the number for the next item without an id
     rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
@@ -159,14 +161,26 @@ class GroupPlan:
     coordinates: int = 0
     names: set[int] = field(default_factory=set)
     takes_due: bool = False  # whether the table of times changes, whatever else does
+    # the existing items as they were found, and what returns such with their vectors
+    found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    read: Callable[[Sequence[tuple[Any, ...]]], Sequence[Row]] = lambda _: ()
 
     @classmethod
-    def of(cls, key: int, rows: Sequence[tuple[Any, ...]], free_id: int) -> GroupPlan:
-        """Return a plan after a change; ``rows`` are those of `Committer._look_up`."""
-        plan = cls(key, {}, free_id)
-        for name, payload, vector, version, expires in rows:
+    def of(
+        cls,
+        key: int,
+        rows: Sequence[tuple[Any, ...]],  # of `Committer._look_up`
+        free_id: int,
+        read: Callable[[Sequence[tuple[Any, ...]]], Sequence[Row]],
+    ) -> GroupPlan:
+        """Return a plan after a change."""
+        plan = cls(key, {}, free_id, read=read)
+        for row in rows:
+            _, name, _, payload, _, version, expires, *_ = row
             item_id = name.decode()
-            plan.existing.setdefault(item_id, Row(0, item_id, vector, payload, version, expires))
+            if item_id not in plan.existing:
+                plan.existing[item_id] = Row(0, item_id, b"", payload, version, expires)
+                plan.found[item_id] = row
         return plan
 
     @property
@@ -246,7 +260,10 @@ class GroupPlan:
         self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
 
     def _change(self, change: ix.PayloadChange, some: Sequence[str]) -> int:
-        rows = [row for item_id in dict.fromkeys(some) if (row := self._now(item_id)) is not None]
+        ids = [item_id for item_id in dict.fromkeys(some) if self._now(item_id) is not None]
+        stored = self.read([self.found[item_id] for item_id in ids if item_id not in self.rows])
+        known = {row.id: row for row in stored}
+        rows = [self.rows.get(item_id) or known[item_id] for item_id in ids]
         payloads = [change.of(row.payload, row.id) for row in rows]
         for row, payload in zip(rows, payloads, strict=True):
             self._store(row.id, row.vector, payload, row.expires)
@@ -388,6 +405,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
         """Lock the collection; return its position (None if unknown), plan and outcomes."""
         begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
+        segments = self._database.segments
         now_ms = self._database.now_ms
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
@@ -414,7 +432,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             due = connection.column(_TAKE_DUE, self._number, now_ms, _MAX_DUE)
             asked = PreparedChoice(ids=[item_id.decode() for item_id in due])
             rows += self._look_up(connection, [asked]).fetchall()
-        plan = GroupPlan.of(head, rows, free_id)
+        plan = GroupPlan.of(head, rows, free_id, partial(segments.rows, self._number))
         plan.expire(now_ms, takes_due=bool(due))
         outcomes: list[_Outcome] = []
         for place, write in enumerate(writes):
@@ -443,7 +461,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                 return []
             # Written by a program that did not count: go beyond all there are.
             [highest] = connection.column(HIGHEST.format(number=self._number))
-            return [item_id.decode() for item_id, *_ in asked] + [str(highest or 0)]
+            return [item_id.decode() for _, item_id, *_ in asked] + [str(highest or 0)]
 
         first = max(free_id, ix.number_beyond(put.ids))
         ids, numbers = ix.number_items(put.ids, first, find_taken)
@@ -465,9 +483,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
         chosen = (each for each in writes if isinstance(each, PreparedChoice))
         changes = any(each.change is not None for each in chosen)
-        payload = "payload" if keeps or changes else "NULL::bytea"
-        vector = "vector" if changes else "NULL::bytea"
-        columns = f"id, {payload}, {vector}, version, expires"
+        payload = "payload" if keeps else "NULL::bytea"
+        few = f"key, id, NULL::bytea, {payload}, NULL::bigint, version, expires"
+        columns = COLUMNS if changes else few
         where, asked = self._database.items_of(self._number, ids)
         return connection.run(f"SELECT {columns} {where}", *asked)
 

@@ -29,6 +29,7 @@ from gcws_search.service.cluster.contract import (
     Row,
     bucket_of,
 )
+from gcws_search.service.cluster.segments import COLUMNS, Segments
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.keys import cluster_access
 from gcws_search.service.settings import Settings
@@ -78,7 +79,6 @@ INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b,
 ON CONFLICT DO NOTHING RETURNING true
 """
 _REMOVE_BACKEND: Final = "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true"
-_COLUMNS: Final = "key, id, vector, payload, checksum, version, expires"
 _LIVE: Final = "coalesce(expires > %b, true)"
 """Of items that have not expired at an instant."""
 _CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
@@ -92,6 +92,8 @@ _BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
 _HAS_NAMES: Final = "SELECT 1 FROM names WHERE collection = %b LIMIT 1"
 _HAS_ITEMS: Final = "SELECT 1 FROM heads WHERE collection = %b AND items > 0"
+LOCK_HEAD: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
+"""No write goes on beside it."""
 STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _ADD_NAMES: Final = """
 INSERT INTO names (collection, coordinate, name, checksum, stored)
@@ -166,8 +168,11 @@ class Database:
     it has no such collection, and DamagedFile where rows are not what was written.
     """
 
-    def __init__(self, connections: Connections, identity: str, buckets: int) -> None:
+    def __init__(
+        self, connections: Connections, identity: str, buckets: int, segments: Segments
+    ) -> None:
         self.connections = connections
+        self.segments = segments
         self.identity = identity
         self.buckets = buckets
         self._names: dict[int, str] = {}
@@ -189,6 +194,7 @@ class Database:
         memory: EpochMemory | None = None,  # of the last epoch that is known here; None: nothing is
         # of the cluster, which the database knows by a salted hash; None: it is not compared
         key: str | None = None,
+        base: str | None = None,  # address below which segments are; None: those cannot be read
     ) -> Database:
         """Open a database, and make its tables where there are none; else ClusterMismatch."""
         connections = Connections(
@@ -205,7 +211,7 @@ class Database:
                 connections.forget()
             with connections.use() as connection:
                 connections.cluster = identity
-                found = cls(connections, identity, buckets)
+                found = cls(connections, identity, buckets, Segments(base))
                 found._set_clock(connection)
             return found
         except BaseException:
@@ -278,9 +284,10 @@ class Database:
         new = numbers - self._prepared
         if not new:
             return
-        with self.connections.use() as connection:
-            for number in connection.column(schema.WITHOUT_LIFE, [*new]):
-                connection.execute(schema.ADD_LIFE.format(number=number).encode())
+        for (number,) in self._rows(schema.WITHOUT_COLUMNS, [*new]):
+            with self.connections.transaction() as connection:
+                connection.run("SET LOCAL lock_timeout = 100")  # all others wait behind it
+                connection.execute(schema.ADD_COLUMNS.format(number=number).encode())
         self._prepared |= new
 
     def find(self, name: str) -> CollectionRow | None:
@@ -399,13 +406,13 @@ class Database:
         where a later generation is.
         """
         lock = "SELECT generation FROM heads WHERE collection = %b FOR UPDATE"
-        new = f"SELECT {_COLUMNS} FROM items_{row.number} WHERE key > %b ORDER BY key"
+        new = f"SELECT {COLUMNS} FROM items_{row.number} WHERE key > %b ORDER BY key"
         with self.connections.transaction() as connection:
             if not (found := connection.column(lock, row.number)):
                 raise ix.CollectionNotFound(row.name)
             if found[0] >= row.generation:
                 raise ix.CollectionBusy(row.name, _OVERTAKEN)
-            check(_check_rows(row.number, connection.run(new, after).fetchall()))
+            check(self.segments.rows(row.number, connection.run(new, after).fetchall()))
             use = "UPDATE heads SET generation = %b WHERE collection = %b"
             connection.run(use, row.generation, row.number)
             forget = "DELETE FROM generations WHERE collection = %b AND generation < %b"
@@ -498,8 +505,9 @@ class Database:
 
     def _read(self, number: int, clauses: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
         """Return the items of a FROM and what follows it."""
-        statement = f"SELECT {_COLUMNS} {clauses}"
-        return _check_rows(number, self._rows(statement, *parameters, name=self.label(number)))
+        statement = f"SELECT {COLUMNS} {clauses}"
+        found = self._rows(statement, *parameters, name=self.label(number))
+        return self.segments.rows(number, found)
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
         """Return the items of those ids that there are."""
@@ -554,7 +562,27 @@ class Database:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             items = f"items_{number} WHERE {_LIVE}"
-            yield from _read_in_order(connection, number, chunk_rows, items, self.now_ms)
+            yield from self.read_in_order(connection, number, chunk_rows, items, self.now_ms)
+
+    def read_in_order(
+        self,
+        connection: Connection,
+        number: int,
+        chunk_rows: int,
+        items: str,
+        *parameters: Any,  # noqa: ANN401
+    ) -> Iterator[list[Row]]:
+        """Yield the items of a FROM and WHERE, by key, in chunks, inside of a transaction.
+
+        Who abandons the generator sends nothing: another thread may have the connection by then.
+        """
+        declare = f"DECLARE chunks NO SCROLL CURSOR FOR SELECT {COLUMNS} FROM {items} ORDER BY key"
+        connection.execute(declare.encode(), parameters)
+        fetch = f"FETCH {chunk_rows} FROM chunks".encode()
+        while found := connection.execute(fetch, binary=True).fetchall():
+            yield self.segments.rows(number, found)
+            if len(found) < chunk_rows:
+                break
 
     # Names of coordinates
 
@@ -671,7 +699,7 @@ class Database:
             rows: Iterator[list[Row]] = iter(())
             if head > after.key:
                 items = f"({_merge_buckets(number, own)}) AS own WHERE key > %b"
-                rows = _read_in_order(connection, number, chunk_rows, items, after.key)
+                rows = self.read_in_order(connection, number, chunk_rows, items, after.key)
             ids = [each.decode() for each in deleted]
             yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
@@ -763,7 +791,8 @@ def open_database(
     """Lend the database of a cluster to a command; a statement may take ``seconds``."""
     url, key = cluster_access(settings)
     opened = partial(Database.open, buckets=settings.buckets, application="command")
-    with closing(opened(url, seconds=seconds, key=key if checks_key else None)) as database:
+    key_to_check = key if checks_key else None
+    with closing(opened(url, seconds=seconds, key=key_to_check, base=settings.base)) as database:
         yield database
 
 
@@ -809,48 +838,6 @@ def _merge_buckets(number: int, buckets: Sequence[int]) -> str:
     """Return the items of some buckets as PostgreSQL can merge them by key, without a sort."""
     one = "(SELECT * FROM items_{} WHERE bucket = {} ORDER BY key)".format
     return " UNION ALL ".join(one(number, bucket) for bucket in buckets)
-
-
-def _read_in_order(
-    connection: Connection,
-    number: int,
-    chunk_rows: int,
-    items: str,
-    *parameters: Any,  # noqa: ANN401
-) -> Iterator[list[Row]]:
-    """Yield the items of a FROM and WHERE, by key, in chunks, inside of a transaction."""
-    rows = f"SELECT {_COLUMNS} FROM {items} ORDER BY key"
-    for found in read_chunks(connection, chunk_rows, rows, *parameters):
-        yield _check_rows(number, found)
-
-
-def read_chunks(
-    connection: Connection,
-    chunk_rows: int,
-    statement: str,
-    *parameters: Any,  # noqa: ANN401
-) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a statement in chunks, inside of a transaction, which ends the cursor.
-
-    Who abandons the generator sends nothing: another thread may have the connection by then.
-    """
-    declare = f"DECLARE chunks NO SCROLL CURSOR FOR {statement}"
-    connection.execute(declare.encode(), parameters)
-    fetch = f"FETCH {chunk_rows} FROM chunks".encode()
-    while found := connection.execute(fetch, binary=True).fetchall():
-        yield found
-        if len(found) < chunk_rows:
-            break
-
-
-def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """Verify checksums, and return the rows."""
-    rows = []
-    for key, item_id, vector, payload, checksum, version, expires in found:
-        if ix.content_checksum(item_id, vector, payload) != checksum:
-            raise ix.DamagedFile(str(number), f"row {key} of the database is not what was written")
-        rows.append(Row(key, item_id.decode(), vector, payload, version, expires))
-    return rows
 
 
 def _find_coordinates(connection: Connection, number: int, names: Sequence[str]) -> dict[str, int]:

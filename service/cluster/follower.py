@@ -111,6 +111,8 @@ class HostOptions:
     base: str = ""  # address of what replicas begin with; empty: they read all of the database
     base_rows: int = 10_000  # of a shard, with fewer of which a collection has no base
     base_seconds: float = 5.0  # how often it is looked whether a base is due
+    offload: bool = False  # whether vectors that bases have are moved out of the database
+    segment_bytes: int = 1 << 26  # of such vectors in a file
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
     # vectors that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26

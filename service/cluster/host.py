@@ -27,6 +27,7 @@ from gcws_search.service.cluster.contract import (
 )
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import Follower, HostOptions, Place, name_of, number_of
+from gcws_search.service.cluster.offload import due, offload, remove_useless
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 from gcws_search.service.limits import unmapped_bytes
@@ -419,6 +420,8 @@ class ShardHost:
         try:
             self._current_bases = bases.current()
             bases.remove_useless()
+            remove_useless(self._database)
+            is_due = due(self._database, self.place.shards) if self._options.offload else {}
         except (OSError, StoreUnavailable) as error:
             self._note_base_failure("bases are not looked after now (%s)", error)
             return
@@ -430,6 +433,26 @@ class ShardHost:
             except (OSError, ix.GcwsError, StoreUnavailable) as error:
                 text = f"the base of collection {follower.number} could not be written (%s)"
                 self._note_base_failure(text, error)
+        for number in is_due.keys() & {each.number for each in self.followers}:
+            self._offload(number)
+
+    def _offload(self, number: int) -> None:
+        """Move vectors of a collection out of the database."""
+        how = self.place.shards, self._options.segment_bytes, self._require_run
+        try:
+            moved = offload(self._database, number, *how)
+        except (CancelledError, ix.CollectionNotFound):
+            return
+        except (OSError, ix.GcwsError, StoreUnavailable) as error:
+            text = f"vectors of collection {number} stay in the database for now (%s)"
+            self._note_base_failure(text, error)
+        else:
+            _log.info("%d vectors of collection %d are in segments now", moved, number)
+
+    def _require_run(self) -> None:
+        """Raise CancelledError once this is to stop."""
+        if self._is_stopping:
+            raise CancelledError
 
     def _note_base_failure(self, text: str, error: Exception) -> None:
         """Count and log a failure; a store that is gone is not sent copies again and again."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.connections import LOCK, Connection
-from gcws_search.service.cluster.database import SNAPSHOT, STAMP_COMMIT, Database, read_chunks
+from gcws_search.service.cluster.database import LOCK_HEAD, SNAPSHOT, STAMP_COMMIT, Database
 
 _MANY_ITEMS: Final = 1 << 16  # from here on it rests until as many were removed as are left
 _REST: Final = 50.0  # it rests as many times as long as it took
@@ -32,7 +32,6 @@ SELECT h.collection FROM heads AS h
 WHERE removed > 0 AND rested < now() AND (items <= %b OR removed >= items)
     AND EXISTS (SELECT 1 FROM names AS n WHERE n.collection = h.collection AND stored)
 """
-_LOCK_HEAD: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
 _STATE: Final = "SELECT head, removed FROM heads WHERE collection = %b"
 _OLDER_ROUTERS: Final = """
 SELECT 1 FROM pg_stat_activity
@@ -121,12 +120,12 @@ class _Sweep:
     def _look(self, connection: Connection) -> int:
         """Look at the items that were put since the last look; return how many."""
         head, seen = self._state(connection)[0], 0
-        rows = f"SELECT vector FROM items_{self._number} WHERE key > %b"
-        for found in read_chunks(connection, _ROWS_AT_ONCE, rows, self._read):
+        items, read = f"items_{self._number} WHERE key > %b", self._database.read_in_order
+        for found in read(connection, self._number, _ROWS_AT_ONCE, items, self._read):
             if self._stop.is_set():
                 break
             seen += len(found)
-            used = np.unique(self._coordinates_of([vector for (vector,) in found]))
+            used = np.unique(self._coordinates_of([row.vector for row in found]))
             if len(self._names):
                 places = np.searchsorted(self._names, used).clip(max=len(self._names) - 1)
                 self._used[places[self._names[places] == used]] = True
@@ -135,7 +134,7 @@ class _Sweep:
 
     def _delete(self, connection: Connection, some: ix.Int64s) -> int:
         """Delete some names, but of those that items have got meanwhile."""
-        connection.column(_LOCK_HEAD, self._number)
+        connection.column(LOCK_HEAD, self._number)
         self._look(connection)
         unused = self._names[some[~self._used[some]]].tolist()
         if not unused or self._stop.is_set():

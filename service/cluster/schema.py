@@ -159,6 +159,19 @@ ALTER TABLE heads ADD COLUMN removed bigint NOT NULL DEFAULT 1,
     ADD COLUMN rested timestamptz NOT NULL DEFAULT '-infinity';
 ALTER TABLE heads ALTER COLUMN removed SET DEFAULT 0;
 """,
+    # Files of vectors that items refer to, or may soon; since when no item does. No item up to the
+    # key `offloaded` has its vector here.
+    "segments": """
+CREATE TABLE segments (
+    number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    collection bigint NOT NULL,
+    file text NOT NULL,
+    bytes bigint NOT NULL,
+    sha256 text NOT NULL,
+    unused timestamptz
+);
+ALTER TABLE heads ADD COLUMN offloaded bigint NOT NULL DEFAULT 0;
+""",
 }
 """What came later, by name; older programs do not know it, and go on."""
 _RECORD: Final = """
@@ -173,11 +186,14 @@ CREATE TABLE items_{number} (
     bucket smallint,
     key bigint NOT NULL,
     id bytea,
-    vector bytea NOT NULL,
+    vector bytea,
     payload bytea,
     checksum bigint NOT NULL,
     version bigint NOT NULL DEFAULT 1,
-    expires bigint
+    expires bigint,
+    segment int,
+    place int,
+    length int
 );
 ALTER TABLE items_{number} ALTER COLUMN vector SET STORAGE EXTERNAL;
 """
@@ -188,16 +204,21 @@ CREATE INDEX ON items_{number} (bucket, key);
 """
 """Ids are UTF-8; numbers do not get smaller by compression. The checksum is of the content: older
 programs, which read rows during a rollout, know neither versions nor times. The tables that they
-made are partitioned by bucket, and stay so."""
-WITHOUT_LIFE: Final = """
-SELECT number FROM collections WHERE number = ANY(%b) AND NOT EXISTS (
-    SELECT 1 FROM pg_attribute
-    WHERE attrelid = to_regclass('items_' || number) AND attname = 'expires'
-)
+made are partitioned by bucket, and stay so. Without a vector, an item says which part of which
+segment it is."""
+WITHOUT_COLUMNS: Final = """
+SELECT number FROM collections WHERE number = ANY(%b) AND (
+    SELECT count(*) FROM pg_attribute
+    WHERE attrelid = to_regclass('items_' || number) AND attname IN ('expires', 'length')
+) < 2
 """
-ADD_LIFE: Final = """
+ADD_COLUMNS: Final = """
 ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 1,
-    ADD COLUMN IF NOT EXISTS expires bigint
+    ADD COLUMN IF NOT EXISTS expires bigint,
+    ADD COLUMN IF NOT EXISTS segment int,
+    ADD COLUMN IF NOT EXISTS place int,
+    ADD COLUMN IF NOT EXISTS length int,
+    ALTER COLUMN vector DROP NOT NULL
 """
 """Older programs make collections without these; what they write has version 1, and stays."""
 

@@ -74,6 +74,8 @@ class ShardServer:
     ) -> None:
         (url, key), name = cluster_access(settings), f"shard {shard} replica {replica}"
         keys, tls = ApiKeys(settings), shard_certificate(settings)
+        if settings.offload and settings.base is None:
+            raise ValueError("GCWS_OFFLOAD: expected GCWS_BASE, where vectors are moved, got none")
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         with ExitStack() as opened:
             self._listening = opened.enter_context(
@@ -83,7 +85,12 @@ class ShardServer:
             self.address = address_of(settings, self._listening)
             memory = EpochMemory(settings.data_dir / EPOCH_FILE)
             database = Database.open(
-                url, buckets=settings.buckets, application=name, memory=memory, key=key
+                url,
+                buckets=settings.buckets,
+                application=name,
+                memory=memory,
+                key=key,
+                base=settings.base,
             )
             opened.callback(database.close)
             if not shares_memory:  # those that Ray places may be the first of another number
@@ -103,6 +110,7 @@ class ShardServer:
                     compiles=True,
                     full=Room(settings).look,
                     base=settings.base or "",
+                    offload=settings.offload,
                 ),
             )
             self._opened = opened.pop_all()
@@ -319,7 +327,7 @@ class ShardService(Collector):
         reads = sum(each.base_reads for each in followers)
         lost = host.base_failures + sum(each.base_failures for each in followers)
         begun = "Files that began with a base."
-        useless = "Bases that were of no use, or could not be written."
+        useless = "Bases of no use, or not written; vectors that were not moved to segments."
         refill = "Files that were of no use, and were filled again."
         reachable = "1 while the database answers."
         full = "1 while the shard can store nothing more."

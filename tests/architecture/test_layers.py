@@ -230,11 +230,12 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
               ("bulk", "committer", "connections", "database", "schema")),
     ),
     # CSV is read by the rules of the command, and all else by a bulk load; Arrow has one list of
-    # kinds of text and lists; bases lie in the stores that these read.
+    # kinds of text and lists; bases and segments lie in the stores that these read.
     (
         ("service",), {"formats"},
         ("service/ingest/delimited.py", "service/ingest/arrow.py", "service/api/load.py",
-         "service/cluster/bases.py", "service/cluster/bulk.py", "service/cluster/follower.py"),
+         "service/cluster/bases.py", "service/cluster/bulk.py", "service/cluster/follower.py",
+         "service/cluster/segments.py"),
     ),
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
     # SQLite's version is described; its log and free pages are given back.

@@ -74,11 +74,11 @@ def test_settings_are_settings_of_the_service(name: str) -> None:
 def test_each_process_has_files_of_its_own() -> None:
     """Those of routers and nodes are in the unnamed volume that the image declares.
 
-    All that run replicas share the bases.
+    All share the bases.
     """
     services = cluster_services()
     based = {name for name, each in services.items() if "GCWS_BASE" in each["environment"]}
-    assert based == {"head", "node"}
+    assert based == {"head", "node", "router"}
     for name in based:
         services[name]["volumes"].remove(f"bases:{services[name]['environment']['GCWS_BASE']}")
     assert [

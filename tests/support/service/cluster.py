@@ -80,7 +80,7 @@ class Shards(HttpReplicas):
         policies: Policies = POLICIES,
         options: HostOptions = HostOptions(),  # noqa: B008  # it is frozen
     ) -> None:
-        self.database = Database.open(url, buckets=BUCKETS)
+        self.database = Database.open(url, buckets=BUCKETS, base=options.base or None)
         super().__init__(self.database, "main", shards, "")
         self.replicas: list[list[ThreadReplica]] = []
         self.shards = self.replicas

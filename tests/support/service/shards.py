@@ -25,6 +25,7 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
+from gcws_search.service.cluster.offload import due, offload
 from gcws_search.service.messages import (
     Malformed,
     Message,
@@ -67,6 +68,31 @@ def stored_rows(database: Database, number: int) -> list[Row]:
 def unversioned(row: Row) -> Row:
     """Return a row as shards have it, which are not told of versions."""
     return Row(row.key, row.id, row.vector, row.payload)
+
+
+def offload_all(
+    database: Database,
+    segment_bytes: int = 1 << 26,
+    check: Callable[[], None] = lambda: None,
+    *,
+    last: int = 1 << 62,
+) -> int:
+    """Move the vectors of all collections out of the database; return how many.
+
+    It is as where the bases of one shard have all items up to the key ``last``.
+    """
+    with database.connections.use() as connection:
+        connection.run(
+            "INSERT INTO bases (collection, generation, shards, shard, key, file, bytes, sha256)"
+            " SELECT collection, generation, 1, 0, least(head, %b), '', 0, '' FROM heads",
+            last,
+        )
+        try:
+            return sum(
+                offload(database, number, 1, segment_bytes, check) for number in due(database, 1)
+            )
+        finally:
+            connection.run("DELETE FROM bases WHERE file = ''")
 
 
 class Copy:

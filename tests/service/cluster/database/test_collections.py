@@ -328,6 +328,14 @@ def test_a_row_that_is_not_what_was_written_is_refused(
         database.page(number, after=0, limit=2, with_vector=True)
     with pytest.raises(ix.DamagedFile, match="row 2"):
         [*database.read_all(number, 1)]
+    change = PreparedChoice(change=ix.PayloadChange(b'{"a":1}'), ids=["b"])
+    with pytest.raises(ix.DamagedFile, match="row 2"):
+        committer.commit(change)
+    with database.connections.transaction() as connection:
+        connection.run(f"UPDATE items_{number} SET vector = NULL WHERE id = 'b'")
+    with pytest.raises(ix.DamagedFile, match="no vector"):
+        database.fetch(number, ["b"])
+    assert {*database.fetch(number, ["a"])} == {"a"}
 
 
 def test_all_items_are_of_one_moment(database: Database, number: int, committer: Committer) -> None:

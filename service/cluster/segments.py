@@ -1,0 +1,113 @@
+"""Segments: immutable files of vectors that items of the database refer to.
+
+A segment is vectors as clients sent them, one after the other: of any shards, whatever the weights
+are. All else of an item stays in the database, its checksum among it, with which a vector is
+compared that comes from a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+from gcws_search import index as ix
+from gcws_search.formats.stores import StoredPath, StoreFailed, stored_path
+from gcws_search.service.cluster.contract import Row
+from gcws_search.service.errors import StoreUnavailable
+
+COLUMNS: Final = """
+    key, id, vector, payload, checksum, version, expires, place, length,
+    (SELECT s.file FROM segments AS s WHERE s.number = segment)
+"""
+"""Of items, as `Segments.rows` takes them."""
+_GAP_BYTES: Final = 1 << 17  # parts of a file that are so near each other are read together
+_READS_AT_ONCE: Final = 16  # of an object store
+
+
+_Part: TypeAlias = tuple[str, int, int]
+"""Where the vector of an item is: the file, its first byte, and the one behind it."""
+
+
+class Segments:
+    """Reads vectors from segments; any thread.
+
+    ``address``: of the folder or the object store of all bases, which has them too; None: unknown.
+    It is not looked at before a vector is read.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+
+    @cached_property
+    def root(self) -> StoredPath:
+        """The place of the address; StoreUnavailable where none is known."""
+        if self._address is None:
+            raise StoreUnavailable(
+                "vectors were moved out of it: expected GCWS_BASE, the folder or the address of"
+                " an object store that has them, got none"
+            )
+        return stored_path(self._address)
+
+    def rows(self, number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
+        """Return the items of a collection, each with its vector, from their `COLUMNS`.
+
+        DamagedFile where one is not what was written; StoreUnavailable where a segment cannot be
+        read.
+        """
+        parts = [_part(number, row) for row in found if row[2] is None]
+        read = iter(self._read(parts) if parts else ())
+        rows = []
+        for key, item_id, own, payload, checksum, version, expires, _, _, file in found:
+            vector = next(read) if own is None else own
+            if ix.content_checksum(item_id, vector, payload) != checksum:
+                name = str(number) if own is not None else file
+                reason = f"row {key} of the database is not what was written"
+                raise ix.DamagedFile(name, reason)
+            rows.append(Row(key, item_id.decode(), vector, payload, version, expires))
+        return rows
+
+    def _read(self, parts: Sequence[_Part]) -> list[bytes]:
+        """Return the bytes of parts; those near each other are read together."""
+        by_file = dict[str, list[tuple[int, int, int]]]()
+        for number, (file, start, end) in enumerate(parts):
+            by_file.setdefault(file, []).append((start, end, number))
+        files, starts, ends, span_of = list[str](), list[int](), list[int](), [0] * len(parts)
+        for file, found in by_file.items():
+            last = -_GAP_BYTES - 1
+            for start, end, number in sorted(found):
+                if start > last + _GAP_BYTES:
+                    files.append(file)
+                    starts.append(start)
+                    ends.append(end)
+                ends[-1] = last = max(ends[-1], end)
+                span_of[number] = len(ends) - 1
+        if self.root.is_local:
+            spans = [*map(self._read_span, files, starts, ends)]
+        else:
+            with ThreadPoolExecutor(min(_READS_AT_ONCE, len(files))) as threads:
+                spans = [*threads.map(self._read_span, files, starts, ends)]
+        return [
+            spans[span][start - starts[span] : end - starts[span]]
+            for span, (_, start, end) in zip(span_of, parts, strict=True)
+        ]
+
+    def _read_span(self, file: str, start: int, end: int) -> bytes:
+        try:
+            data = (self.root / file).read_range(start, end - start)
+        except StoreFailed as error:
+            raise StoreUnavailable(str(error)) from error
+        if len(data) < end - start:
+            reason = f"expected {end} bytes or more, got {start + len(data)}"
+            raise ix.DamagedFile(file, reason)
+        return data
+
+
+def _part(number: int, row: tuple[Any, ...]) -> _Part:
+    """Return where the vector of an item is that the database does not have."""
+    *_, place, length, file = row
+    if file is None:
+        reason = f"row {row[0]} of the database has no vector, nor a segment that has it"
+        raise ix.DamagedFile(str(number), reason)
+    return file, place, place + length
