@@ -443,16 +443,19 @@ class EmbeddedCollection:
             rows, limit = self.in_order(rows), params.limit
             found = self._bad_queries(rows) if on_error == "skip" else {}
             places = [row for row in range(len(rows) + len(refused)) if row not in refused]
+            bad: dict[int, ix.InvalidInput] = {**refused}
+            bad |= {places[row]: _with_column(error.at(row), rows) for row, error in found.items()}
+            rejected = [rejected_of(bad[row], row, "query") for row in sorted(bad)]
             if found:
                 rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*found]))
-            bad: dict[int, ix.InvalidInput] = {**refused}
-            bad |= {places[row]: error.at(places[row]) for row, error in found.items()}
-            rejected = [rejected_of(bad[row], row, "query") for row in sorted(bad)]
             if not len(rows):
                 payloads: list[Any] | None = [] if with_payload else None
                 texts = payloads if self.config.text else None
                 return hits_of([], limit, payloads, texts).spread(rejected)
-            results = self._search(rows, params, condition, asked.get("backend"))
+            try:
+                results = self._search(rows, params, condition, asked.get("backend"))
+            except ix.InvalidVector as error:
+                raise _with_column(error, rows) from None
             arrays = self._arrays_with_payloads if with_payload else _arrays
             many = arrays(results, limit)
             hints = [hint for some in ix.hints_on_rows(self.index.names, rows) for hint in some]
@@ -537,8 +540,9 @@ class EmbeddedCollection:
                     Joined(first + part.rows, None, part.to, part.scores) for part in hits(vectors)
                 ]
             except ix.InvalidVector as error:
-                error.move_row(first.__add__)
-                raise
+                named = _with_column(error, rows)
+                named.move_row(first.__add__)
+                raise named from None
         return self._hits_of_join(parts, asked, distance=distance).named(items.texts())
 
     def join_collection(self, other: Any, asked: Mapping[str, Any], *, distance: bool) -> Joined:
@@ -798,6 +802,14 @@ def _error_of_load(
     inner = (word,) if isinstance(error, ix.InvalidVector) else ()
     moved = error.at("rows", first + int(error.loc[at]), *inner, skip=at + 1)
     return name_column(moved, rows)
+
+
+def _with_column(error: ix.InvalidInput, rows: ix.InputVectors) -> ix.InvalidInput:
+    """Return an error at ``(row, place)`` with the name of its column, or as one of a vector."""
+    found = name_column(error, rows)
+    if found is error and len(error.loc) > 1 and isinstance(error.loc[1], int):
+        return error.at(error.loc[0], "vector", skip=1)
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import accumulate
@@ -188,11 +189,10 @@ class RemoteCollection:
             body = load_body(items, progress)
             added = await self.load(body, params, secrets.token_hex(16))
             numbers = items.numbers or range(len(items))
-            rejected = []
-            for row, code, detail in added.rejected:
-                text, name = split_column(detail, columns)
-                words = detail if name is None else f"{text} (in {name})"
-                rejected.append(Rejected(numbers[row], code, _renumber(words, numbers[row])))
+            rejected = [
+                Rejected(numbers[row], code, _words_of(detail, numbers[row], columns))
+                for row, code, detail in added.rejected
+            ]
             similar = [each._replace(row=numbers[each.row]) for each in added.similar]
             return replace(added, rejected=rejected, similar=similar).with_unreadable(unreadable)
         except ix.InvalidInput as error:
@@ -416,27 +416,30 @@ class RemoteCollection:
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
             texts = part.texts
-            if "filter" not in asked and texts is None:
-                kind, body = queries(part)
-                headers = {"Content-Type": kind}
-                reply = await self.ask("POST", "query/batch", body, headers, params)
-                answer = read_json(reply.content)
-            else:
-                same = {**asked, "with_payload": with_payload}
-                each = (
-                    [{"vector": vector, **same} for vector in _json_vectors(part)]
-                    if texts is None
-                    else [{"text": text, **same} for text in texts]
-                )
-                document = {"queries": each, "on_error": on_error}
-                answer = await self.send("query/batch", document, dict)
+            with _naming_rows("queries", part, first):
+                if "filter" not in asked and texts is None:
+                    kind, body = queries(part)
+                    headers = {"Content-Type": kind}
+                    reply = await self.ask("POST", "query/batch", body, headers, params)
+                    answer = read_json(reply.content)
+                else:
+                    same = {**asked, "with_payload": with_payload}
+                    each = (
+                        [{"vector": vector, **same} for vector in _json_vectors(part)]
+                        if texts is None
+                        else [{"text": text, **same} for text in texts]
+                    )
+                    document = {"queries": each, "on_error": on_error}
+                    answer = await self.send("query/batch", document, dict)
             found += answer["results"]
         answers = [each["hits"] for each in found if "error" not in each]
         lists = [([hit["id"] for hit in hits], [hit["score"] for hit in hits]) for hits in answers]
         payloads = [[hit["payload"] for hit in hits] for hits in answers] if with_payload else None
         places = [row for row in range(len(rows) + len(refused)) if row not in refused]
         rejected = [
-            Rejected(row, each["error"]["code"], _renumber(each["error"]["detail"], row))
+            Rejected(
+                row, each["error"]["code"], _words_of(each["error"]["detail"], row, rows.columns)
+            )
             for row, each in zip(places, found, strict=True)
             if "error" in each
         ]
@@ -494,8 +497,9 @@ class RemoteCollection:
         if "filter" in asked:
             params["filter"] = write_json(asked["filter"]).decode()
         items = await self.server.call(read)
-        body = load_body(Items(None, await self.in_order(items.rows)), None)
-        found, _ = await self.join_body(body, params)
+        rows = await self.in_order(items.rows)
+        with _naming_rows("data", rows):
+            found, _ = await self.join_body(load_body(Items(None, rows), None), params)
         return found.named(items.texts()).rescore("gmm", distance=distance)
 
     async def join_body(self, body: LoadBody, params: Mapping[str, str]) -> tuple[Joined, int]:
@@ -610,9 +614,22 @@ def _base64(row: np.ndarray[Any, Any]) -> dict[str, str]:
     return {"base64": b64encode(row.astype("<f4").tobytes()).decode()}
 
 
-def _renumber(words: str, row: int) -> str:
+def _words_of(detail: str, row: int, columns: Sequence[str] | None) -> str:
     """Return what is wrong with a row of a request as what is wrong with one of its caller."""
-    return _PLACE.sub(rf"\1 {row}", words)
+    text, name = split_column(detail, columns)
+    return _PLACE.sub(rf"\1 {row}", detail if name is None else f"{text} (in {name})")
+
+
+@contextmanager
+def _naming_rows(name: str, rows: ix.InputVectors, first: int = 0) -> Iterator[None]:
+    """Name the argument, its row and its column where rows of a request are refused."""
+    try:
+        yield
+    except ix.InvalidInput as error:
+        if error.loc[:1] not in (("queries",), ("rows",)):
+            raise
+        named = name_column(error, rows)
+        raise named.at(name, first + int(named.loc[1]), skip=2) from None
 
 
 def present(**given: Any) -> dict[str, Any]:

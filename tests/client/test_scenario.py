@@ -1348,10 +1348,28 @@ def test_rows_of_a_server_and_of_this_process_are_refused_in_the_same_words(
     said = "expected a finite float32, got nan"
     told = items.add(frame[["kind", *TASTES[::-1]]], on_error="skip").rejected
     assert [each.detail for each in told] == [f"row 2: {said} (in mass)"]
-    queries = [[1, 2, 3, 4], [1, 2], [np.nan, 1, 1, 1]]
-    told = items.query_many(queries, on_error="skip").rejected
-    assert [each.detail.split(":")[0] for each in told] == ["query 1", "query 2"]
-    assert said in told[1].detail
+    items.add([[1, 2, 3, 4]])
+    for queries, where in (
+        ([[1, 2, 3, 4], [1, 2], [1, np.nan, 1, 1]], "vector[1]"),
+        (frame[TASTES], "mass"),
+    ):
+        told = items.query_many(queries, on_error="skip").rejected
+        assert told[-1].detail == f"query 2: {said} (in {where})"
+    bad = [[1, 2, 3, 4], [1, np.nan, 1, 1]]
+    for rows, where in ((bad, "1].vector[1]"), (frame[TASTES], "2].mass")):
+        for ask, name in ((items.query_many, "queries"), (partial(items.join, limit=1), "data")):
+            with pytest.raises(InvalidVector) as raised:
+                ask(rows)
+            assert str(raised.value) == f"{name}[{where}: {said}"
+
+
+def test_a_bad_query_of_several_requests_is_named_by_its_row(opened: Open) -> None:
+    items = opened(800)
+    queries = np.ones((2800, 800), np.float32)  # more than one request takes
+    queries[-1, 7] = np.nan
+    items.add(queries[:1])
+    with pytest.raises(InvalidVector, match=r"queries\[2799\]\.vector\[7\]"):
+        items.query_many(queries, limit=1)
 
 
 def test_parts_of_a_frame_and_chunks_of_a_file_are_appended(opened: Open) -> None:
