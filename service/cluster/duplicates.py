@@ -33,14 +33,14 @@ Pair = tuple[str, str, float]
 Columns = tuple[ix.Int64s, list[str], ix.Float64s]
 """Hits of vectors: which vector, the id of an item, the score."""
 
-_CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
+_CHUNK_ROWS: Final = 512  # items that are searched for in other shards together
 # Vectors of a join that shards are asked for together: at first, and at most.
 _JOINED_ROWS: Final = 64
 _MAX_JOINED_ROWS: Final = 4096
 _MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
 _SPARE_PAIRS: Final = 1024  # pairs are sorted when so many more, or an eighth, have come
 _TAKEN: Final = 1 << 18  # pairs of one answer that are taken together
-_READ: Final = 4096  # items of groups that are read together
+_READ: Final = 4096  # items that are read together: from segments, whose order is not theirs
 _NO_KEYS: Final = np.empty(0, np.int64)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
@@ -302,9 +302,11 @@ def _chunks(
             after = ""
             # In chunks, without a transaction between them: an item that stays comes once.
             page = partial(database.bucket_rows, number, bucket, now_ms=now)
-            while others and (rows := page(after=after, limit=_CHUNK_ROWS)):
-                after = rows[-1].id
-                if rows := _passing(rows, where, without):
+            while others and (read := page(after=after, limit=_READ)):
+                after = read[-1].id
+                found = _passing(read, where, without)
+                for first in range(0, len(found), _CHUNK_ROWS):
+                    rows = found[first : first + _CHUNK_ROWS]
                     vectors = collection.space.from_blobs([row.vector for row in rows])
                     yield [row.id for row in rows], vectors, others
 

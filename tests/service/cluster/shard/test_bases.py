@@ -493,16 +493,25 @@ def test_a_shard_of_the_command_line_writes_a_base_and_another_begins_with_it(
         "GCWS_CLUSTER_KEY": KEY,
         "GCWS_BUCKETS": str(BUCKETS),
         "GCWS_BASE": stored_place.address,
+        "GCWS_OFFLOAD": "true",
         "GCWS_READ_ONLY_API_KEY": "a reader",
     }
+    base = stored_place.address
     with (
-        closing(Database.open(database_url, buckets=BUCKETS, key=KEY)) as database,
+        closing(Database.open(database_url, buckets=BUCKETS, key=KEY, base=base)) as database,
         closing(Written(database)) as written,
     ):
+
+        def has_no_vectors() -> bool:
+            table = f"items_{written.number}"
+            with database.connections.use() as connection:
+                return connection.column(f"SELECT count(vector) FROM {table}") == [0]
+
         written.put_some(ids(11_000))
         writer = Program("writer", ["shard", "--shard", "0"], tmp_path, variables)
         try:
             wait_until(lambda: bases_of(database, stored_place), writer.said, seconds=START_SECONDS)
+            wait_until(has_no_vectors, writer.said)
         finally:
             writer.end()
         written.delete(ids(5))
