@@ -78,7 +78,7 @@ _ALIKE: Final = 0.7
 _MEANT: Final = {
     r"^Invalid value: ": "",
     r"^Invalid value for '(.+?)': ": r"\1: ",
-    r"^Missing (?:argument|option) '(.+?)'": r"expected \1, got none",
+    r"^Missing (?:argument|option) '(.+?)'(?: / '.+?')*": r"expected \1, got none",
     r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)": r"expected no more arguments, got \1",
     r"^Option '(.+?)' requires an argument": r"\1: expected a value, got none",
     r"('.*') is not one of (.+)": r"expected one of \2, got \1",

@@ -68,7 +68,12 @@ def rows_of(data: Any, dim: int | None = None) -> InputVectors:
 
 
 def is_most(data: Sequence[Any], is_one: Callable[[Any], bool], expected: str) -> bool:
-    """Return whether more than half of a list are of a kind; raise InvalidVector at the others."""
+    """Return whether more than half of a list are of a kind; raise InvalidVector at the others.
+
+    The kind is one of dicts or sets.
+    """
+    if not any(issubclass(kind, Mapping | Set) for kind in {*map(type, data)}):
+        return False
     others = [row for row, each in enumerate(data) if not is_one(each)]
     if 2 * len(others) >= len(data):
         return False

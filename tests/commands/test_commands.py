@@ -350,6 +350,7 @@ def test_what_is_misspelt_gets_a_suggestion(call: Call, line: str, meant: str) -
         ("query", "NAME"),
         ("query coffees --limit x", "--limit: expected a whole number, got 'x'"),
         ("load a.csv", "expected --into, got none"),
+        ("export coffees", "expected -o, got none; "),
         ("load a.csv --into b --missing some", "'mean', got 'some'"),
         ("query coffees", "--id"),
         ("load - - --into b", "standard input"),
