@@ -375,7 +375,9 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
     table.head = cells
     table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
-    table.digits = [names[place] for place in texts if table.tallies[names[place]].numbers]
+    numbers = [place for place, name in enumerate(names) if table.tallies[name].numbers]
+    if any(place not in texts and names[place].lower() != "id" for place in numbers):
+        table.digits = [names[place] for place in numbers if place in texts]
     table.tallies |= {name: table.tallies[name].as_text() for name in table.digits}
     return table
 
@@ -470,7 +472,7 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
 def read_csv(source: Source, word: str | None = None, texts: Collection[int] = ()) -> None:
     """Read CSV; columns of a folder are those of all its files. ``word`` names another format.
 
-    ``texts`` are places of columns that are text whatever their cells look like.
+    ``texts`` are places of columns that are text, also where they look like numbers, unless all do.
     """
     if source.choices.transpose:
         read_transposed(source)

@@ -1048,6 +1048,8 @@ def test_digits_that_are_text_in_a_workbook_stay_text(tmp_path: Path) -> None:
     assert items(path) == [("a", [1, 7], {"zip": "12134"}), ("b", [2.5, 8], {"zip": "10001"})]
     assert "'zip'" in dict(source(path).guess)["text"]
     assert items(path, vector=("zip", "x"))[0][1] == [12134, 1]
+    path = workbook(tmp_path / "b.xlsx", {"data": [["id", "x", "y"], [7, "1", "2.5"]]})
+    assert items(path) == [("7", [1, 2.5], None)]
 
 
 @pytest.mark.parametrize("name", ["vector", "words"])
