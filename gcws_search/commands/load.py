@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -466,16 +467,14 @@ class _Load:
             is_all = earlier and all(earlier[word] == getattr(known, word) for word in _STORED[:2])
             before.append(earlier and {**earlier, "complete": is_all})
 
-        def reject(added: Added, items: Sequence[Any] = ()) -> Added:
-            """Write rows that were rejected, and those that could not be read, in order."""
+        def reject(added: Added, items: Sequence[Any] = (), end: float = inf) -> Added:
+            """Write rows before ``end`` that were rejected, or could not be read, in order."""
+            unreadable = [each for each in source.unreadable if each.row < end]
+            source.unreadable[:] = [each for each in source.unreadable if each.row >= end]
             bad = [
                 *zip(added.rejected, items, strict=True),
-                *(
-                    (Rejected(row, _MALFORMED, words), text)
-                    for row, words, text in source.unreadable
-                ),
+                *((Rejected(row, _MALFORMED, words), text) for row, words, text in unreadable),
             ]
-            source.unreadable.clear()
             bad.sort(key=lambda each: each[0].row)
             if bad:
                 with path.open("ab") as file:
@@ -503,7 +502,7 @@ class _Load:
             ]
             show = body.original or (lambda _: None)
             items = [show(each.row) for each in added.rejected]
-            done += reject(replace(added, rejected=rejected), items)
+            done += reject(replace(added, rejected=rejected), items, numbers[-1])
             before.append(added.loaded_before)
             first += rows
             progress.rows(rows)

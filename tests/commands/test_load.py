@@ -291,20 +291,20 @@ def test_rows_of_other_lengths_are_left_out_and_written_down(
 
 
 def test_rejected_rows_are_named_and_written_down_with_their_text(bench: Bench) -> None:
-    rows, path = 5000, bench.folder / "a.csv"
-    lines = [f"{row},1,{'oops' if row % 2 else row + 1}" for row in range(rows)]
-    lines[2] = "2,0,0"
+    rows, path = 12_000, bench.folder / "a.csv"
+    lines = [f"{row},1,{'oops' if row % 2 and row < 5000 else row + 1}" for row in range(rows)]
+    lines[2], lines[11_000], lines[11_500] = "2,0,0", "11000,0,0", "11500,1,oops"
     path.write_bytes(text("key,x,y", *lines))
     options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
     done = bench.load(path, *options, code=3)
-    bad = [1, 2, *range(3, rows, 2)]
+    bad = [1, 2, *range(3, 5000, 2), 11_000, 11_500]
     count = f"{rows - len(bad):,} inserted, 0 updated, {len(bad):,} rejected"
     assert done.stdout == f"plants: {count}\n"
     assert "row 1: column 'y': expected a number, got 'oops'" in done.stderr
     assert done.stderr.count("column 'y'") == 19
     rejected = rejected_of(path)
     assert [each["row"] for each in rejected] == bad
-    assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
+    assert rejected[-1]["item"] == {"key": "11500", "x": "1", "y": "oops"}
     assert len(bench.plants) == rows - len(bad)
     again = bench.load("a.csv", *options, "--json", code=3)
     assert json.loads(again.stdout)["rejected"] == len(bad)
