@@ -276,13 +276,14 @@ class _Load:
     key: str | None
     again: bool
     files: list[dict[str, Any]] = field(default_factory=list)
+    before: Sequence[Mapping[str, Any]] = ()
 
     def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
         """Load all files, the first of which is opened; ids are counted on."""
         from gcws_search.formats.sources import source_of  # noqa: PLC0415
         from gcws_search.index import error_words  # noqa: PLC0415
 
-        choices = first.choices
+        choices, self.before = first.choices, self.collection.loads()
         for number, file in enumerate(inputs):
             settled = first.settled if file.format == first.file.format else {}
             source = first if number == 0 else source_of(file, replace(choices, **settled))
@@ -350,7 +351,7 @@ class _Load:
 
     def _with_mended(self, source: Source, name: str, keys: list[str]) -> list[str | None]:
         """Return the keys behind that of a load of the file that ended before the file changed."""
-        for each in self.collection.loads():
+        for each in self.before:
             whole, _, part = (each["key"] or "").removeprefix(f"{name}-").partition("-")
             key = f"{name}-{whole}"
             if not (each["key"] or "").startswith(key) or not each["rows"]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Query, Request, Response
@@ -354,9 +355,11 @@ async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
     records = await service.workers.searches.run(collection.loads, since)
     known = {account.key for account in accounts}
     count = MAX_ENDED + sum(account.status == "running" for account in accounts)
-    earlier = (record for record in records if record.key not in known)
-    shown = [*accounts, *(Account.of_record(collection, record) for record in earlier)]
-    return JsonResponse({"loads": [*map(_entry, shown[:count])]})
+    earlier = (
+        Account.of_record(collection, record) for record in records if record.key not in known
+    )
+    shown = islice(chain(accounts, earlier), count)
+    return JsonResponse({"loads": [*map(_entry, shown)]})
 
 
 def _entry(account: Account) -> dict[str, Any]:
