@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, NoReturn
 from weakref import WeakSet
 
 import numpy as np
+import orjson
 
 from gcws_search import index as ix
 from gcws_search.client.errors import note_stored
@@ -663,7 +664,8 @@ class EmbeddedCollection:
         expires = None
         if stored.expires is not None:
             expires = ix.expiry_text(stored.expires)
-        return Item(stored.id, stored.vector, *shown, version=stored.version, expires=expires)
+        vector = _as_sent(stored.vector)
+        return Item(stored.id, vector, *shown, version=stored.version, expires=expires)
 
     def point(self, what: Any) -> str | ix.OneVector:
         """Return an id, a vector or a text as the index takes it."""
@@ -709,6 +711,16 @@ class EmbeddedCollection:
         found = self.index.describe()
         metadata = None if found.metadata is None else read_json(found.metadata)
         return found.to_dict() | {"metadata": metadata}
+
+
+def _as_sent(vector: Any) -> Any:
+    """Return a vector with the shortest numbers that are the same in float32: 0.1 as 0.1."""
+    if isinstance(vector, dict):
+        return vector | {"values": _as_sent(vector["values"])}
+    if vector is None:
+        return None
+    text = orjson.dumps(np.array(vector, np.float32), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.loads(text)
 
 
 def _groups(

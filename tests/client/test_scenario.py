@@ -161,6 +161,17 @@ def test_ids_are_strings_or_whole_numbers_and_nothing_is_missed_in_silence(opene
     assert items.delete([np.int64(3), uuid, np.str_("x")]) == 3
 
 
+def test_numbers_are_those_that_were_sent(opened: Open) -> None:
+    items = opened(3)
+    vectors: list[Json] = [[0.1, 8.2, -1e-7], [16777217, 3.3e38 / 1e6, 0.5]]
+    items.add(vectors)
+    assert items.get("0").vector == vectors[0]
+    assert [each.vector for each in items] == [vectors[0], [16777216, 3.3e32, 0.5]]
+    words = opened(None)
+    words.add([{"a": 0.1, "b": 2.7}])
+    assert words.get_many("0")[0].vector == {"indices": [0, 1], "values": [0.1, 2.7]}
+
+
 def test_ties_with_the_last_hit_of_many_queries_are_cut_by_id(opened: Open) -> None:
     items = opened(2)
     items.add([[1, 1], [1, 1], [2, 3], [1, 1]], ids=["d", "b", "a", "c"])
