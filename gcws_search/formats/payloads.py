@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -216,13 +216,15 @@ def payloads_of(given: Any, count: int) -> Payloads:
     rows = list(given)
     _require_count(rows, count, "payloads")
     texts: Payloads = []
-    bad: list[InvalidPayload] = []
-    for row, value in enumerate(rows):
-        try:
-            texts.append(payload_text(value, row))
-        except InvalidPayload as error:
-            bad.append(error)
-    raise_first(bad)
+
+    def bad() -> Iterator[InvalidPayload]:
+        for row, value in enumerate(rows):
+            try:
+                texts.append(payload_text(value, row))
+            except InvalidPayload as error:
+                yield error
+
+    raise_first(bad())
     return texts
 
 
@@ -250,13 +252,15 @@ def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
         if b"null" not in numbers:
             return [*numbers[1:-1].split(b",")]  # no text of a number has a comma
     texts: list[bytes | None] = []
-    bad: list[InvalidPayload] = []
-    for row, value in enumerate(values):
-        try:
-            texts.append(None if value is None else _value_text(value))
-        except TypeError as error:
-            bad.append(InvalidPayload(expected=_JSON, got=str(error), loc=(row, name)))
-    raise_first(bad)
+
+    def bad() -> Iterator[InvalidPayload]:
+        for row, value in enumerate(values):
+            try:
+                texts.append(None if value is None else _value_text(value))
+            except TypeError as error:
+                yield InvalidPayload(expected=_JSON, got=str(error), loc=(row, name))
+
+    raise_first(bad())
     return texts
 
 

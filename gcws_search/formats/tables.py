@@ -395,16 +395,18 @@ def named_range(schema: Any, count: int | None) -> tuple[str, range] | None:
 
 def _require_different(column: Any) -> None:
     """Raise InvalidId if an index that was only guessed to be the ids has one twice."""
-    seen: set[Any] = set()
-    for row, value in enumerate(column.to_pylist()):
-        if value in seen:
-            raise InvalidId(
-                expected="an index of different ids",
-                got=f"{value!r} twice; .reset_index() makes a column of it, and ids='index' lets "
-                "the last row of an id count",
-                loc=("ids", row),
-            )
-        seen.add(value)
+    values = column.to_pylist()
+    places = {value: row for row, value in reversed([*enumerate(values)])}  # the first of each
+    raise_first(
+        InvalidId(
+            expected="an index of different ids",
+            got=f"{value!r} twice; .reset_index() makes a column of it, and ids='index' lets "
+            "the last row of an id count",
+            loc=("ids", row),
+        )
+        for row, value in enumerate(values)
+        if places[value] != row
+    )
 
 
 def _guess_vector(schema: Any, free: list[str]) -> list[str]:
