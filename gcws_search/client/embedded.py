@@ -183,11 +183,13 @@ class EmbeddedCollection:
 
     def __reduce__(self) -> NoReturn:
         """Raise InvalidParameter: a copy, such as for another process, has nothing to work with."""
+        advice = "open it in the other process once it is closed here, or serve the folder"
+        if self._folder == Path(MEMORY):
+            advice = "add the items to one of a server, or of a file"
         raise ix.InvalidParameter(
             expected="a collection of a server, such as connect(url).collection(…), whose copies "
             "work in any process",
-            got=f"{self.name!r} of {self._folder}, which is this process's alone; open it in the "
-            "other process once it is closed here, or serve the folder",
+            got=f"{self.name!r} of {self._folder}, which is this process's alone; {advice}",
         )
 
     @property

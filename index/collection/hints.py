@@ -32,7 +32,8 @@ class KnownWords(NamedTuple):
     """What some items have of a condition of a filter.
 
     has_key: whether one has its key.
-    missing: places of values, of those that it matches, that none has; the first of them.
+    missing: places of values, of those that it matches, that none has; the first of them. Null is
+        one value.
     words: those among which a similar one is looked for, as compared and as shown: values of the
         key where some are missing, keys where none has the key.
     """
@@ -48,6 +49,7 @@ def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
     for condition in _conditions(where):
         values = condition.values if isinstance(condition, Match) else ()
         live: dict[Hashable, None] = {}
+        is_null = isinstance(condition, Presence) and condition.word == "is_null"
         if not isinstance(condition, Presence):  # columns that it used
             live = view.columns.live_values(condition.key, view.alive, view.changed)
         if not live and not _has_key(view, condition.key):
@@ -55,6 +57,8 @@ def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
             yield KnownWords(False, range(len(values))[:_MAX_WORDS], keys)
             continue
         missing = [place for place, value in enumerate(values) if value not in live]
+        if is_null and not _is_met(view, condition):
+            missing = [0]
         words = _words(map(untag, live)) if missing else {}
         yield KnownWords(True, missing[:_MAX_WORDS], words)
 
@@ -72,6 +76,9 @@ def hints_of(where: Filter, parts: Sequence[Iterable[KnownWords]]) -> list[str]:
             words |= each.words
         if not there:
             hints[f"no item has the key {_shown(key)}{_similar(key, words)}"] = None
+        elif isinstance(condition, Presence) and all(each.missing for each in there):
+            absent = "'exists': false finds what lacks it"
+            hints[f"no item has null under {_shown(key)}; {absent}"] = None
         elif isinstance(condition, Match):
             missing = set.intersection(*({*each.missing} for each in known))
             values = [*condition.values]
@@ -114,7 +121,12 @@ def hints_on_rows(names: CoordinateNames, rows: InputVectors) -> list[list[str]]
 
 def _has_key(view: View, key: str) -> bool:
     """Return whether an item has a key, of whatever value."""
-    return bool((view.mask(Filter(must=(Presence(key, "exists", True),))) & view.alive).any())
+    return _is_met(view, Presence(key, "exists", True))
+
+
+def _is_met(view: View, condition: Match | Prefix | Presence | Range) -> bool:
+    """Return whether an item meets a condition."""
+    return bool((view.mask(Filter(must=(condition,))) & view.alive).any())
 
 
 def _conditions(where: Filter) -> Iterator[Match | Prefix | Presence | Range]:

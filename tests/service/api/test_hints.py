@@ -67,6 +67,11 @@ CASES: list[tuple[Json, list[str]]] = [
         [value(f"'x{each}'", "label") for each in range(5)],
     ),
     ({"must": match("label", "x" * 5000)}, [value(f"'{'x' * 64}…'", "label")]),
+    (
+        {"must": {"key": "label", "is_null": True}},
+        ["no item has null under 'label'; 'exists': false finds what lacks it"],
+    ),
+    ({"must": [{"key": "n", "is_null": True}, match("price", 3)]}, []),
     # Each is there, but not together; and what is not wanted.
     ({"must": [match("label", "dark"), match("is_new", True)]}, []),
     ({"must": {"key": "price", "range": {"lt": 0}}}, []),
