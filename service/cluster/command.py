@@ -260,8 +260,6 @@ def node(
         raise ValueError("expected --head, or --address of the head, got neither")
     variables = node_variables(settings, given, os.environ, is_head=head)
     require_token(variables)
-    if find_spec("ray") is None:
-        raise ModuleNotFoundError("No module named 'ray'")
     if not head and address is not None and address != "auto":
         from gcws_search.tasks import reach_head  # noqa: PLC0415  # loads the index
 
@@ -270,6 +268,8 @@ def node(
         except OSError as error:
             told = f"no head answers at {address} ({error_words(error)}); Ray tries for minutes"
             typer.echo(f"gcws-search: {told}", err=True)
+    if find_spec("ray") is None:
+        raise ModuleNotFoundError("No module named 'ray'")
     if head:  # Ray refuses to start it again while a node that it had runs on its machine
         folder = Path(variables.get("RAY_TMPDIR") or variables.get("TMPDIR") or "/tmp")
         (folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)

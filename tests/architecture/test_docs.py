@@ -24,7 +24,7 @@ from gcws_search import sklearn as transformers
 from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.documents import curl, markdown, notebooks, pictures, site  # needs mkdocs
+from tests.support.documents import curl, markdown, notebooks, pictures, site
 from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import PRODUCT, REPOSITORY, sources
 from tests.support.service.browser import SCHEMES
@@ -315,9 +315,6 @@ def test_every_generated_table_has_its_benchmark() -> None:
 def test_the_summary_is_that_of_the_generated_table() -> None:
     """``python -m benchmarks.rivals.summary --write README.md`` makes it so."""
     assert f"<!-- table: summary -->\n{summary()}\n<!-- end: summary -->" in README.read_text()
-
-
-pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,6 @@ def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
         ),
         ((tmp_path / "none", "--min-score", 0.5), "expected a file, got nothing of that name"),
         (("-", "--min-score", 0.5), "standard input: expected files"),
-        ((lines, *text, "--min-score", 0.5, "--ray", "127.0.0.1:1"), "Ray cannot be joined"),
     ]:
         assert said in " ".join(call(*words, "-o", out, code=1).split())
         assert not out.exists()
@@ -360,6 +359,14 @@ def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
     said = call(lines, *text, "--min-score", 0.5, "-o", out, code=1)
     assert "expected a new folder" in said
     assert [each.name for each in out.iterdir()] == ["mine.txt"]
+
+
+def test_a_cluster_of_ray_that_is_not_there_is_told(lines: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    words = lines, "--text", "body", "--min-score", 0.5, "--ray", "127.0.0.1:1"
+    said = call(*words, "-o", tmp_path / "out", code=1)
+    assert "Ray cannot be joined" in " ".join(said.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_search_is_not_laid_over_one(lines: Path, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_replicas_that_run_without_ray_are_shown(database_url: str, tmp_path: Pa
 
 
 def test_a_node_says_that_no_head_answers_before_ray_tries_for_minutes(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     words = "cluster", "node", "--address=127.0.0.1:1", "--", "--help"
     done = run_python("-m", "gcws_search", *words, folder=tmp_path, status=0, **WHOLE)
     assert "no head answers at 127.0.0.1:1 (Connection refused)" in done.stderr

@@ -4,14 +4,17 @@ A hook of mkdocs (``mkdocs.yml`` names it). On GitHub the links of the pages lea
 they are; here each such file is a page, and the links lead to that.
 """
 
+from __future__ import annotations
+
 import posixpath
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 REPOSITORY: Final = Path(__file__).parents[3]
 OUTSIDE: Final = {
@@ -38,6 +41,8 @@ _LINK: Final = re.compile(r"(\]\(|\bsrc=\"|\bsrcset=\")([^)\s\"#]+)")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie elsewhere, and the reference."""
+    from mkdocs.structure.files import File  # noqa: PLC0415  # tests of links need none of it
+
     for source, page in OUTSIDE.items():
         text = (REPOSITORY / source).read_text()
         files.append(File.generated(config, page, content=text))
