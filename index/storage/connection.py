@@ -8,7 +8,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -41,6 +41,11 @@ class FileConnection(sqlite3.Connection):
         self.folder = path.parent
         super().__init__(*given, **named)
         _opened.add(self)
+
+    def __del__(self) -> None:
+        """Close it: whoever forgets a collection in memory need not be warned, as by Python 3.13."""
+        with suppress(sqlite3.ProgrammingError):  # it was never opened
+            self.close()
 
 
 class InheritedConnection(FileConnection):
