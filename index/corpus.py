@@ -297,9 +297,10 @@ class Grouping:
 
     def _load(self) -> tuple[int, Path, Wide]:
         """Return how many bands have been looked through, where the roots are, and `Wide`."""
-        for path in self.folder.glob("roots-*[0-9]"):
-            done, buckets, rows, row = map(int, path.name.split("-")[1:])
-            return done, path, Wide(buckets, rows, row if buckets else None)
+        for name in os.listdir(self.folder):  # `Path.glob` finds nothing where that fails
+            if name.startswith("roots-") and not name.endswith(".part"):
+                done, buckets, rows, row = map(int, name.split("-")[1:])
+                return done, self.folder / name, Wide(buckets, rows, row if buckets else None)
         none = Wide(0, 0, None)
         return 0, self._save(0, np.arange(len(self.rows), dtype=np.int32), none), none
 

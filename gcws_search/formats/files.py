@@ -10,6 +10,7 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import re
 import shutil
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn, cast
 from urllib.parse import unquote
 
 from gcws_search.formats.stores import StoredPath, StoreFailed, place_of, version_of, versions
@@ -493,15 +494,25 @@ def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
     def is_visible(file: Path | StoredPath) -> bool:
         return not any(part.startswith((".", "_")) for part in _within(file, folder))
 
-    found: list[Any] = (
-        folder.files()
-        if isinstance(folder, StoredPath)
-        else [each for each in sorted(folder.rglob("*")) if each.is_file()]
-    )
-    found = [*filter(is_visible, found)]
+    every = folder.files() if isinstance(folder, StoredPath) else sorted(_files_within(folder))
+    found: list[Any] = [*filter(is_visible, every)]
     if not found:
         raise BadFile(f"{folder}: expected files in this folder, got none")
     return found
+
+
+def _files_within(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and those within; OSError where one of these cannot be read.
+
+    `Path.rglob` leaves such a folder out.
+    """
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [each for each in folders if not each.startswith((".", "_"))]
+        yield from (path for name in names if (path := Path(place, name)).is_file())
 
 
 def _within(file: Any, folder: Any) -> tuple[str, ...]:

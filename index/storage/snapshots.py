@@ -118,6 +118,14 @@ class Incoming:
             self._snapshots.release(self.collection, self.name)
 
 
+def _list(folder: Path) -> list[str]:
+    """Return the names in a folder, if there is one; `Path.glob` finds none where that fails."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 class Snapshots:
     """All snapshots below one folder, owned by this process.
 
@@ -157,9 +165,9 @@ class Snapshots:
         check_name(collection)
         with storage_errors(collection):
             names = sorted(
-                path.name.removesuffix(SUFFIX)
-                for path in (self._folder / collection).glob(f"*{SUFFIX}")
-                if not path.name.startswith(_UNFINISHED)
+                name.removesuffix(SUFFIX)
+                for name in _list(self._folder / collection)
+                if name.endswith(SUFFIX) and not name.startswith(_UNFINISHED)
             )
         found = []
         for name in names:

@@ -122,7 +122,7 @@ def left() -> list[str]:
         gc.collect()
         names = []
         for each in gc.garbage:
-            is_frame = isinstance(each, FrameType)
+            is_frame = type(each) is FrameType  # proxies of what is gone raise errors
             name = str(each.f_globals.get("__name__")) if is_frame else type(each).__module__
             if name.startswith(_OURS):
                 names.append(f"{name}: {type(each).__qualname__}")
