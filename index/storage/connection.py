@@ -43,7 +43,7 @@ class FileConnection(sqlite3.Connection):
         _opened.add(self)
 
     def __del__(self) -> None:
-        """Close it: whoever forgets a collection in memory need not be warned, as by Python 3.13."""
+        """Close it: Python 3.13 warns where a collection in memory was forgotten."""
         with suppress(sqlite3.ProgrammingError):  # it was never opened
             self.close()
 

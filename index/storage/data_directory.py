@@ -176,9 +176,10 @@ class DataDirectory:
             while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
                 number += 1
             try:
-                for each, other in zip(
-                    _with_companions(self.file(name)), _with_companions(aside), strict=True
-                ):
+                own, others = _with_companions(self.file(name)), _with_companions(aside)
+                file, *companions = zip(own, others, strict=True)
+                os.link(*file)
+                for each, other in companions:
                     with suppress(FileNotFoundError):
                         os.link(each, other)
                 sync_file(self.path)

@@ -225,6 +225,7 @@ def _words_of_parameters() -> Iterator[None]:
     except BadFile as error:
         if isinstance(error.__cause__, ix.InvalidInput):
             raise error.__cause__ from None
+        error.__traceback__ = None  # from Python 3.12 on it holds itself through this generator
         raise MalformedBody(_with_parameters(str(error))) from None
 
 

@@ -4,10 +4,12 @@ import bz2
 import csv
 import datetime
 import decimal
+import errno
 import gzip
 import io
 import json
 import lzma
+import os
 import re
 import sys
 import tarfile
@@ -28,7 +30,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import sparse
 
-from gcws_search.formats.files import BadFile
+from gcws_search.formats.files import BadFile, Folder, input_files
 from gcws_search.formats.items import items_of
 from gcws_search.index import InvalidInput
 from tests.support.files import items, source
@@ -900,6 +902,27 @@ def test_decimal_commas_are_read_where_rows_are_skipped(tmp_path: Path) -> None:
     for lenient in (False, True):
         found = items(tmp_path / "a.csv", payload=("price",), lenient=lenient)
         assert found == [("a", [1.5], {"price": 2.25}), ("b", [-3], {"price": 1})]
+
+
+def test_a_folder_within_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "a", "b":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.csv").write_text("1,2\n")
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path) == str(tmp_path / "b"):  # root may read all
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    [folder] = input_files(str(tmp_path), None)
+    assert isinstance(folder, Folder)
+    assert len(folder.files) == 2
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="/b"):
+        [*input_files(str(tmp_path), None)]
 
 
 def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:

@@ -355,6 +355,15 @@ def test_names_of_files_that_are_no_collections_are_not_listed(tmp_path: Path) -
     directory.close()
 
 
+def test_a_file_that_is_gone_is_not_set_aside(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / "a.sqlite-wal").touch()
+    with pytest.raises(ix.StorageFailed):
+        directory.set_aside("a")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite-wal", "lock"}
+    directory.close()
+
+
 def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     (tmp_path / "a.sqlite-wal").write_bytes(b"old")
