@@ -285,10 +285,10 @@ def _extend(
     if level == 0:
         return False
     _come_to(state, pointer(plan.levels), level)
-    if state.tied > 0:  # rows in the middle of a group lead to any of the others
-        place = plan.wanted if state.tied == CONTRAST_PLACE else state.tied
-        last = score_at(hits, size, place + state.own)
+    if state.tied > 0:
         state.capacity = scratch.room
+    if state.tied == CONTRAST_PLACE:  # rows in the middle of a group lead to any of the others
+        last = score_at(hits, size, plan.wanted + state.own)
         state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
     bound = lowest_within(hits, size, plan.wanted + state.own, np.float32(state.slack))
     state.bound, state.hits_end = bound, 0

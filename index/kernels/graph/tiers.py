@@ -14,7 +14,7 @@ TIED_PLACE: Final = 2
 """Whether hits tie is told by the distances of this one and the one at `CONTRAST_PLACE`: one may be
 the row of which others are variants."""
 FEW_PLACE: Final = 4
-"""A short search may have found few rows of a group: those up to this place."""
+"""A short search may have found few rows of a group, up to this place: it goes on as a hard one."""
 GAP: Final = 64.0
 """They tie if the hit at `CONTRAST_PLACE` is this many times as far behind as they differ."""
 

@@ -170,6 +170,19 @@ def test_few_rows_are_walked_for_many_queries_as_for_one() -> None:
         assert alone.scores == pytest.approx(together[0].scores[:limit], abs=1e-12)
 
 
+def test_a_search_that_finds_all_of_a_small_family_goes_no_farther_for_it(
+    rng: np.random.Generator,
+) -> None:
+    """Of five near rows the first four hits tie: a short search may have found few of a group."""
+    centres = np.repeat(rng.standard_normal((1000, 128)), 5, axis=0)
+    rows = rng.permutation(centres + 0.1 * rng.standard_normal(centres.shape)).astype(np.float32)
+    index, params = by_graph(linked(rows[300:])), SearchParams(limit=10, recall=0.5)
+    setting = index.state.graph.setting(index.view(), params)
+    found = index.search(rows[:300], params)
+    scored = [hits.explanation.candidates for hits in found]
+    assert np.mean(scored) < 3 * setting.first.candidates
+
+
 @pytest.mark.parametrize("more", [{"recall": 1.0}, {"recall": 0.9, "guarantee": "proven"}], ids=str)
 def test_lists_prove_nothing(more: dict[str, Any], dense: Made) -> None:
     index, _, queries = dense
