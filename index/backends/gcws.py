@@ -556,8 +556,7 @@ class GcwsBackend(Backend[GcwsState]):
         plan = graph.plan(state.tables, view, params, queries.count)
         if isinstance(plan, Skipped):
             return self._probe(state, view, queries, params, skip)
-        untried = plan.tally is not None and plan.tally.seen < TRIED
-        first = min(TRIED, queries.count) if untried else queries.count
+        first = min(TRIED, queries.count) if plan.tally.seen < TRIED else queries.count
         asked = (queries, skip) if first == queries.count else (queries[:first], skip[:first])
         hits, outcomes = graph.search(plan, state.tables, view, asked[0], params, asked[1])
         if np.count_nonzero(outcomes):  # of queries that the graph has no answer to

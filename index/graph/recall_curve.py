@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
 
 MIN_BEAM: Final = 10
-_SLACK_PLACES: Final = 32
+SLACK_PLACES: Final = 32
 """Rows that the beam holds for each hit wanted, where a slack ends the search."""
 _EXPANDED_PLACES: Final = 2
 """Rows that the beam holds for each hit wanted, where a number of expansions ends the search."""
@@ -93,7 +93,7 @@ class BeamSetting:
     @property
     def places(self) -> int:
         """The limit it is for, `MIN_BEAM` at least."""
-        return max(1, self.beam // (_SLACK_PLACES if self.slack < inf else _EXPANDED_PLACES))
+        return max(1, self.beam // (SLACK_PLACES if self.slack < inf else _EXPANDED_PLACES))
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class BeamSetting:
         if number < 1:
             expanded = max(1.0, number * places)  # entry points alone may be far from the hits
             return cls(_EXPANDED_PLACES * places, expanded, recall, candidates)
-        return cls(_SLACK_PLACES * places, UNLIMITED, recall, candidates, number)
+        return cls(SLACK_PLACES * places, UNLIMITED, recall, candidates, number)
 
 
 @dataclass(frozen=True, slots=True)

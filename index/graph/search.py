@@ -12,13 +12,14 @@ import numpy as np
 from gcws_search.index.contracts.analysis import CostCurve, CurvePoint
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
+from gcws_search.index.contracts.hits import BEAM, GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import Tally, dense_scan_nanoseconds
 from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
 from gcws_search.index.graph.recall_curve import (
     MIN_BEAM,
     NO_EXTENSION,
+    SLACK_PLACES,
     UNLIMITED,
     BeamSetting,
     Calibration,
@@ -26,7 +27,14 @@ from gcws_search.index.graph.recall_curve import (
     SearchSetting,
 )
 from gcws_search.index.graph.recall_watch import MissAllowance
-from gcws_search.index.graph.search_plan import PlanKey, SearchPlan, SearchPolicy, Skipped, Stage
+from gcws_search.index.graph.search_plan import (
+    TRIED,
+    PlanKey,
+    SearchPlan,
+    SearchPolicy,
+    Skipped,
+    Stage,
+)
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
 from gcws_search.index.kernels.graph.beam_search import Graph
@@ -78,8 +86,8 @@ _IN_TURN: Final = 0.5
 _SCAN_HIT: Final = 1000.0
 """Nanoseconds of a scan for each hit wanted: 550 to 2,400."""
 _SURE: Final = 0.5
-"""A search expected to take no more than this share of a scan's time is not watched for its cost.
-With all unwatched, searches for 200 clustered rows took 3.6 times as long as scans."""
+"""A search that has taken no more than this share of a scan's time is not watched for its cost any
+more. With all unwatched, searches for 200 clustered rows took 3.6 times as long as scans."""
 _NEARLY_ALL: Final = 0.99
 _BUDGET, _FILTERED_BUDGET = 1.5, 0.8
 """Share of a scan's time after which a search is left to the fall-back: where at least the first
@@ -152,9 +160,7 @@ class GraphSearch:
             if len(self._plans) >= _MAX_PLANS:  # any recall may be asked for
                 self._plans.clear()
             known = self._plans[key] = self._new_plan(tables, view, params, together)
-        if isinstance(known, Skipped) or known.tally is None:
-            return known
-        if known.tally.nanoseconds <= known.scan_nanoseconds:
+        if isinstance(known, Skipped) or known.tally.nanoseconds <= known.scan_nanoseconds:
             return known
         return known if known.tally.try_again(_TRIES) else Skipped.SCAN_IS_QUICKER
 
@@ -199,18 +205,17 @@ class GraphSearch:
         scanning = self.scan_nanoseconds(view, params.limit, together)
         if not self._saves_time(view, setting.first, scanning, together):
             return Skipped.SCAN_IS_QUICKER
-        expected = self.nanoseconds(view, setting.first, together)
         is_filtered = view.permitted_count < _NEARLY_ALL * view.vectors.count
         budget = (_FILTERED_BUDGET if is_filtered else _BUDGET) * scanning
         max_candidates = self.candidates_within(view, budget, setting.first.places, together)
         plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
-        if not is_filtered and expected <= _SURE * scanning:
-            return plan
         return replace(
             plan,
-            row_nanoseconds=self._row_nanoseconds(view, setting.first.places, together),
+            row_nanoseconds=self._row_nanoseconds(view, 0, together),
+            place_nanoseconds=self.policy.place_nanoseconds / SLACK_PLACES,
             scan_nanoseconds=scanning,
-            tally=Tally(expected),
+            sure_nanoseconds=0.0 if is_filtered else _SURE * scanning,
+            tally=Tally(self.nanoseconds(view, setting.first, together)),
         )
 
     def _saves_time(
@@ -438,12 +443,12 @@ class GraphSearch:
             scratch_pool.give(scratch)
 
         self.workers.split(m, run, min_size=min_part, pieces=pieces)
-        if plan.tally is not None and m > 0:
-            taken = self.policy.search_nanoseconds + plan.row_nanoseconds * float(
-                hits.candidates.mean()
-            )
+        tally = plan.tally
+        if m > 0 and (tally.seen < TRIED or tally.nanoseconds > plan.sure_nanoseconds):
+            row = plan.row_nanoseconds + plan.place_nanoseconds * hits.work[:, BEAM]
+            taken = self.policy.search_nanoseconds + float(row @ hits.candidates) / m
             left = np.count_nonzero(out.outcomes)
-            plan.tally.add(m, taken + (plan.scan_nanoseconds * left / m if left else 0.0))
+            tally.add(m, taken + (plan.scan_nanoseconds * left / m if left else 0.0))
         return hits, out.outcomes
 
     def curve(self, view: RowView, limit: int) -> CostCurve:

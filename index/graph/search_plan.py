@@ -7,7 +7,7 @@ for the same share it. `Outcome` says what became of a query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import Final
@@ -114,7 +114,7 @@ are, permitted and alive; tables and segments entered by; queries a thread has o
 
 
 TRIED: Final = 16
-"""Queries of a call that come first under a filter not seen before: they tell what it costs."""
+"""Queries of a call that come first where none like them have come yet: they tell what it costs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,5 +124,7 @@ class SearchPlan:
     sizes: ScratchSizes  # of dense queries, and of sparse ones as long as the rows
     kernel: KernelPlan
     row_nanoseconds: float = 0.0  # to score a row in this search
+    place_nanoseconds: float = 0.0  # what each row that its beam holds adds to that
     scan_nanoseconds: float = inf  # to scan for a query instead
-    tally: Tally | None = None  # under a filter
+    sure_nanoseconds: float = inf  # where the first queries took no more, others are not watched
+    tally: Tally = field(default_factory=lambda: Tally(0.0))
