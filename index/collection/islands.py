@@ -22,7 +22,6 @@ from gcws_search.index.vectors.texts import tokens_by_coordinate
 _SPREAD: Final = 10.0  # of the places that an arrangement begins with, from the middle
 _DIGITS: Final = 3  # of places, behind the point
 _ROUNDS: Final = ((10_000, 500), (None, 200))  # by the most rows
-_ROUNDS_A_LOOK: Final = 10  # whether somebody still waits
 _HALVINGS: Final = 40
 _LEAST_WIDTH: Final = 1e-3  # of the mean distance
 _CELLS: Final = 32  # of the grid that islands are found on, along an axis
@@ -50,11 +49,10 @@ def arrange_by_neighbours(
         with np.errstate(divide="ignore"):
             periods = weights.max() / weights
         due, draws = periods.copy(), np.uint64(0)
-        for first in range(1, rounds + 1, _ROUNDS_A_LOOK):
+        for turn in range(1, rounds + 1):
             if stop is not None and stop.is_set():
                 raise CancelledError
-            last = min(first + _ROUNDS_A_LOOK, rounds + 1)
-            draws = np.uint64(arrange(neighbours, periods, first, last, rounds, draws, due, out))
+            draws = np.uint64(arrange(neighbours, periods, turn, rounds, draws, due, out))
     return np.asarray(np.round(out, _DIGITS), np.float64)
 
 

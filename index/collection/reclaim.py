@@ -40,9 +40,9 @@ _STEP_PAGES: Final = 256
 """Given back while writers wait."""
 _MANY_ITEMS: Final = 1 << 16
 """Their coordinates are not looked through each time that some are removed."""
-_ROWS_AT_ONCE: Final = 4096
-_NAMES_AT_ONCE: Final = 4096
-"""Removed while writers wait."""
+_AT_ONCE: Final = 4096
+"""Items that are looked through between two looks at whether to stop, and names that are removed
+while writers wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -145,8 +145,8 @@ class Reclaimer(BackgroundTask):
                 # The last stays: a start finds by it which coordinates are free.
                 stored = sorted(each.coordinate for each in names.listed())[:-1]
                 unused = names.unused(stored)
-                for first in range(0, len(unused), _NAMES_AT_ONCE):
-                    some = unused[first : first + _NAMES_AT_ONCE]
+                for first in range(0, len(unused), _AT_ONCE):
+                    some = unused[first : first + _AT_ONCE]
                     self._writer.run_between_changes(partial(self._remove_names, some))
         finally:
             names.used = None
@@ -158,9 +158,9 @@ class Reclaimer(BackgroundTask):
     def _find_used_names(self, view: View) -> None:
         """Note the coordinates of a view's items."""
         rows = np.flatnonzero(view.alive)
-        for first in range(0, len(rows), _ROWS_AT_ONCE):
+        for first in range(0, len(rows), _AT_ONCE):
             end_if(self.stopping)
-            _, raw = as_sent(view, self._store, rows[first : first + _ROWS_AT_ONCE])
+            _, raw = as_sent(view, self._store, rows[first : first + _AT_ONCE])
             self._memory.names.note_used(np.unique(raw.indices).tolist())
 
     def _remove_names(self, coordinates: Sequence[int]) -> None:

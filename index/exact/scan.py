@@ -31,6 +31,8 @@ from gcws_search.index.similarities import EPSILON, GMM, Kernel, exact_scores, t
 from gcws_search.index.threads import PIECES, Workers
 
 SPARE_HITS: Final = 8
+"""Places for rows that nearly tie. With 1, scans of letter took 1.4 to 1.9 times as long; with 4,
+those for 100 hits 1.09 times."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 _BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
 

@@ -108,7 +108,7 @@ def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:
 def _arrange() -> None:
     """Arrange places of a map."""
     due, places = np.ones((2, 1)), np.zeros((2, 2))
-    arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, 2, 1, np.uint64(0), due, places)
+    arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, 1, np.uint64(0), due, places)
 
 
 class _Collection:
@@ -154,7 +154,9 @@ class _Collection:
     def hash(self) -> None:
         """Hash rows in every way, and transform some."""
         dim = self._config.dim
-        Ids([*map(str, range(_ROWS))]).rows(["a"])
+        ids = Ids([*map(str, range(_ROWS))])
+        ids.rows(["a"])
+        ids[:]
         compress_rows(self._rows)  # as rows are hashed that are too wide for a table
         self._backend.band_keys.keys(self._rows, 1)
         self._backend.sketch(self._rows, "b_bit")

@@ -26,45 +26,43 @@ def _step(rate: float, pull: float, gap: float) -> float:
 def arrange(
     neighbours: Int64s,
     periods: Float64s,
-    first: int,
-    last: int,
+    turn: int,
     rounds: int,
     draws: np.uint64,
     due: Float64s,
     out: Float64s,
 ) -> np.uint64:
-    """Move rows in the rounds from ``first`` to before ``last``; return how many draws were made.
+    """Move rows in a round; return how many draws were made.
 
     neighbours: (n, k), rows that each row draws near.
     periods: (n, k), rounds from one time to the next, at least 1; infinite for none.
-    rounds: of all calls, which begin with 1.
+    turn, rounds: which round it is, from 1 on, and of how many.
     draws: made by the calls before.
     due: (n, k), the round of the next time, at first the periods, written in place.
     out: (n, 2), the places, written in place.
     """
     n, k = neighbours.shape
-    for turn in range(first, last):
-        rate = 1.0 - (turn - 1) / rounds
-        for row in range(n):
-            for place in range(k):
-                if due[row, place] > turn:
-                    continue
-                due[row, place] += periods[row, place]
-                other = neighbours[row, place]
+    rate = 1.0 - (turn - 1) / rounds
+    for row in range(n):
+        for place in range(k):
+            if due[row, place] > turn:
+                continue
+            due[row, place] += periods[row, place]
+            other = neighbours[row, place]
+            x = out[row, 0] - out[other, 0]
+            y = out[row, 1] - out[other, 1]
+            pull = -2.0 / (1.0 + x * x + y * y)
+            out[row, 0] += _step(rate, pull, x)
+            out[row, 1] += _step(rate, pull, y)
+            out[other, 0] -= _step(rate, pull, x)
+            out[other, 1] -= _step(rate, pull, y)
+            for _ in range(_APART):
+                draws += np.uint64(1)
+                other = np.int64(mix64(draws) % np.uint64(n))
                 x = out[row, 0] - out[other, 0]
                 y = out[row, 1] - out[other, 1]
-                pull = -2.0 / (1.0 + x * x + y * y)
+                square = x * x + y * y
+                pull = 2.0 / ((_TOUCHING + square) * (1.0 + square))
                 out[row, 0] += _step(rate, pull, x)
                 out[row, 1] += _step(rate, pull, y)
-                out[other, 0] -= _step(rate, pull, x)
-                out[other, 1] -= _step(rate, pull, y)
-                for _ in range(_APART):
-                    draws += np.uint64(1)
-                    other = np.int64(mix64(draws) % np.uint64(n))
-                    x = out[row, 0] - out[other, 0]
-                    y = out[row, 1] - out[other, 1]
-                    square = x * x + y * y
-                    pull = 2.0 / ((_TOUCHING + square) * (1.0 + square))
-                    out[row, 0] += _step(rate, pull, x)
-                    out[row, 1] += _step(rate, pull, y)
     return draws
