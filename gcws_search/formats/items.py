@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from gcws_search.formats.vectors import (
     is_frame,
     is_id,
     is_most,
+    is_present,
     require_many,
     rows_of,
     rows_of_texts,
@@ -205,11 +207,16 @@ def with_expiries(items: Items, expires: Any) -> Items:
     if len(wanted) != len(items):
         expected = f"a time, or {len(items)} of them"
         raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("expires",))
+    wanted = [each if is_present(each) and not _is_nan(each) else None for each in wanted]
     raise_first(_odd_times(wanted if is_many else wanted[:1], is_many=is_many))
     wanted = [each.isoformat() if isinstance(each, datetime) else each for each in wanted]
     own = items.expires or [None] * len(items)
     found = [other if each is None else each for each, other in zip(wanted, own, strict=True)]
     return items if found.count(None) == len(found) else replace(items, expires=found)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _odd_times(times: Iterable[Any], *, is_many: bool) -> Iterator[InvalidParameter]:

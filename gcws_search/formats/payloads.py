@@ -271,6 +271,10 @@ def column_values(column: Any) -> list[Any]:
     if isinstance(column, list | tuple):
         return [*column]
     array = np.asarray(column)
+    if array.dtype.kind == "f":  # perhaps of whole numbers, of which some are missing
+        for name in ("to_pylist", "to_list"):  # of Arrow; of polars and pandas
+            if hasattr(column, name):
+                return [*getattr(column, name)()]
     if not has_counts(array.dtype):
         return array.tolist()  # type: ignore[no-any-return]
     return [*array] if array.dtype.kind == "m" else _times(array)

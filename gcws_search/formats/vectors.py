@@ -129,14 +129,14 @@ def part_of(column: Any, rows: list[int]) -> Any:
     """Return some rows of a column, a frame, a matrix or a list; what is one for all, as it is."""
     if isinstance(column, Mapping):  # columns by name
         return {name: part_of(each, rows) for name, each in column.items()}
+    if hasattr(column, "to_pylist"):  # of Arrow
+        return column.take(rows)
     if hasattr(column, "iloc"):
         column = column.iloc
     elif hasattr(column, "tocsr"):
         column = column.tocsr()
     elif hasattr(column, "__array__") and not is_frame(column):
         column = np.asanyarray(column)
-    elif hasattr(column, "take"):  # of Arrow
-        return column.take(rows)
     elif not is_frame(column):  # of polars
         if isinstance(column, str) or not isinstance(column, Iterable):
             return column

@@ -1281,6 +1281,15 @@ BAD_ROWS: dict[str, tuple[Callable[[], dict[str, Any]], dict[int, str], list[str
         {1: r"infinity \(in n\)", 2: r"set \{2\} \(in n\)"},
         ["7", "10"],
     ),
+    "columns of Arrow": (
+        lambda: {
+            "data": [[1, 2], [0, 0], [3, 4]],
+            "ids": pytest.importorskip("pyarrow").array(["a", "b", None]),
+            "payloads": {"n": pytest.importorskip("pyarrow").array([2**53 + 1, None, 3])},
+        },
+        {1: "all zeros", 2: r"None \(in id\)"},
+        ["a"],
+    ),
     "payloads": (
         lambda: {"data": np.ones((4, 2)), "payloads": [{}, {"n": INF}, 5, None]},
         {1: r"infinity \(in payload\.n\)", 2: r"got 5.*\(in payload\)"},
@@ -1332,6 +1341,8 @@ def test_rows_that_cannot_be_read_are_named_and_left_out_and_no_others(
     assert (added.rejected_count, added.inserted) == (len(wrong), len(stored))
     assert sum(told) == len(wrong) + len(stored)
     assert [each.id for each in items] == stored
+    if kind == "columns of Arrow":
+        assert items.get("a").payload == {"n": 2**53 + 1}
     with pytest.raises(gcws_search.InvalidInput):
         items.add(**make())
     assert [each.id for each in items] == stored

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
-from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries
+from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries, with_expiries
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.tables import guess, items_of_batch
 from gcws_search.formats.vectors import rows_of
@@ -28,6 +28,24 @@ def test_rows_are_numbered_where_no_ids_are_given() -> None:
 @pytest.mark.parametrize("ids", [[7, "b", 9], np.array(["7", "b", "9"]), ("7", "b", "9")])
 def test_ids_are_strings_or_whole_numbers(ids: Json) -> None:
     assert items_of(VECTORS, ids).texts() == ["7", "b", "9"]
+
+
+def test_whole_numbers_beside_missing_ones_keep_their_digits() -> None:
+    long = 2**53 + 1
+    polars = pytest.importorskip("polars")
+    for column in (pa.array([long, None]), pa.chunked_array([[long], [None]]),
+                   polars.Series([long, None])):  # fmt: skip
+        found = items_of([[1, 2]] * 2, payloads={"n": column, "m": [1, 2]}).payloads
+        assert found == [f'{{"n":{long},"m":1}}'.encode(), b'{"m":2}']
+
+
+def test_a_missing_time_is_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    times = pandas.to_datetime(["2127-01-01", None]).tz_localize("UTC")
+    for expires in (times, pandas.Series(times), ["2127-01-01T00:00:00+00:00", None]):
+        found = with_expiries(items_of([[1, 2]] * 2), expires).expires
+        assert found == ["2127-01-01T00:00:00+00:00", None]
+    assert with_expiries(items_of([[1, 2]] * 2), np.array([60, np.nan])).expires == [60, None]
 
 
 def test_times_beside_long_integers_are_text() -> None:
