@@ -271,13 +271,31 @@ def column_values(column: Any) -> list[Any]:
     if isinstance(column, list | tuple):
         return [*column]
     array = np.asarray(column)
-    if array.dtype.kind == "f":  # perhaps of whole numbers, of which some are missing
-        for name in ("to_pylist", "to_list"):  # of Arrow; of polars and pandas
-            if hasattr(column, name):
-                return [*getattr(column, name)()]
+    listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
+    if listed is not None and _loses(array, column):  # of Arrow, polars or pandas
+        return [_plain_or_none(each) for each in listed()]
     if not has_counts(array.dtype):
         return array.tolist()  # type: ignore[no-any-return]
     return [*array] if array.dtype.kind == "m" else _times(array)
+
+
+def _loses(array: Any, column: Any) -> bool:
+    """Whether an array of a column has floats for integers beside missing ones, or no zones."""
+    match array.dtype.kind:
+        case "f":
+            return bool(np.isnan(array).any())
+        case "M":
+            kind = getattr(column, "type", None) or column.dtype
+            return any(getattr(kind, word, None) for word in ("tz", "time_zone"))
+        case kind:
+            return bool(kind == "O")
+
+
+def _plain_or_none(value: Any) -> Any:
+    """Return a value of a column, None for what pandas has for nothing; nanoseconds as text."""
+    if not is_present(value) or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value.isoformat() if getattr(value, "nanosecond", 0) else value
 
 
 def _times(value: Any) -> Any:

@@ -39,6 +39,22 @@ def test_whole_numbers_beside_missing_ones_keep_their_digits() -> None:
         assert found == [f'{{"n":{long},"m":1}}'.encode(), b'{"m":2}']
 
 
+def test_times_of_columns_keep_their_zone_and_what_is_missing_is_left_out() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    at = pandas.to_datetime(["2024-01-01", None]).tz_localize("Europe/Berlin")
+    arrow = pa.array(at)
+    columns = {
+        "pandas": (pandas.Series(at), at, pandas.Series([1.5, None]), pandas.Series(["a", None])),
+        "Arrow": (arrow, pa.chunked_array([arrow]), pa.array([1.5, None]), pa.array(["a", None])),
+        "polars": (polars.Series(arrow), polars.Series([1.5, None]), polars.Series(["a", None])),
+    }
+    for *times, numbers, words in columns.values():
+        for each in times:
+            payloads = {"at": each, "n": numbers, "word": words}
+            found = items_of([[1, 2]] * 2, payloads=payloads).payloads
+            assert found == [b'{"at":"2024-01-01T00:00:00+01:00","n":1.5,"word":"a"}', None]
+
+
 def test_a_missing_time_is_none() -> None:
     pandas = pytest.importorskip("pandas")
     times = pandas.to_datetime(["2127-01-01", None]).tz_localize("UTC")
