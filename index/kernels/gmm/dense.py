@@ -39,9 +39,8 @@ _ROUNDING = 1.0 + 1e-4
 _TILE_FLOATS = 1 << 14
 """Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
 _ROWS_AHEAD = 3
-_FLOATS_AHEAD = 256
-"""Exact scores prefetch at most `_FLOATS_AHEAD` floats of the row `_ROWS_AHEAD` further on: rows
-prefetched earlier may have left the caches, which threads of one core share."""
+"""Exact scores prefetch the row this much further on: rows prefetched earlier may have left the
+caches, which threads of one core share."""
 
 
 @inner
@@ -165,7 +164,7 @@ def exact_dense(
     for h in range(count):
         row = offset(rows, at(chosen, h) * stride)
         further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * stride)
-        for i in range(0, min(width, _FLOATS_AHEAD), NUMBERS_A_LINE):
+        for i in range(0, width, NUMBERS_A_LINE):
             prefetch(offset(further, i))
         low = zero
         high = zero

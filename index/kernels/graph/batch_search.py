@@ -99,8 +99,6 @@ _MAX_LOST = 0.5
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
-_AHEAD = 256
-"""Floats of a row that are prefetched."""
 _SHORT = 128
 """Rows that are quickest put in order by insertion."""
 
@@ -183,7 +181,7 @@ def _fetch_vectors(vectors: Any, best: Any, count: int) -> None:
     """Prefetch the rows of the first entries of a pool; bytes have been read."""
     for i in range(count if vectors.stride == 0 else 0):
         address = offset(vectors.floats, row_of(at(best, i)) * vectors.width)
-        for line in range(0, min(vectors.width, _AHEAD), NUMBERS_A_LINE):
+        for line in range(0, vectors.width, NUMBERS_A_LINE):
             prefetch(offset(address, line))
 
 

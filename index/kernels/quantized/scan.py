@@ -55,8 +55,6 @@ _NEVER = np.float32(-np.inf)
 _ZERO = np.float32(0.0)
 _BYTES_AHEAD = 1 << 11
 """So far ahead a query that is alone asks for copies: 20 GB/s of long rows become 28."""
-_FLOATS_AHEAD = 256
-"""Floats of a row to be read that are asked for ahead; the processor foresees the rest."""
 
 
 class CopyTile(NamedTuple):
@@ -251,7 +249,7 @@ def _list_within_reach(
             if not at(lanes, LANES + lane) < at(lanes, lane):
                 place = at(tile.places, block + lane)
                 row = offset(tile.dense, place * tile.width)
-                for i in range(0, min(tile.width, _FLOATS_AHEAD), NUMBERS_A_LINE):
+                for i in range(0, tile.width, NUMBERS_A_LINE):
                     prefetch(offset(row, i))
                 put(room.near, found, place)
                 found += 1
