@@ -45,13 +45,15 @@ _PAGE: Final = 4000
 _FIRST_ROWS: Final = 32
 _MAX_ROWS: Final = 8192
 _GROWING: Final = 16
-"""Vectors of the first run, and of a run at most; a run has at most so many times those before."""
+"""Vectors of the first run, and of a run at most; a run has at most so many times those before.
+With 256 at first, joins of counts and fingerprints took 1.1 to 1.3 times as long."""
 _TRIED_ROWS: Final = 256
 """Vectors of a run that tries another way, at least. Without, joins of 60 took 1.06 of the time."""
 _HITS: Final = 1 << 19
 """Hits of a run from which the next one is shorter."""
 _FOLDING: Final = 2.0
-"""Items are folded, each like so many that are scored, where what is left takes longer."""
+"""Items are folded, each like so many that are scored, where what is left takes longer. Without,
+joins of 300 vectors of counts took 1.2 times as long."""
 _WORTH: Final = 2.0
 _QUICK: Final = 20_000.0
 _LISTING: Final = 100.0

@@ -39,7 +39,8 @@ from gcws_search.index.threads import Workers
 _STEPS: Final = 250.0
 """What two rows of the greatest norm of a run must share, in steps."""
 _SPREAD: Final = 1.25
-"""The greatest norm of a run over the least."""
+"""The greatest norm of a run over the least. With 2, joins of dense rows took 1.1 times as long,
+and of fingerprints 0.7 to 1.2 times."""
 _GROUPS: Final = (16, 32, 64, 128)
 _SAMPLED: Final = 1024
 _JUDGED: Final = 32
