@@ -18,7 +18,8 @@ from gcws_search.index.kernels.sparse.postings import (
 from gcws_search.index.threads import Workers
 
 _GROWTH: Final = 4
-"""A segment is merged with one that has at least 1/GROWTH of its rows."""
+"""A segment is merged with one that has at least 1/GROWTH of its rows. With 1, scans of rows that
+come 300 at a time took 1.1 times as long, and postings half; with 16, postings twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
