@@ -190,11 +190,16 @@ class StoredPath:
     def open(self, mode: str = "rb") -> BinaryIO:
         """Return the bytes, to be read from the beginning; compressed ones as they are."""
         assert mode == "rb"
-        return io.BufferedReader(_Reading(self), _READ_AHEAD_BYTES)
+        return self._open(_READ_AHEAD_BYTES)
 
     def random_access(self) -> BinaryIO:
         """Return the bytes, any part of which can be read."""
-        return io.BufferedReader(_Reading(self), _RANDOM_BYTES)
+        return self._open(_RANDOM_BYTES)
+
+    def _open(self, buffer_bytes: int) -> BinaryIO:
+        with naming_store(self.address):
+            file = self.system.open_input_file(self.path)
+        return io.BufferedReader(_Reading(file, self.address), buffer_bytes)
 
     def read_range(self, start: int, size: int) -> bytes:
         """Return some of the bytes, fewer where it ends before."""
@@ -261,10 +266,9 @@ def _sync(path: str) -> None:
 class _Reading(io.RawIOBase):
     """An object of a store as a file of Python, whose errors name the address."""
 
-    def __init__(self, place: StoredPath) -> None:
-        self._address = place.address
-        with naming_store(self._address):
-            self._file = place.system.open_input_file(place.path)
+    def __init__(self, file: Any, address: str) -> None:
+        self._file = file
+        self._address = address
 
     def readable(self) -> bool:
         return True

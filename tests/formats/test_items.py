@@ -66,7 +66,7 @@ def test_a_missing_time_is_none() -> None:
 
 def test_times_beside_long_integers_are_text() -> None:
     at = np.datetime64("2024-01-01T00:00:00.123456789")
-    many = np.array([at, np.datetime64("NaT")])
+    many = np.array([at, np.datetime64("NaT", "ns")])
     found = items_of([[1, 2]], payloads=[{"n": 2**70, "at": at, "many": many}]).payloads
     text = '"2024-01-01T00:00:00.123456789"'
     assert found == [f'{{"n":{2**70},"at":{text},"many":[{text},null]}}'.encode()]
