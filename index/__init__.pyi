@@ -243,7 +243,7 @@ from .similarities import (
     similarity as similarity,
 )
 from .storage.connection import storage_error as storage_error
-from .storage.data_directory import check_name as check_name
+from .storage.data_directory import check_name as check_name, sync_file as sync_file
 from .storage.schema import (
     BackendRecord as BackendRecord,
     LoadRecord as LoadRecord,

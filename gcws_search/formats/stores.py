@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO, Final
 from urllib.parse import parse_qs, urlsplit
 
+from gcws_search import index as ix
+
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _SCHEMES: Final = "s3://, gs://, abfs:// or file://"
 _HINTS: Final = {
@@ -234,12 +236,12 @@ class StoredPath:
                         waiting = 0
             with naming_store(self.address):
                 stream.close()
-            if self.is_local:
-                _sync(target)
-                self.system.move(target, self.path)
-                for folder in folders:
-                    with suppress(OSError):  # not every file system can
-                        _sync(str(folder))
+                if self.is_local:
+                    ix.sync_file(Path(target))
+                    self.system.move(target, self.path)
+                    for folder in folders:
+                        with suppress(OSError):  # not every file system can
+                            ix.sync_file(folder)
         except BaseException:
             with suppress(OSError):  # an object is made of what was written
                 stream.close()
@@ -252,15 +254,6 @@ class StoredPath:
         for path in {self.path, self._target}:
             with naming_store(self.address), suppress(FileNotFoundError):
                 self.system.delete_file(path)
-
-
-def _sync(path: str) -> None:
-    """Wait until the disk has a file, or the entries of a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Reading(io.RawIOBase):

@@ -1,5 +1,6 @@
 """Commands with addresses of an object store: sources, results, snapshots; kills within."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -21,7 +22,7 @@ import gcws_search
 from gcws_search.client.snapshot_store import SnapshotStore
 from gcws_search.commands.app import app
 from gcws_search.formats.files import BadFile
-from gcws_search.formats.stores import StoreFailed, place_of
+from gcws_search.formats.stores import StoreFailed, place_of, stored_path
 from tests.commands.conftest import Bench, lines
 from tests.support.documents import curl
 from tests.support.documents.markdown import DOCS
@@ -525,3 +526,15 @@ def test_the_commands_of_the_page_answer_as_it_says(
         assert step.matches(shown), f"{step.command}\nanswered\n{shown}"
     assert store.get("unique/report.json") == (tmp_path / "unique" / "report.json").read_bytes()
     assert not [each for each in store.names() if each.startswith("backups/")]
+
+
+def test_a_file_that_the_disk_has_not_taken_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        (stored_path(str(tmp_path)) / "within/file").write([b"some"])
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
