@@ -109,22 +109,29 @@ class ClusterCatalog:
             self.is_store_reachable = True
 
     def _refresh(self) -> None:
-        """Read the list of collections, and the names that other routers have added."""
+        """Read the list of collections, and the names that other routers have added.
+
+        A name that another thread has changed meanwhile stays: what was read may be older.
+        """
+        before = self._by_name
         rows = [row for row in self.database.collections() if not row.name.startswith(_UNFINISHED)]
         with self._changing:
-            found = {row.name: self._collection_of(row) for row in rows}
-            dropped = {*self._by_name.values()} - {*found.values()}
+            now = self._by_name
+            changed = {n for n in before | now if now.get(n) is not before.get(n)}
+            found = {row.name: self._collection_of(row) for row in rows if row.name not in changed}
+            found |= {name: now[name] for name in changed & now.keys()}
+            dropped = {*now.values()} - {*found.values()}
             self._by_name = found
-        numbers = {row.number for row in rows}
+        heads = {row.number: row.head for row in rows}
         for each in dropped:
-            if each.number not in numbers:  # requests go on with a former generation
+            if each.number not in heads:  # requests go on with a former generation
                 each.close()
-        for row in rows:
-            each = found[row.name]
-            if each.names_read < max(1, row.head):
+        listed = {each.number: each for each in found.values() if each.number in heads}
+        for number, each in listed.items():
+            if each.names_read < max(1, heads[number]):
                 with suppress(ix.CollectionNotFound):  # dropped just now
                     each.load_names()
-        self._delete_expired({row.number: found[row.name] for row in rows})
+        self._delete_expired(listed)
 
     def _delete_expired(self, collections: Mapping[int, ClusterCollection]) -> None:
         """Delete items that have expired, for as long as a poll may take."""
@@ -172,8 +179,11 @@ class ClusterCatalog:
         found = self._by_name.get(name)
         if found is None and not self.is_store_reachable:
             raise StoreUnavailable("it did not answer last")
-        if found is None and (row := self.database.find(name)) is not None:
-            found = self._add(row)
+        if found is None:
+            try:
+                found = self._read(name)
+            except ix.CollectionNotFound:
+                return None
             found.load_names()
         return found
 
@@ -202,39 +212,55 @@ class ClusterCatalog:
     ) -> tuple[ClusterCollection, bool]:
         ix.check_name(name)
         shards = self.shards
-        if self.find(name) is None:  # nothing is made that cannot be used
+        if (before := self.find(name)) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask(Message({"method": "status", "epoch": shards.epoch})))
         row, is_new = self.database.create(name, config.to_dict(), ix.ALGORITHM_VERSION, admit)
-        found = self._add(row)
+        found = self._add(row, before)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
         shards.wait(shards.follow(row.served, Moment(0, 0)))
         return found, is_new
 
-    def _add(self, row: CollectionRow) -> ClusterCollection:
+    def _read(self, name: str) -> ClusterCollection:
+        """Return a collection as the database has it; else CollectionNotFound."""
+        before = self._by_name.get(name)
+        row = self.database.find(name)
+        if row is None:
+            raise ix.CollectionNotFound(name)
+        return self._add(row, before)
+
+    def _add(self, row: CollectionRow, before: ClusterCollection | None) -> ClusterCollection:
+        """Return a collection that was read while ``before`` was known under its name.
+
+        It is read again where another thread has changed that meanwhile.
+        """
         with self._changing:
-            found = self._collection_of(row)
-            self._by_name = self._by_name | {row.name: found}
-        return found
+            if self._by_name.get(row.name) is before:
+                found = self._collection_of(row)
+                self._by_name = self._by_name | {row.name: found}
+                return found
+        return self._read(row.name)
 
     def renew(self, collection: ClusterCollection) -> ClusterCollection:
         """Return a collection under the weights of now, which shards are asked for from now on."""
-        row = self.database.find(collection.name)
-        if row is None or row.number != collection.number:
+        found = self._read(collection.name)
+        if found.number != collection.number:
             raise ix.CollectionNotFound(collection.name)
-        return self._add(row)
+        return found
 
     def drop(self, name: str) -> None:
         found = self.get(name)
         if not self.database.drop(found.number):
-            raise ix.CollectionNotFound(name)
+            raise self.database.not_found(name)
         self._forget(found)
 
     def _forget(self, collection: ClusterCollection) -> None:
+        """Close a collection that was dropped, whatever generation of it is known by now."""
         with self._changing:
-            rest = (each for each in self._by_name.values() if each is not collection)
-            self._by_name = {each.name: each for each in rest}
-        collection.close()
+            gone = {each for each in self._by_name.values() if each.number == collection.number}
+            self._by_name = {n: each for n, each in self._by_name.items() if each not in gone}
+        for each in gone | {collection}:
+            each.close()
 
     # Snapshots: those of one node, by a collection of this machine's own folder
 

@@ -86,6 +86,7 @@ class ClusterCollection:
         self._arrangements: dict[Hashable, ix.Arrangement] = {}  # of maps of samples
         self.names_read = 0  # key of the last change whose names are known here
         self._first_name = 0  # coordinate from which on others may store names
+        self._naming = threading.Lock()
         # Of the collection's writes. Who has waited for one goes on to see it.
         if former is None:
             self.committer = Committer(self.database, row.number, row.name)
@@ -608,12 +609,15 @@ class ClusterCollection:
         if self.names_read >= head:
             return
         known = self._first_name if self.names.is_open else 0
-        named, freed, self._first_name = self.database.names_from(self.number, known)
-        if self.names.is_open:
-            self.names.follow(named, freed)
-        else:
-            self.names.load(named)
-        self.names_read = head
+        named, freed, first = self.database.names_from(self.number, known)
+        with self._naming:
+            if self.names_read >= head:  # another thread has read later ones
+                return
+            if self.names.is_open:
+                self.names.follow(named, freed)
+            else:
+                self.names.load(named)
+            self.names_read, self._first_name = head, first
 
     def free_names(self, stop: threading.Event) -> int:
         """Free names of coordinates that no item has any more; return how many."""
@@ -625,9 +629,8 @@ class ClusterCollection:
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
         named = ix.check_names(names, self.config.dim)
-        if not self.database.replace_names(self.number, named, replace=replace):
-            named = self.database.names(self.number)
-        self.names.load(named)
+        self.database.replace_names(self.number, named, replace=replace)
+        self.load_names()
 
     def replace_metadata(self, value: bytes | None) -> None:
         ix.check_metadata(value)

@@ -656,11 +656,11 @@ class Database:
 
     def replace_names(
         self, number: int, names: Sequence[tuple[int, str]], *, replace: bool = True
-    ) -> bool:
+    ) -> None:
         """Keep these names and no others; a change, which tells other routers to read them.
 
         Without ``replace`` only if there are none, or where none is given, only if there are no
-        items; returns whether it was done.
+        items.
         """
         with self.connections.transaction() as connection:
             keys = connection.column(_NEXT_HEAD, number)
@@ -670,11 +670,10 @@ class Database:
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
             known = _HAS_NAMES if names else _HAS_ITEMS
             if not replace and connection.column(known, number):
-                return False
+                return
             connection.run("DELETE FROM names WHERE collection = %b", number)
             add_names(connection, number, names, stored=True)
             raise_free(connection, number, max((each for each, _ in names), default=-1) + 1)
-        return True
 
     # Replicas
 

@@ -561,8 +561,8 @@ class Follower:
         collection = self._collection
         if collection is None:
             return []
-        wanted = {row.name: row for row in self._database.backends(self.number)}
-        with self._listing:
+        with self._listing:  # the list is applied in the order in which it was read
+            wanted = {row.name: row for row in self._database.backends(self.number)}
             self._listed = {*wanted}
             self._failed = {
                 name: row for name, row in self._failed.items() if wanted.get(name) == row

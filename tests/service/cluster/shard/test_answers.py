@@ -15,7 +15,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import AnswerTooLarge
 from gcws_search.service.messages import Malformed, Message, decode_texts, encode_vectors
-from tests.support.service.shards import DIM, Start, Written, ask, follow
+from tests.support.service.shards import DIM, SECONDS, Start, Written, ask, follow
 
 COUNT = 60
 CENTERED = ix.CollectionConfig(dim=DIM, transform=ix.Transform(center=(1.0, *[0.0] * (DIM - 1))))
@@ -77,6 +77,40 @@ def test_an_attached_backend_is_searched(
     ask(host, "refresh", number)
     with pytest.raises(ix.BackendNotFound):
         searched(host, written, raw, backend="exact")
+
+
+def test_a_backend_that_is_attached_while_the_list_of_them_is_read_stays(
+    host: ShardHost, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, read = written.number, Database.backends
+    ask(host, "follow", number, key=written.head)
+    begun, ended = threading.Event(), threading.Event()
+
+    def backends(database: Database, number: int) -> list[ix.BackendRecord]:
+        found = read(database, number)
+        if threading.current_thread() is first:
+            begun.set()
+            ended.wait(SECONDS)
+        return found
+
+    def attach() -> None:
+        while "exact" not in ask(host, "refresh", number).head["ready"]:
+            pass
+
+    first = threading.Thread(target=ask, args=(host, "refresh", number))
+    second = threading.Thread(target=attach)
+    monkeypatch.setattr(Database, "backends", backends)
+    first.start()
+    begun.wait(SECONDS)
+    written.database.add_backend(number, ix.BackendRecord("exact", "exact", "{}", None))
+    second.start()
+    second.join(0.3)  # or it waits for the first
+    ended.set()
+    for each in (first, second):
+        each.join()
+    assert [each["name"] for each in ask(host, "describe", number).head["backends"]][1:] == [
+        "exact"
+    ]
 
 
 def test_what_a_transform_leaves_nothing_of_is_refused_at_its_row(
