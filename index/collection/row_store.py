@@ -33,43 +33,48 @@ _IDS_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Lowest:
-    """Of the n rows of a view, the live ones whose ids come first, by id; all if ``is_all``."""
+    """Of the n rows of a view, the live ones whose ids come first, by id; all if ``is_all``.
+
+    version: of the view; earlier ones have rows that were replaced since.
+    """
 
     ids: Ids
+    version: int
     n: int
     rows: Int64s
     is_all: bool
 
     @classmethod
-    def of(cls, ids: Ids, n: int, rows: list[int], *, is_all: bool = True) -> _Lowest:
-        lowest = heapq.nsmallest(_FIRST_IDS, rows, key=ids.__getitem__)
-        return cls(ids, n, np.array(lowest, np.int64), is_all and len(rows) <= _FIRST_IDS)
+    def of(cls, view: View, rows: list[int], *, is_all: bool = True) -> _Lowest:
+        lowest = heapq.nsmallest(_FIRST_IDS, rows, key=view.ids.__getitem__)
+        is_all = is_all and len(rows) <= _FIRST_IDS
+        return cls(view.ids, view.version, len(view), np.array(lowest, np.int64), is_all)
 
 
 class FirstIds:
     """The rows whose ids come first, remembered from one search to the next; any thread."""
 
     def __init__(self) -> None:
-        self._known = _Lowest(Ids(), 0, np.empty(0, np.int64), is_all=True)
+        self._known = _Lowest(Ids(), 0, 0, np.empty(0, np.int64), is_all=True)
 
     def rows(self, view: View, permitted: UInt8s, count: int) -> list[int]:
         """Return up to ``count`` of the rows permitted, those whose ids come first, by id."""
-        ids, n, known = view.ids, len(permitted), self._known
-        if known.ids is not ids or not (known.is_all or len(known.rows)):
-            known = _Lowest.of(ids, n, np.flatnonzero(view.alive).tolist())
+        ids, n, known = view.ids, len(view), self._known
+        is_later = known.ids is ids and known.version <= view.version
+        if not is_later or not (known.is_all or len(known.rows)):
+            known = _Lowest.of(view, np.flatnonzero(view.alive).tolist())
         elif known.n < n:
             last = None if known.is_all else ids[known.rows[-1]]
             new: Sequence[int] = range(known.n, n)
             if last is not None:
                 new = [row for row, each in zip(new, ids.of(new), strict=True) if each < last]
             alive = known.rows[view.alive[known.rows] != 0].tolist()
-            known = _Lowest.of(ids, n, [*alive, *new], is_all=known.is_all)
-        inside = known.rows[known.rows < n]
-        found = inside[permitted[inside] != 0]
+            known = _Lowest.of(view, [*alive, *new], is_all=known.is_all)
+        found = known.rows[permitted[known.rows] != 0]
         if len(found) < count and not known.is_all:
             rows = np.flatnonzero(permitted).tolist()
             if permitted is view.alive:
-                known = _Lowest.of(ids, n, rows)
+                known = _Lowest.of(view, rows)
             found = np.array(heapq.nsmallest(count, rows, key=ids.__getitem__))
         self._known = known
         return list(found[:count].tolist())

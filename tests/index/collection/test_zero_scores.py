@@ -86,6 +86,19 @@ def test_an_item_asked_for_by_its_id_is_not_among_them(
     assert [*zip(hits.ids, hits.scores, strict=True)] == expected(others, model[first], 500)
 
 
+def test_a_reader_of_before_a_change_finds_the_rows_of_then(
+    filled: tuple[ix.StoredCollection, Model],
+) -> None:
+    stored, model = filled
+    memory, params = stored.memory, ix.SearchParams(limit=500, recall=1)
+    before = memory.view
+    query = stored.space.prepare(rows(stored, [SLOTS + 1]))
+    put(stored, {each: 0 for each in sorted(model)[:20]})
+    for view in (memory.view, before):
+        [hits] = memory.search(view, query, params)
+        assert [*zip(hits.ids, hits.scores, strict=True)] == expected(model, SLOTS + 1, 500)
+
+
 def test_none_is_returned_where_a_score_is_asked_for(
     filled: tuple[ix.StoredCollection, Model],
 ) -> None:
