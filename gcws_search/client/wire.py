@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future, Transport
+    from asyncio import StreamReader, StreamWriter, Task
 
 CONNECT_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 5.0
@@ -184,96 +184,66 @@ class _Line(_Reader):
 
 
 class _AsyncLine(_Reader):
-    """A connection for callers that await: a protocol of asyncio."""
+    """A connection for callers that await: streams of asyncio."""
 
-    def __init__(self, loop: AbstractEventLoop, seconds: float | None) -> None:
+    def __init__(
+        self, reader: StreamReader, writer: StreamWriter, seconds: float | None = None
+    ) -> None:
         super().__init__()
-        self._loop = loop
-        self._seconds = seconds
-        self._transport: Any = None
-        self._came: Future[None] | None = None  # an answer, or the end
-        self._room: Future[None] | None = None  # None: more may be written
-        self._heard = 0
+        self._reader, self._writer, self._seconds = reader, writer, seconds
         self._is_sending = False
-        self._whole: Answer | None = None
-        self._end: Unreachable | None = None
+        self._early: Task[Answer] | None = None
 
     @classmethod
     async def open(cls, address: tuple[str, int], seconds: float | None) -> _AsyncLine:
-        from asyncio import get_running_loop, timeout  # noqa: PLC0415  # is there: it is awaited
+        from asyncio import open_connection, timeout  # noqa: PLC0415  # is there: it is awaited
 
-        loop = get_running_loop()
-        made = cls(loop, seconds)
         async with timeout(CONNECT_SECONDS):
-            await loop.create_connection(cast("Any", lambda: made), *address)
-        return made
-
-    def connection_made(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._heard += 1
-        try:
-            self._whole = self.feed(data) or self._whole
-        except Unreachable as error:
-            self._ended(error)
-        if self._whole is not None:
-            _wake(self._came)
-
-    def eof_received(self) -> None:
-        self._ended(Unreachable(_CLOSED))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended(Unreachable(str(error or "") or _CLOSED))
-
-    def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        _wake(self._room)
-        self._room = None
-
-    def _ended(self, error: Unreachable) -> None:
-        self._end = self._end or error
-        _wake(self._came)
-        _wake(self._room)
+            return cls(*await open_connection(*address), seconds)
 
     def is_usable(self) -> bool:
         """Whether it was used lately, and has not ended since."""
-        return self._end is None and time.monotonic() - self.used < _IDLE_SECONDS
+        has_ended = self._reader.at_eof() or self._writer.is_closing()
+        return not has_ended and time.monotonic() - self.used < _IDLE_SECONDS
 
     async def send(self, data: bytes | memoryview) -> None:
-        from asyncio import sleep  # noqa: PLC0415
+        from asyncio import create_task, sleep  # noqa: PLC0415
 
         if self._is_sending:  # between two pieces an answer may come
+            self._early = self._early or create_task(self._receive(None))
             await sleep(0)
+            if self._early.done():
+                raise Unreachable(_CLOSED)
         self._is_sending = True
-        if self._room is not None:
-            await self._room
-        if self._end is not None or self._whole is not None:
-            raise self._end or Unreachable(_CLOSED)
-        self._transport.write(data)
+        with _socket_errors():
+            await self._writer.drain()
+            self._writer.write(data)
 
     async def receive(self) -> Answer:
         from asyncio import wait  # noqa: PLC0415
 
-        while self._whole is None:
-            if self._end is not None:
-                raise self._end
-            heard, self._came = self._heard, self._loop.create_future()
-            await wait([self._came], timeout=self._seconds)
-            if not self._came.done() and heard == self._heard:
-                raise Unreachable("timed out")
-        answer, self._whole, self._is_sending = self._whole, None, False
-        return answer
+        early, self._early, self._is_sending = self._early, None, False
+        if early is not None:
+            early.cancel()  # what has come of an answer stays
+            await wait([early])
+            if not early.cancelled():
+                return early.result()
+        return await self._receive(self._seconds)
+
+    async def _receive(self, seconds: float | None) -> Answer:
+        from asyncio import timeout  # noqa: PLC0415
+
+        with _socket_errors():
+            while True:
+                async with timeout(seconds):
+                    data = await self._reader.read(_READ_BYTES)
+                if (answer := self.feed(data)) is not None:
+                    return answer
 
     def close(self) -> None:
-        self._transport.abort()
-
-
-def _wake(waiting: Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
+        if self._early is not None:
+            self._early.cancel()
+        self._writer.transport.abort()
 
 
 class AsyncWire:
