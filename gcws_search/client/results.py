@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +88,7 @@ class Count(int):
         return found
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Hits(Sequence[AnyHit]):
+class Hits(list[AnyHit]):
     """The hits of one query, by falling score, equal scores by id.
 
     Attributes
@@ -100,31 +99,25 @@ class Hits(Sequence[AnyHit]):
         Where no item passes the filter: which of its keys and values no item has.
     """
 
-    hits: list[AnyHit]
-    explanation: Mapping[str, Any] | None = None
-    hints: Sequence[str] = ()
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    @overload
-    def __getitem__(self, place: int) -> AnyHit: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[AnyHit]: ...
-
-    def __getitem__(self, place: int | slice) -> AnyHit | list[AnyHit]:
-        return self.hits[place]
+    def __init__(
+        self,
+        hits: Iterable[AnyHit],
+        explanation: Mapping[str, Any] | None = None,
+        hints: Sequence[str] = (),
+    ) -> None:
+        super().__init__(hits)
+        self.explanation = explanation
+        self.hints = hints
 
     @property
     def ids(self) -> list[str]:
         """The ids of the hits."""
-        return [hit.id for hit in self.hits]
+        return [hit.id for hit in self]
 
     @property
     def scores(self) -> list[float]:
         """The scores of the hits."""
-        return [hit.score for hit in self.hits]
+        return [hit.score for hit in self]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a frame of a row a hit: ``id``, ``score``, ``text``, and a column a payload key.
@@ -137,11 +130,11 @@ class Hits(Sequence[AnyHit]):
         ImportError
             pandas is not installed.
         """
-        payloads = [hit.payload or {} for hit in self.hits]
+        payloads = [hit.payload or {} for hit in self]
         keys = dict.fromkeys(key for payload in payloads for key in payload)
         columns: dict[str, list[Any]] = {"id": self.ids, "score": self.scores}
-        if any(hit.text is not None for hit in self.hits):
-            columns["text"] = [hit.text for hit in self.hits]
+        if any(hit.text is not None for hit in self):
+            columns["text"] = [hit.text for hit in self]
         for key in keys:
             name = f"payload.{key}" if key in ("id", "score") else key
             columns[name] = [payload.get(key) for payload in payloads]
@@ -151,15 +144,13 @@ class Hits(Sequence[AnyHit]):
         """Return the hits with scores of a kind, or distances, in the place of GMMs."""
         if kind == "gmm" and not distance:
             return self
-        hits = [
-            hit._replace(score=shown_score(kind, hit.score, distance=distance)) for hit in self.hits
-        ]
+        hits = [hit._replace(score=shown_score(kind, hit.score, distance=distance)) for hit in self]
         return Hits(hits, self.explanation, self.hints)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{hit.id} {hit.score:.3f}" for hit in self.hits[:_SHOWN])
-        more = ", …" if len(self.hits) > _SHOWN else ""
-        return f"Hits({len(self.hits)}: {shown}{more})"
+        shown = ", ".join(f"{hit.id} {hit.score:.3f}" for hit in self[:_SHOWN])
+        more = ", …" if len(self) > _SHOWN else ""
+        return f"Hits({len(self)}: {shown}{more})"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -395,37 +386,23 @@ class SeenItems:
         return [each for each, is_seen in zip(items, seen.tolist(), strict=True) if not is_seen]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FoundItems(Sequence[Item]):
-    """Items found by a text; those whose ids begin with it come first.
+class FoundItems(list[Item]):
+    """Items found by a text, without vectors; those whose ids begin with it come first.
 
     Attributes
     ----------
-    items : list of Item
-        Without vectors.
     complete : bool
         Whether the time was enough to look at all items.
     """
 
-    items: list[Item]
-    complete: bool
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        return self.items[place]
+    def __init__(self, items: Iterable[Item], complete: bool) -> None:
+        super().__init__(items)
+        self.complete = complete
 
     def __repr__(self) -> str:
-        shown = ", ".join(item.id for item in self.items[:_SHOWN])
-        more = ", …" if len(self.items) > _SHOWN else ""
-        return f"FoundItems({len(self.items)}: {shown}{more}, complete={self.complete})"
+        shown = ", ".join(item.id for item in self[:_SHOWN])
+        more = ", …" if len(self) > _SHOWN else ""
+        return f"FoundItems({len(self)}: {shown}{more}, complete={self.complete})"
 
 
 class Rejected(NamedTuple):
