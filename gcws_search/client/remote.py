@@ -39,7 +39,7 @@ from gcws_search.client.results import (
     rejected_of,
     with_fingerprint,
 )
-from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
+from gcws_search.formats.items import Items, LoadBody, Piece, documents, load_body, queries
 from gcws_search.formats.payloads import metadata_text, read_json, write_json
 from gcws_search.formats.vectors import (
     in_order,
@@ -303,23 +303,8 @@ class RemoteCollection:
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        texts = items.rows.texts
-        word = "vector" if texts is None else "text"
-        points = _json_vectors(items.rows) if texts is None else texts
-        none = [None] * len(items)
-        columns = items.texts() or none, points, items.if_versions or none, items.expires or none
-        payloads = items.payloads or none
-        documents = [
-            {
-                "id": item_id,
-                word: point,
-                "if_version": version,
-                "expires": expires,
-                "payload": None if payload is None else orjson.Fragment(payload),
-            }
-            for item_id, point, version, expires, payload in zip(*columns, payloads, strict=True)
-        ]
-        body = {"items": documents, "mode": mode}
+        points = items.rows.texts or _json_vectors(items.rows)
+        body = {"items": [*documents(items, points)], "mode": mode}
 
         def counts(found: Any) -> Added:
             return Added(found["inserted"], found["updated"])

@@ -301,18 +301,29 @@ def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
     return LoadBody(ARROW, lambda: arrow(items.batches(), progress), len(rows))
 
 
+def documents(items: Items, points: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield items as the API has them, with points for their vectors or texts."""
+    word, none = "vector" if items.rows.texts is None else "text", [None] * len(items)
+    columns = items.payloads or none, items.if_versions or none, items.expires or none
+    for item_id, point, payload, version, expires in zip(
+        items.texts() or none, points, *columns, strict=True
+    ):
+        told = {
+            "id": item_id,
+            word: point,
+            "payload": None if payload is None else orjson.Fragment(payload),
+            "if_version": version,
+            "expires": expires,
+        }
+        yield {name: value for name, value in told.items() if value is not None}
+
+
 def text_lines(
     batches: Iterable[Items], progress: Callable[[int], None] | None = None
 ) -> Iterator[bytes]:
     """Yield items of texts as lines of JSON."""
     for batch in batches:
-        found: list[dict[str, Any]] = [{"text": text} for text in batch.rows.texts or ()]
-        for item, each in zip(found, batch.texts() or (), strict=False):
-            item["id"] = each
-        for item, payload in zip(found, batch.payloads or (), strict=False):
-            item["payload"] = None if payload is None else orjson.Fragment(payload)
-        for item, expires in zip(found, batch.expires or (), strict=False):
-            item["expires"] = expires
+        found = documents(batch, batch.rows.texts or ())
         yield b"".join(orjson.dumps(item) + b"\n" for item in found)
         if progress is not None:
             progress(len(batch))

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+import orjson
 
 from gcws_search.formats.files import CHOICES, FORMATS, BadFile, Folder, InputFile, list_some
 from gcws_search.formats.items import (
@@ -18,6 +19,7 @@ from gcws_search.formats.items import (
     Items,
     LoadBody,
     arrow,
+    documents,
     is_document,
     items_of,
     load_body,
@@ -380,14 +382,7 @@ def _segment(part: Items) -> LoadBody:
         if part.numbers is not None and part.show is not None:
             return part.show(part.numbers[row])
         one = part.part(slice(row, row + 1))
-        payload = one.payloads[0] if one.payloads else None
-        texts = one.texts()
-        found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
-        if one.rows.texts is None:
-            found["vector"] = next(iter(one.rows.json()))
-        else:
-            [found["text"]] = one.rows.texts
-        return found if payload is None else {**found, "payload": read_json(payload)}
+        return read_json(orjson.dumps(next(documents(one, one.rows.texts or one.rows.json()))))
 
     numbers = part.numbers
     kind, write = (ARROW, arrow) if part.rows.texts is None else (NDJSON, text_lines)
