@@ -38,6 +38,7 @@ _JSON: Final = "values that JSON holds"
 NAME_IT: Final = "; {'label': values} gives each item one of them"
 FLOAT_DIGITS: Final = 15
 """Decimal digits that a float keeps."""
+_SHORT_FLOATS: Final = (np.float16, np.float32)
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
@@ -270,13 +271,23 @@ def column_values(column: Any) -> list[Any]:
         raise InvalidPayload(expected="a value for each item", got="a string", loc=("payloads",))
     if isinstance(column, list | tuple):
         return [*column]
+    if getattr(getattr(column, "dtype", None), "numpy_dtype", None) == np.float32:
+        column = column.astype(np.float32)  # of pandas, which may lack numbers
     array = np.asarray(column)
     listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
+    if array.dtype in _SHORT_FLOATS:
+        numbers = written_floats(array).tolist()
+        return numbers if listed is None else [*map(_plain_or_none, numbers)]
     if listed is not None and _loses(array, column):  # of Arrow, polars or pandas
         return [_plain_or_none(each) for each in listed()]
     if not has_counts(array.dtype):
         return array.tolist()  # type: ignore[no-any-return]
     return [*array] if array.dtype.kind == "m" else _times(array)
+
+
+def written_floats(numbers: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return floats of 32 bits as the numbers that are written for them: 0.1, not 0.10000000149."""
+    return np.asarray(numbers, np.float32).astype(str).astype(np.float64)
 
 
 def _loses(array: Any, column: Any) -> bool:
@@ -366,13 +377,16 @@ def _bound(value: Any) -> Any:
     """Return a value of a condition as JSON has it."""
     if isinstance(value, np.datetime64):
         return str(value)
+    if getattr(value, "dtype", None) in _SHORT_FLOATS:
+        return float(written_floats(value))
     plain = value.item() if hasattr(value, "item") else value
     return plain.isoformat() if isinstance(plain, date) else plain
 
 
 def _condition(key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple | set | frozenset) or np.ndim(value):
-        return {"key": key, "match": {"any": [*map(_bound, value)]}}
+        values = column_values(value) if hasattr(value, "dtype") else value
+        return {"key": key, "match": {"any": [*map(_bound, values)]}}
     if isinstance(value, Mapping) and value and set(value) <= _BOUNDS:
         return {"key": key, "range": {word: _bound(bound) for word, bound in value.items()}}
     if value is None:

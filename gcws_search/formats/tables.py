@@ -18,7 +18,14 @@ import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, list_some
 from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
-from gcws_search.formats.payloads import FLOAT_DIGITS, NAME_IT, from_columns, is_json, payloads_of
+from gcws_search.formats.payloads import (
+    FLOAT_DIGITS,
+    NAME_IT,
+    from_columns,
+    is_json,
+    payloads_of,
+    written_floats,
+)
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.vectors import column_names, is_names, rows_of_texts
 from gcws_search.index import (
@@ -230,7 +237,7 @@ def payload_columns(frame: Any) -> dict[str, Any]:
         )
     table, mixed = _table_and_mixed(frame)
     names = [name for name in table.column_names if not name.startswith(_LEVEL)]
-    return {name: mixed.get(name) or table[name].to_pylist() for name in names}
+    return {name: mixed.get(name) or python_values(table[name]) for name in names}
 
 
 def rows_of_frame(frame: Any, dim: int | None = None) -> InputVectors:
@@ -723,7 +730,7 @@ def _field_values(column: Any, name: str) -> list[Any]:
 def _python_values(column: Any, name: str) -> list[Any]:
     """Return a column as Python's values; text that is not UTF-8 and other times are refused."""
     try:
-        values: list[Any] = column.to_pylist()
+        return python_values(column)
     except (ValueError, OverflowError):
         raise_first(
             _unreadable(column, row, name)
@@ -731,7 +738,38 @@ def _python_values(column: Any, name: str) -> list[Any]:
             if not _is_readable(column[row])
         )
         raise
-    return values
+
+
+def python_values(column: Any) -> list[Any]:
+    """Return a column as Python's values, floats of 32 bits as `written_floats` has them."""
+    kind = column.type
+    if _is_short_float(kind):
+        column = column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
+    values: list[Any] = column.to_pylist()
+    return [_written(value, kind) for value in values] if _has_short_floats(kind) else values
+
+
+def _is_short_float(kind: Any) -> bool:
+    return bool(pa.types.is_float16(kind) or pa.types.is_float32(kind))
+
+
+def _has_short_floats(kind: Any) -> bool:
+    """Whether lists or structs of a type have floats of 32 bits in them."""
+    if not (is_list(kind) or pa.types.is_struct(kind)):
+        return False
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(_is_short_float(each) or _has_short_floats(each) for each in inner)
+
+
+def _written(value: Any, kind: Any) -> Any:
+    """Return a value within lists and structs as `python_values` has it."""
+    if value is None or not (_is_short_float(kind) or _has_short_floats(kind)):
+        return value
+    if pa.types.is_struct(kind):
+        return {field.name: _written(value[field.name], field.type) for field in kind}
+    if is_list(kind):
+        return [_written(each, kind.value_type) for each in value]
+    return written_floats(value).item()
 
 
 def _unreadable(column: Any, row: int, name: str) -> InvalidPayload:

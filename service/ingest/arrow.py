@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.formats.tables import BYTES, TEXTS, is_list
+from gcws_search.formats.tables import BYTES, TEXTS, is_list, python_values
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
@@ -494,7 +494,4 @@ def _values(column: Any) -> list[Any]:  # noqa: ANN401
         column = column.cast(pa.string())
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
-    elif pa.types.is_float32(kind):
-        column = column.cast(pa.string()).cast(pa.float64())
-    found: list[Any] = column.to_pylist()
-    return found
+    return python_values(column)

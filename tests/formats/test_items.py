@@ -55,6 +55,34 @@ def test_times_of_columns_keep_their_zone_and_what_is_missing_is_left_out() -> N
             assert found == [b'{"at":"2024-01-01T00:00:00+01:00","n":1.5,"word":"a"}', None]
 
 
+def test_floats_of_32_bits_are_stored_as_they_are_written_and_found_so() -> None:
+    pandas, polars = (pytest.importorskip(name) for name in ("pandas", "polars"))
+    x = np.array([0.1, 2.5], np.float32)
+    columns = [x, pandas.Series(x), pandas.Series(x, dtype="Float32"), polars.Series(x)]
+    columns += [pa.array(x), [*x]]
+    given = [
+        *({"x": column} for column in columns),
+        [{"x": each} for each in x],
+        pandas.DataFrame({"x": x}),
+        pa.table({"x": x}),
+    ]
+    for payloads in given:
+        found = items_of(np.eye(2), None, payloads).payloads
+        assert found == [b'{"x":0.1}', b'{"x":2.5}'], type(payloads)
+    gaps = {"x": pandas.Series([0.1, None], dtype="Float32"), "half": x.astype(np.float16)}
+    assert items_of(np.eye(2), None, gaps).payloads == [
+        b'{"x":0.1,"half":0.099975586}', b'{"half":2.5}',
+    ]  # fmt: skip
+    inner = pa.list_(pa.struct([("a", pa.float32()), ("b", pa.float64())]))
+    table = pa.table(
+        {"vector": [[1.0], [2.0]], "x": pa.array([[{"a": 0.1, "b": 0.1}], None], inner)}
+    )
+    assert items_of(table).payloads == [b'{"x":[{"a":0.1,"b":0.1}]}', None]
+    for bound in (x[0], float(x[0].astype(str))):
+        assert filter_of({"x": bound}) == filter_of({"x": 0.1})
+    assert filter_of({"x": x}) == filter_of({"x": [0.1, 2.5]})
+
+
 def test_a_missing_time_is_none() -> None:
     pandas = pytest.importorskip("pandas")
     times = pandas.to_datetime(["2127-01-01", None]).tz_localize("UTC")

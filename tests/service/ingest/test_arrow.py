@@ -142,6 +142,7 @@ def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
         "price": [Decimal("1.25"), Decimal(3)],
         "sold": [True, False],
         "tags": [["p", "q"], []],
+        "shares": pa.array([[0.1], None], pa.list_(pa.float32())),
         "size": [{"w": 1, "h": None}, {"w": 2, "h": 3}],
         "day": [datetime.date(2024, 5, 6), None],
         "at": pa.array([1, 2], pa.timestamp("ns")),
@@ -151,13 +152,14 @@ def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
     assert load(empty, "arrow", arrow(columns), "?columns=payload").json()["inserted"] == 2
     assert payload_of(empty, "a") == {
         "label": 7, "name": "x", "single": 0.1, "price": 1.25, "sold": True, "tags": ["p", "q"],
-        "size": {"w": 1, "h": None}, "day": "2024-05-06", "at": "1970-01-01T00:00:00.000000001",
+        "shares": [0.1], "size": {"w": 1, "h": None}, "day": "2024-05-06",
+        "at": "1970-01-01T00:00:00.000000001",
         "zoned": "2024-05-06T07:00:00.000000+0100", "none": None,
     }  # fmt: skip
     assert payload_of(empty, "b") == {
         "own": [1], "label": None, "name": "y", "single": 2, "price": 3, "sold": False, "tags": [],
-        "size": {"w": 2, "h": 3}, "day": None, "at": "1970-01-01T00:00:00.000000002",
-        "zoned": None, "none": None,
+        "shares": None, "size": {"w": 2, "h": 3}, "day": None,
+        "at": "1970-01-01T00:00:00.000000002", "zoned": None, "none": None,
     }  # fmt: skip
     where = {"must": {"key": "tags", "match": {"value": "q"}}}
     query = {"vector": [1, 1, 1, 1], "filter": where}
