@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from gcws_search.formats.files import (
     BadFile,
     Folder,
     InputFile,
+    NoRows,
+    files_with_rows,
     input_files,
     require_same,
     whole_file,
@@ -70,6 +73,8 @@ _WORK: Final = ".work"
 _STATE: Final = "state.json"
 _ROWS, _PARTS = "rows", "parts"
 _REPORT: Final = "report.json"
+REJECTED_FILE: Final = "rejected.ndjson"
+"""Lines of rows that could not be read: where they are, and why. There is none without any."""
 _TABLES: Final = ("groups.parquet", "kept.parquet", "removed.parquet")
 _COMMIT_ROWS: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
@@ -88,7 +93,8 @@ _LABELS: Final = {"ids": "u1", "id_borders": "i8", "numbers": "i8"}
 class Deduplicated:
     """What `dedupe` found, as in its ``report.json``.
 
-    rejected: rows that could not be read, which a lenient choice left out.
+    rejected: rows that could not be read, which a lenient choice left out; ``rejected.ndjson`` has
+        a line for each.
     dropped: rows that lack a number, which ``missing="drop"`` left out.
     expected_recall: the share of pairs of ``min_score`` that share a key; those alike more than
         that do so more often.
@@ -143,7 +149,8 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
 
     ``groups.parquet`` has the rows of groups of two or more (id, file, row, group, representative,
     score to it), ``kept.parquet`` and ``removed.parquet`` (id, file, row) all rows by what becomes
-    of them, ``report.json`` what is returned. A pair joins two rows if its exact score is at least
+    of them, ``report.json`` what is returned; ``rejected.ndjson`` (file, row, detail) the rows that
+    a lenient choice left out. A pair joins two rows if its exact score is at least
     ``min_score``; groups are what chains of pairs join.
 
     Parameters
@@ -232,7 +239,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         corpus = stack.enter_context(_begin(folder, key))
 
         def first() -> tuple[_First, Source]:
-            source = source_of(files[0], choices or Choices())
+            source = _first_source(files, choices or Choices())
             if show is not None:
                 show(source)
             return _First.of(source, encoding, options), source
@@ -241,6 +248,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
         found = _group(corpus, {**options, "memory_bytes": memory_bytes}, pool, tell)
         tell("writing", None)
         _write_tables(corpus, folder, found[1], found[2])
+        corpus.write_rejected(folder / REJECTED_FILE)
         done = _report(corpus, found, min_score, perf_counter() - began)
     document = json.dumps({"key": key, **asdict(done)}, indent=2)
     with whole_file(folder / _REPORT) as part:
@@ -257,7 +265,16 @@ def _files(path: str, encoding: str | None, choices: Choices) -> Iterator[InputF
         if isinstance(each, InputFile) or has_keys or choices.missing == "mean":
             yield each
         else:
-            yield from (InputFile(file, encoding) for file in each.files)
+            yield from files_with_rows(each.files, encoding)
+
+
+def _first_source(files: Sequence[InputFile | Folder], choices: Choices) -> Source:
+    """Return the first file that has rows."""
+    *before, last = files
+    for each in before:
+        with suppress(NoRows):
+            return source_of(each, choices)
+    return source_of(last, choices)
 
 
 def _target(address: str, key: str) -> StoredPath:
@@ -280,7 +297,8 @@ def _copy(folder: Path, target: StoredPath | None) -> None:
     """Copy a result, unless it is there; the report comes last."""
     if target is None or (target / _REPORT).exists():
         return
-    for name in (*_TABLES, _REPORT):
+    rejected = [REJECTED_FILE] if (folder / REJECTED_FILE).exists() else []
+    for name in (*_TABLES, *rejected, _REPORT):
         with (folder / name).open("rb") as file:
             (target / name).write(iter(partial(file.read, _PIECE_BYTES), b""))
 
@@ -345,6 +363,7 @@ class _Table:
         self.state = json.loads(path.read_text()) if path.exists() else state
         self.files: RowFiles | None = None
         self.names = self._load_names()
+        self._rejected = self._cut(REJECTED_FILE, self.state["rejected"])
         if self.state["form"] is not None:
             self.open(self.state["form"])
 
@@ -385,8 +404,22 @@ class _Table:
             rows = _renumbered(found.rows().open(), numbers)
             ids, borders, places = map(found.column, _LABELS)
             self.append(ids, borders, places, rows)
+        with self._rejected.open("ab") as file, other._rejected.open("rb") as more:
+            shutil.copyfileobj(more, file)
+            _sync(file)
         for name in "files", "bytes", "rejected", "dropped":
             state[name] += added[name]
+
+    def reject(self, source: Source, rows: Mapping[int, str]) -> None:
+        """Note which rows of a file are left out, and why."""
+        file = source.file.name
+        with self._rejected.open("ab") as out:
+            for row, words in rows.items():
+                detail = f"{source.place(row)}: {source.with_column(words)}"
+                told = {"file": file, "row": row, "detail": detail}
+                out.write(json.dumps(told, ensure_ascii=False).encode() + b"\n")
+            _sync(out)
+        self.state["rejected"] += len(rows)
 
     def find(self, names: Sequence[str]) -> list[int]:
         """Return the coordinates of names, which are numbered by arrival."""
@@ -394,18 +427,23 @@ class _Table:
         return [known.setdefault(name, len(known)) for name in names]
 
     def _load_names(self) -> dict[str, int]:
-        path = self.folder / "names.ndjson"
-        lines = path.read_bytes().splitlines()[: self.state["names"]] if path.exists() else []
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        lines = self._cut("names.ndjson", self.state["names"]).read_bytes().splitlines()
         return {json.loads(line): number for number, line in enumerate(lines)}
+
+    def _cut(self, name: str, lines: int) -> Path:
+        """Return a file of lines, without those that were not committed."""
+        path = self.folder / name
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(sum(map(len, islice(file, lines))))
+        return path
 
     def commit(self) -> None:
         known = self.state["names"]
         if len(self.names) > known:
             with (self.folder / "names.ndjson").open("a") as file:
                 file.writelines(json.dumps(name) + "\n" for name in [*self.names][known:])
-                file.flush()
-                os.fsync(file.fileno())
+                _sync(file)
             self.state["names"] = len(self.names)
         if self.files is not None:
             self.files.commit()
@@ -425,12 +463,16 @@ def _renumbered(rows: VectorBatch, numbers: UInt32s) -> VectorBatch:
     )
 
 
+def _sync(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _save(path: Path, state: Mapping[str, Any]) -> None:
     part = path.with_suffix(".part")
     with part.open("w") as file:
         json.dump(state, file)
-        file.flush()
-        os.fsync(file.fileno())
+        _sync(file)
     part.replace(path)
 
 
@@ -450,6 +492,7 @@ class _First:
     is_text: bool
     dim: int | None
     names: list[str] | None
+    header: list[str] | None
 
     @classmethod
     def of(cls, source: Source, encoding: str | None, options: Mapping[str, Any]) -> _First:
@@ -469,7 +512,7 @@ class _First:
         file = source.file
         return cls(
             source.choices, encoding, config, file.name, file.format, source.settled, is_text,
-            source.dim, source.names,
+            source.dim, source.names, None if source.table is None else source.table.names,
         )  # fmt: skip
 
     def source(self, file: InputFile | Folder) -> Source:
@@ -501,7 +544,13 @@ class _Appender:
         for number, file in enumerate(files):
             if number >= state["files"]:
                 is_head = head is not None and head.file is file
-                source = head if head is not None and is_head else self._first.source(file)
+                try:
+                    source = head if head is not None and is_head else self._first.source(file)
+                except NoRows as error:
+                    if error.names != self._first.header:
+                        raise
+                    state["files"] = number + 1
+                    continue
                 if not state["read"]:
                     state["starts"].append([file.name, len(self._table)])
                 for _ in self._read_file(source):
@@ -533,7 +582,8 @@ class _Appender:
             state["read"] = passed
             self._pending += len(items)
             yield
-        state["rejected"] += len(source.unreadable)
+        if source.unreadable:
+            self._table.reject(source, {each.row: each.detail for each in source.unreadable})
         state["dropped"] += len(source.dropped)
 
     def _append(self, source: Source, items: Items, numbers: Int64s) -> None:
@@ -554,7 +604,13 @@ class _Appender:
                 words = f"expected {error.expected}, got {error.got}"
                 raise BadFile(f"{source.file.name}: {place}: {words}") from None
             bad = ix.bad_rows(len(items), check, ix.InvalidVector)
-            self._table.state["rejected"] += len(bad)
+            self._table.reject(
+                source,
+                {
+                    int(numbers[row]): f"expected {error.expected}, got {error.got}"
+                    for row, error in bad.items()
+                },
+            )
             good = [row for row in range(len(items)) if row not in bad]
             if not good:
                 return
@@ -616,6 +672,12 @@ class _Corpus:
     def left_out(self) -> tuple[int, int]:
         """How many rows could not be read, and how many lacked a number."""
         return self._table.state["rejected"], self._table.state["dropped"]
+
+    def write_rejected(self, target: Path) -> None:
+        """Copy the lines of rows that could not be read, if there are any."""
+        if self._table.state["rejected"]:
+            with whole_file(target) as part:
+                shutil.copy(self._table.folder / REJECTED_FILE, part)
 
     def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
         """Return how many bands of how many samples were chosen, now or before."""

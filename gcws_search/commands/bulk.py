@@ -11,6 +11,7 @@ import typer
 
 from gcws_search.commands.dedupe import Sources
 from gcws_search.commands.options import (
+    MAX_REJECTED_TOLD,
     REJECTED,
     Expires,
     Json,
@@ -56,8 +57,6 @@ _SETTINGS: Final = (
     "database_url", "database_url_file", "cluster_key", "cluster_key_file", "buckets", "cell",
     "shards", "base", "data_dir", "threads", "max_collections",
 )  # fmt: skip
-_SHOWN: Final = 20
-"""Rejected rows that are named on the terminal."""
 
 
 @command(bulk, _SETTINGS)
@@ -110,7 +109,7 @@ def load(
         inputs = [
             stack.enter_context(closing(each))
             for path in sources
-            for each in input_files(path, encoding)
+            for each in input_files(path, encoding, report)
         ]
         first = source_of(inputs[0], choices)
         show_guess(first, scale)
@@ -158,7 +157,7 @@ def drop(name: Name, as_json: Json = False, **given: Any) -> None:
 
 
 def _tell(into: str, found: BulkLoaded, as_json: bool) -> None:
-    for place, _, words in found.rejected_rows[:_SHOWN]:
+    for place, _, words in found.rejected_rows[:MAX_REJECTED_TOLD]:
         report(f"{place}: {words}")
     for path in found.rejected_files:
         report(f"{path}: rejected rows")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from gcws_search.commands.options import (
+    MAX_REJECTED_TOLD,
     REJECTED,
     Json,
     Ngrams,
@@ -21,6 +24,7 @@ from gcws_search.commands.options import (
     ngrams_of,
     number_of,
     reading,
+    report,
     show_guess,
     steps,
     tell,
@@ -104,10 +108,10 @@ def dedupe(
     group, representative, score), kept.parquet, removed.parquet and report.json. The same command
     goes on where it was interrupted. In the place of --to, report.json comes last.
     """
-    from gcws_search.duplicates import dedupe as run  # noqa: PLC0415  # loads numpy
+    from gcws_search import duplicates  # noqa: PLC0415  # loads numpy
 
     with failures(), steps() as progress:
-        found = run(
+        found = duplicates.dedupe(
             sources,
             output,
             to=to,
@@ -127,6 +131,7 @@ def dedupe(
         )
     tell(as_json, asdict(found), *_lines(found, output))
     if found.rejected:
+        _tell_rejected(output / duplicates.REJECTED_FILE)
         raise typer.Exit(REJECTED)
 
 
@@ -134,6 +139,15 @@ def _show(source: Source) -> None:
     """Say what a file is taken for; nothing is made of its other columns."""
     source.guess = [each for each in source.guess if each[0] != "payload"]
     show_guess(source)
+
+
+def _tell_rejected(path: Path) -> None:
+    """Name the first rows that were left out, and the file that has all."""
+    with path.open("rb") as lines:
+        for line in islice(lines, MAX_REJECTED_TOLD):
+            told = json.loads(line)
+            typer.echo(f"{told['file']}: {told['detail']}", err=True)
+    report(f"{path}: rejected rows")
 
 
 def _bytes_of(text: str) -> int:

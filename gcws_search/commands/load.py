@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from gcws_search.commands.options import (
+    MAX_REJECTED_TOLD,
     REJECTED,
     Expires,
     Json,
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
 
 cli = family()
 
-_SHOWN: Final = 20
-"""Rejected rows that are named on the terminal."""
 _ASKED: Final = 50
 """Times that a server is asked whether it has ended a load."""
 _MALFORMED: Final = "malformed_body"
@@ -169,7 +168,7 @@ def load(
         inputs = [
             stack.enter_context(closing(each))
             for path in files
-            for each in input_files(path, encoding)
+            for each in input_files(path, encoding, report)
         ]
         first = source_of(inputs[0], choices)
         show_guess(first, scale)
@@ -481,7 +480,7 @@ class _Load:
                 with path.open("ab") as file:
                     for rejected, item in bad:
                         file.write(write_json(rejected._asdict() | {"item": item}, str) + b"\n")
-            for rejected, _ in bad[: max(0, _SHOWN - len(done.rejected))]:
+            for rejected, _ in bad[: max(0, MAX_REJECTED_TOLD - len(done.rejected))]:
                 where = f"{source.file.name}: {source.place(rejected.row)}"
                 typer.echo(f"{where}: {source.with_column(rejected.detail)}", err=True)
             progress.rejected += len(bad)

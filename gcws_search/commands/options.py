@@ -266,6 +266,10 @@ def ask_server(
     return run(ask(collection.place))
 
 
+MAX_REJECTED_TOLD: Final = 20
+"""Rejected rows that are named on the terminal."""
+
+
 def report(message: str) -> None:
     """Print a sentence on standard error."""
     typer.echo(f"gcws-search: {message}", err=True)

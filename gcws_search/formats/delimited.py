@@ -27,6 +27,7 @@ from gcws_search.formats.files import (
     BadFile,
     Folder,
     InputFile,
+    NoRows,
     list_some,
     not_readable,
 )
@@ -372,7 +373,8 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
     if odd and not source.choices.lenient:
         source.reject(*odd[0])
     if not cells.num_rows:
-        raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
+        words = "expected rows below the names of columns, got none"
+        raise NoRows(f"{file.name}: {words}", names)
     table.head = cells
     table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
     numbers = [place for place, name in enumerate(names) if table.tallies[name].numbers]
@@ -477,24 +479,15 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
     if source.choices.transpose:
         read_transposed(source)
         return
-    files: list[tuple[InputFile, dict[str, str | None]]] = []
-    folder = source.file
+    folder, empty = source.file, list[str]()
     if isinstance(folder, Folder):
-        for path in folder.files:
-            file = InputFile(path, folder.encoding)
-            file.format = folder.format
-            files.append((file, folder.keys(path)))
-        word = word or f"folder of {len(files)} files, {folder.format}"
+        files, tables, empty = _open_folder(source, folder, texts)
+        word = word or f"folder of {len(folder.files)} files, {folder.format}"
     else:
-        files.append((folder, {}))
+        files, tables = [(folder, {})], [_open_table(source, folder, texts)]
         word = word or folder.words(folder.format.upper())
-    tables: list[_Table] = []
     tallies: dict[str, CellCounts] = {}
-    for file, _ in files:
-        source.starts[:] = [] if file is folder else [(0, file.name)]
-        table = _open_table(source, file, texts)
-        table.head = None if tables else table.head
-        tables.append(table)
+    for table in tables:
         for name, each in table.tallies.items():
             tallies[name] = tallies.get(name, CellCounts()) + each
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
@@ -512,6 +505,8 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
     if first.has_names and choices.header is None and numbers[1:]:
         told = list_some(numbers)
         source.guess.append(("names", f"{told}: the first line; --no-header takes it as a row"))
+    if empty:
+        source.guess.append(("left out", f"{list_some(empty)}: no rows"))
     if any(table.point == "," for table in tables):
         source.guess.append(("numbers", "with a decimal comma, as in 0,5"))
     first.shares, first.warnings = _shares(source, first, layout)
@@ -531,6 +526,38 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
                 folder.read_bytes += file.size_bytes or 0
 
     source.read = read
+
+
+_FileWithKeys = tuple[InputFile, dict[str, str | None]]
+"""A file of a folder, and what the names of the folders in it say."""
+
+
+def _open_folder(
+    source: Source, folder: Folder, texts: Collection[int]
+) -> tuple[list[_FileWithKeys], list[_Table], list[str]]:
+    """Open the files of a folder; return them with their tables, and the names of those of no rows.
+
+    Raises NoRows where all are such, or one has other columns than any that has rows.
+    """
+    files: list[_FileWithKeys] = []
+    tables: list[_Table] = []
+    empty: list[tuple[str, NoRows]] = []
+    for path in folder.files:
+        source.starts[:] = [(0, str(path))]
+        try:
+            file = InputFile(path, folder.encoding)
+            file.format = folder.format
+            table = _open_table(source, file, texts)
+        except NoRows as error:
+            empty.append((str(path), error))
+            continue
+        table.head = None if tables else table.head
+        files.append((file, folder.keys(path)))
+        tables.append(table)
+    for _, each in empty:
+        if not tables or (each.names and each.names not in [table.names for table in tables]):
+            raise each
+    return files, tables, [name for name, _ in empty]
 
 
 def _text_column(table: _Table) -> str | None:

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +157,18 @@ class BadFile(Exception):
     """A file cannot be read as expected; the message is one sentence that names it."""
 
 
+class NoRows(BadFile):
+    """A file that has no rows, yet may have ``names`` of columns.
+
+    Of a folder it is left out, where another one has these names: programs that write in parts
+    write such files.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = [*names]
+
+
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield where a file is written, which has its name once it is whole."""
@@ -242,7 +254,7 @@ class InputFile:
         if self.path is not None:
             pieces.close()
         if not self.head:
-            raise BadFile(f"{self.name}: expected rows, got an empty file")
+            raise NoRows(f"{self.name}: expected rows, got an empty file")
         binary = self._binary_format() if format_ is None else None
         self.format = binary or self._text_format(encoding, format_)
 
@@ -456,10 +468,16 @@ class Folder:
         """Nothing is open."""
 
 
-def input_files(path: str, encoding: str | None) -> Iterator[InputFile | Folder]:
+def input_files(
+    path: str, encoding: str | None, warn: Callable[[str], None] = lambda _: None
+) -> Iterator[InputFile | Folder]:
     """Yield a file, a folder that is one table, or the files of another folder, by name.
 
-    Raises StoreFailed where it is an address whose store does not answer.
+    Files of a folder that are empty are left out, as programs write them that write in parts.
+    ``warn`` is called with words on each.
+
+    Raises StoreFailed where it is an address whose store does not answer, NoRows where the file or
+    all files are empty.
     """
     place = None if path == STDIN else place_of(path)
     if place is None or not place.is_dir():
@@ -471,7 +489,26 @@ def input_files(path: str, encoding: str | None) -> Iterator[InputFile | Folder]
     if only is not None and only.is_table:
         yield Folder(place, encoding)
         return
-    yield from (InputFile(each, encoding) for each in files)
+    yield from files_with_rows(files, encoding, warn)
+
+
+def files_with_rows(
+    places: Sequence[Path | StoredPath],
+    encoding: str | None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Iterator[InputFile]:
+    """Yield the files of a folder that are not empty; see `input_files`."""
+    empty: list[NoRows] = []
+    for place in places:
+        try:
+            file = InputFile(place, encoding)
+        except NoRows as error:
+            empty.append(error)
+            warn(f"{place}: empty, and left out")
+        else:
+            yield file
+    if len(empty) == len(places):
+        raise empty[-1]
 
 
 def require_same(files: Iterable[InputFile | Folder]) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import gcws_search
 from gcws_search.commands.app import app
 from gcws_search.commands.options import steps
+from gcws_search.formats.files import BadFile
 from gcws_search.formats.sources import Choices
 
 WORDS = [f"word{number}" for number in range(800)]
@@ -257,6 +258,49 @@ def test_rows_of_a_folder_are_told_by_file(tmp_path: Path, *, is_table: bool) ->
     assert (row["id"], row["file"], row["row"]) == ("b0", *wanted)
 
 
+@pytest.mark.parametrize("is_table", [False, True])
+def test_files_of_a_folder_that_have_no_rows_are_left_out(
+    tmp_path: Path, *, is_table: bool
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "0.csv").write_text("id,x,y\n")
+    (folder / "1.csv").write_text("id,x,y\na0,1,2\na1,3,-1\n")
+    (folder / "2.csv").touch()
+    (folder / "3.csv").write_text("id,x,y\nb0,1,2\n")
+    choices = Choices(missing="mean" if is_table else "error")
+    found = gcws_search.dedupe(folder, tmp_path / "out", min_score=0.99, choices=choices)
+    assert (found.rows, found.removed) == (3, 1)
+    [row] = pq.read_table(tmp_path / "out" / "removed.parquet").to_pylist()
+    assert (row["id"], row["row"]) == ("b0", 2 if is_table else 0)
+    (folder / "4.csv").write_text("id,x,z\n")
+    with pytest.raises(BadFile, match=r"4\.csv: expected rows below the names of columns"):
+        gcws_search.dedupe(folder, tmp_path / "more", min_score=0.99, choices=choices)
+
+
+def test_rows_left_out_before_a_stop_are_told_once(tmp_path: Path) -> None:
+    """Of files that are read in one process, and then in several."""
+    for number in range(3):
+        write_lines(tmp_path / f"{number}.ndjson", ["a b c", "...", f"d e {number}"])
+    paths = [tmp_path / f"{number}.ndjson" for number in range(3)]
+    choices = Choices(text="body", lenient=True)
+
+    def stop(word: str, _share: float | None) -> None:
+        if word != "reading":
+            raise StoppedAtError
+
+    with pytest.raises(StoppedAtError):
+        gcws_search.dedupe(paths, tmp_path / "out", min_score=0.9, choices=choices, progress=stop)
+    for folder, processes in (("out", 1), ("several", 2)):
+        found = gcws_search.dedupe(
+            paths, tmp_path / folder, min_score=0.9, choices=choices, processes=processes
+        )
+        lines = (tmp_path / folder / "rejected.ndjson").read_text().splitlines()
+        told = [(each["file"], each["row"]) for each in map(json.loads, lines)]
+        assert told == [(str(path), 1) for path in paths]
+        assert found.rejected == len(paths)
+
+
 def test_a_file_that_is_read_in_part_is_read_on(rng: np.random.Generator, tmp_path: Path) -> None:
     rows = rng.standard_normal((80_000, 3)).astype(np.float32)
     rows[75_000:] = rows[:5000]
@@ -388,6 +432,10 @@ def test_bad_rows_stop_or_are_left_out(tmp_path: Path) -> None:
     assert "1 left out" in call(path, *words, code=3)
     assert groups_in(tmp_path / "out") == {("t0", "t2")}
     assert column(tmp_path / "out", "kept", "row") == [0, 3]
+    [line] = (tmp_path / "out" / "rejected.ndjson").read_text().splitlines()
+    rejected = json.loads(line)
+    assert (rejected["file"], rejected["row"]) == (str(path), 1)
+    assert rejected["detail"].startswith("row 1: expected a text")
     other = tmp_path / "b.npy"
     np.save(other, np.ones((2, 3), np.float32))
     said = call(path, other, *words[:-1], tmp_path / "both", code=1)

@@ -363,6 +363,43 @@ def test_names_of_columns_alone_are_no_rows(tmp_path: Path, names: str) -> None:
         source(tmp_path / "a.csv")
 
 
+def test_files_of_a_folder_that_have_no_rows_are_told_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("id,a,b\n")
+    (tmp_path / "1.csv").write_text("id,a,b\nx,1,2\n")
+    (tmp_path / "2.csv.gz").write_bytes(gzip.compress(b""))
+    (tmp_path / "3.csv").write_text("id,b,a\ny,3,4\nz,5,6\n")
+    found = source(tmp_path)
+    assert [item for batch in found.items() for item in batch.texts() or ()] == ["x", "y", "z"]
+    assert found.place(2) == f"{tmp_path / '3.csv'}: row 1"
+    [told] = [words for name, words in found.guess if name == "left out"]
+    assert "0.csv" in told
+    assert "2.csv.gz" in told
+    (tmp_path / "4.csv").write_text("x,1,2\n")  # a row, of a file without names
+    with pytest.raises(
+        BadFile, match=r"4\.csv: expected rows below the names of columns, got none"
+    ):
+        source(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(BadFile, match="expected rows, got an empty file"):
+        source(tmp_path)
+
+
+def test_empty_files_of_a_folder_that_is_no_table_are_told_and_left_out(tmp_path: Path) -> None:
+    for name, text in (("a", ""), ("b", '{"vector": [1, 2]}\n'), ("c", "")):
+        (tmp_path / f"{name}.ndjson").write_text(text)
+    told: list[str] = []
+    assert [each.name for each in input_files(str(tmp_path), None, told.append)] == [
+        str(tmp_path / "b.ndjson")
+    ]
+    assert [word.partition(":")[0] for word in told] == [
+        str(tmp_path / name) for name in ("a.ndjson", "c.ndjson")
+    ]
+    (tmp_path / "b.ndjson").write_text("")
+    with pytest.raises(BadFile, match=r"c\.ndjson: expected rows, got an empty file"):
+        [*input_files(str(tmp_path), None)]
+
+
 @pytest.mark.parametrize("size", [1, 400_000])
 def test_a_quote_that_does_not_end_is_refused_and_takes_no_rows_along(
     tmp_path: Path, size: int
