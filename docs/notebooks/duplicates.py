@@ -78,6 +78,7 @@ articles.close()
 # | `groups.parquet` | each row of a group of two or more | id, file, row, group, representative, score to it |
 # | `kept.parquet`, `removed.parquet` | each row that is kept, or not | id, file, row |
 # | `report.json` | the search | counts of rows kept, removed and left out; recall |
+# | `rejected.ndjson`, with `--on-error skip` | each row that cannot be stored | file, row, detail |
 #
 # A row is the number of a row in its file, or in a folder that is read as one table: one whose folders' names are columns, or with `--missing mean`. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files.
 #
