@@ -337,7 +337,7 @@ class Collection:
             In the place of ``data``, in a collection of texts; or the name of the column of texts
             of a frame, "text" unless given.
         ids : sequence, str or None
-            A string names the column of a frame; "index" is the index of a frame of pandas. None
+            A string names the column of a frame; "index" is the index of pandas. None
             takes the frame's column ``id``, or its index where that holds text, or whole numbers
             under a name. Rows without ids are given the next numbers not taken, from 0 on: see
             ``ids`` of the result.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -114,8 +115,11 @@ def items_of(
 
     An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
     that a collection yields, or is a dict of these, as the API has it. In the place of a vector it
-    may have a ``text``.
+    may have a ``text``. The index of a column of pandas means what that of a frame does.
     """
+    _require_same_order(data, ids=ids, payloads=payloads)
+    if _has_index(data) and not hasattr(data, "columns"):
+        return replace(_of_index(data, ids, payloads, id_start), rows=rows_of([*data], dim))
     if is_frame(data):
         from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
@@ -150,12 +154,41 @@ def items_of(
 def items_of_texts(
     texts: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
 ) -> Items:
-    """Return texts as items."""
+    """Return texts as items; the index of a column of pandas means what that of a frame does."""
+    _require_same_order(texts, ids=ids, payloads=payloads)
     try:
         rows = rows_of_texts(texts)
     except InvalidVector as error:
         raise error.at("texts") from None
+    if _has_index(texts):
+        return replace(_of_index(texts, ids, payloads, id_start), rows=rows)
     return _items(rows, ids, payloads, id_start)
+
+
+def _has_index(column: Any) -> bool:
+    """Whether this is a column or a frame of pandas."""
+    return hasattr(column, "iloc") and hasattr(column, "index")
+
+
+def _of_index(column: Any, ids: Any, payloads: Any, id_start: int | None) -> Items:
+    """Return what the index of a column of pandas says of items, as that of a frame does."""
+    from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
+
+    return items_of_frame(column.to_frame("value").assign(value=1.0), ids, payloads, id_start)
+
+
+def _require_same_order(data: Any, **others: Any) -> None:
+    """Raise InvalidParameter where others of pandas have the labels of ``data`` in another order.
+
+    Rows belong together by their places.
+    """
+    for name, each in others.items():
+        if not _has_index(data) or not _has_index(each) or data.index.equals(each.index):
+            continue
+        if Counter(data.index) == Counter(each.index):
+            expected = "rows in the order of the items"
+            got = "their index in another order; .loc[] with that of the items arranges them"
+            raise InvalidParameter(expected=expected, got=got, loc=(name,))
 
 
 def _items(rows: InputVectors, ids: Any, payloads: Any, id_start: int | None) -> Items:

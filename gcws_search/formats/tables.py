@@ -261,6 +261,11 @@ def items_of_frame(
     finds. ``dim`` is as of `rows_of_frame`.
     """
     table, mixed = _table_and_mixed(frame)
+    if text is not None and text in mixed:
+        try:
+            rows_of_texts(mixed[text])
+        except InvalidVector as error:
+            raise error.at("rows", *error.loc, text, skip=1) from None
     named = is_names(payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
-from gcws_search.formats.items import items_of
+from gcws_search.formats.items import items_of, items_of_texts
 from gcws_search.formats.tables import Layout, guess, rows_of_frame
 from gcws_search.formats.vectors import rows_of
 from tests.support.files import items
@@ -48,6 +48,57 @@ def test_a_column_of_lists_is_the_vector(made: Json) -> None:
     assert items.ids == ["7", "8"]
     assert items.rows.matrix().tolist() == [[1, 2], [3, 4]]
     assert items.payloads == [b'{"roast":"light"}', b'{"roast":"dark"}']
+
+
+def test_the_index_of_a_column_means_what_that_of_a_frame_does() -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {
+        "vectors": [np.array([1, 2]), np.array([3, 4])],
+        "dicts": [{"u": 1.0}, {"v": 2.0}],
+        "texts": ["one word", "two words"],
+    }
+    times = pandas.date_range("2026-01-01", periods=2)
+    for kind, values in columns.items():
+        read = items_of_texts if kind == "texts" else items_of
+        for index, ids in (
+            (["a", "b"], ["a", "b"]),
+            (pandas.Index([7, 5], name="key"), ["7", "5"]),
+            ([7, 5], None),
+            (times, None),
+        ):
+            found = read(pandas.Series(values, index=index))
+            assert found.ids == ids, (kind, index)
+            assert len(found) == 2
+            assert (found.payloads is None) == (index is not times)
+        found = read(pandas.Series(values, index=["a", "b"]), ["c", "d"], {"n": [1, 2]})
+        assert found.ids == ["c", "d"]
+        assert found.payloads == [b'{"n":1}', b'{"n":2}']
+        with pytest.raises(InvalidId, match="'a' twice"):
+            read(pandas.Series(values, index=["a", "a"]))
+    for empty in (items_of(pandas.Series([])), items_of_texts(pandas.Series([], dtype=object))):
+        assert len(empty) == 0
+
+
+def test_rows_of_the_same_labels_in_another_order_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=["a", 1])
+    texts = pandas.Series(["one", "two"], index=["a", 1])
+    other = pandas.DataFrame({"n": [1, 2]}, index=[1, "a"])
+    for read, data in ((items_of, frame), (items_of, frame["x"]), (items_of_texts, texts)):
+        with pytest.raises(InvalidParameter, match="payloads: expected rows in the order"):
+            read(data, payloads=other)
+        with pytest.raises(InvalidParameter, match="ids: expected rows in the order"):
+            read(data, ids=other["n"])
+    for payloads in (other.loc[frame.index], other.reset_index(drop=True)):  # the rows are its own
+        found = items_of(frame, payloads=payloads).payloads
+        assert found == [b'{"n":%d}' % n for n in payloads["n"]]
+
+
+def test_a_text_of_a_frame_that_is_none_is_refused_by_row() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", 3, "b"], "n": [1, 2, 3]})
+    with pytest.raises(InvalidVector, match=r"rows\[1\]\.text: expected a string, got 3"):
+        items_of(frame, text="text")
 
 
 @pytest.mark.parametrize("made", MADE)
