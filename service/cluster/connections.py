@@ -218,10 +218,13 @@ class Connections:
 
     @contextmanager
     def lock(
-        self, *key: str | int, of: str = "hashtextextended(%b, 0)"
+        self, *key: str | int, of: str = "hashtextextended(%b, 0)", name: str | None = None
     ) -> Iterator[Connection | None]:
-        """Lend a connection that alone has the advisory lock of a key; None where another has."""
-        with self.use() as connection:
+        """Lend a connection that alone has the advisory lock of a key; None where another has.
+
+        ``name`` is as of `use`.
+        """
+        with self.use(name) as connection:
             if not connection.column(f"SELECT pg_try_advisory_lock({of})", *key)[0]:
                 yield None
                 return

@@ -420,7 +420,6 @@ class ShardHost:
         try:
             self._current_bases = bases.current()
             bases.remove_useless()
-            remove_useless(self._database)
             is_due = due(self._database, self.place.shards) if self._options.offload else {}
         except (OSError, StoreUnavailable) as error:
             self._note_base_failure("bases are not looked after now (%s)", error)
@@ -435,6 +434,10 @@ class ShardHost:
                 self._note_base_failure(text, error)
         for number in is_due.keys() & {each.number for each in self.followers}:
             self._offload(number)
+        try:
+            remove_useless(self._database)
+        except (OSError, StoreUnavailable) as error:
+            self._note_base_failure("no segment is removed now (%s)", error)
 
     def _offload(self, number: int) -> None:
         """Move vectors of a collection out of the database."""

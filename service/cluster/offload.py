@@ -8,6 +8,9 @@ key. Whenever it ends, an item has its vector in the database or in a file that 
 A segment that no item refers to stays as long as the database keeps what came after a base: who
 reads an earlier moment, such as that of a backup, finds it. No database removes a file that it does
 not list, or one of another identity than its own.
+
+A database notes each of its epochs beside the segments that it lists, and removes nothing beside an
+epoch that it does not know: it was replaced, or a copy of it was adopted, and that needs them.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from gcws_search.service.cluster.segments import COLUMNS
 _SHARE: Final = 0.125
 _LEAST_USED: Final = 0.5  # of a segment; with less, what is used moves to another one
 _ROWS_AT_ONCE: Final = 2048  # that are read, and for which writes wait
+_BYTES_AT_ONCE: Final = 1 << 24  # of their vectors
 _EVERY_KEY: Final = -1, 2**63 - 1
 
 _DUE: Final = """
@@ -51,9 +55,11 @@ WHERE i.bucket = moved.bucket AND i.id = moved.id AND i.key = moved.key
 """
 _LAST: Final = """
 SELECT max(key) FROM (
-    SELECT key FROM items_{number} WHERE bucket = %b AND key > %b AND key <= %b
-    ORDER BY key LIMIT %b
-) AS stretch
+    SELECT key, size, sum(size) OVER (ORDER BY key) AS total FROM (
+        SELECT key, coalesce(octet_length(vector), length) AS size FROM items_{number}
+        WHERE bucket = %b AND key > %b AND key <= %b ORDER BY key LIMIT %b
+    ) AS rows
+) AS stretch WHERE total - size < %b
 """
 _STRETCH: Final = "FROM items_{number} WHERE bucket = %b AND key > %b AND key <= %b"
 _USED: Final = f"SELECT segment, sum(length)::bigint {_STRETCH} AND vector IS NULL GROUP BY 1"
@@ -68,12 +74,15 @@ _SEGMENTS: Final = "SELECT number, bytes FROM segments WHERE collection = %b"
 _OFFLOADED: Final = """
 UPDATE heads SET offloaded = greatest(offloaded, %b) WHERE collection = %b
 """
-_NOTE_DROPPED: Final = """
-UPDATE segments AS s SET unused = now()
-WHERE unused IS NULL AND NOT EXISTS (SELECT 1 FROM heads AS h WHERE h.collection = s.collection)
+_NOTE_EMPTY: Final = """
+UPDATE segments AS s SET unused = now() WHERE unused IS NULL
+    AND NOT EXISTS (SELECT 1 FROM heads AS h WHERE h.collection = s.collection AND items > 0)
 """
+"""Those of dropped collections, and of others that have no item."""
+_FOLDERS: Final = "SELECT DISTINCT split_part(file, '/', 2) FROM segments"
 _USELESS: Final = f"""
 SELECT number, file FROM segments WHERE unused < now() - interval '{BASE_DAYS} days'
+LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 
 
@@ -88,18 +97,26 @@ def due(database: Database, shards: int) -> dict[int, tuple[int, int]]:
 
 
 def remove_useless(database: Database) -> None:
-    """Remove the segments that no item has referred to for long."""
+    """Remove the segments that no item has referred to for long.
+
+    StoreFailed as of `Segments.require_only`.
+    """
     with database.connections.use() as connection:
-        connection.run(_NOTE_DROPPED)
-        for number, file in connection.run(_USELESS).fetchall():
-            _remove(database, connection, number, file)
-
-
-def _remove(database: Database, connection: Connection, number: int, file: str) -> None:
-    """Remove a segment, and take it off the list; one of another identity keeps its file."""
-    if file.startswith(_folder(database)):
-        (database.segments.root / file).remove()
-    connection.run("DELETE FROM segments WHERE number = %b", number)
+        connection.run(_NOTE_EMPTY)
+        if (epoch := connection.epoch) is not None:
+            for folder in connection.column(_FOLDERS):
+                database.segments.note_use(folder, epoch)
+    while True:
+        with database.connections.transaction() as connection:
+            found = connection.run(_USELESS).fetchone()
+            if found is None:
+                return
+            number, file = found
+            if file.startswith(_folder(database)):  # else it is of another database
+                stamps = connection.column("SELECT stamp FROM epochs")
+                database.segments.require_only(database.identity, stamps)
+                (database.segments.root / file).remove()
+            connection.run("DELETE FROM segments WHERE number = %b", number)
 
 
 def _folder(database: Database) -> str:
@@ -118,7 +135,8 @@ def offload(
     None where another process does. StoreFailed, StoreUnavailable, DiskFull, and DamagedFile where
     an item or a file is not what was written: what was not moved stays.
     """
-    with database.connections.lock(f"{_folder(database)}c{number}") as connection:
+    key, name = f"{_folder(database)}c{number}", database.label(number)
+    with database.connections.lock(key, name=name) as connection:
         if connection is None:
             return 0
         found = due(database, shards).get(number)  # unless another has just done it
@@ -168,7 +186,7 @@ class _Offload:
             while end is not None:
                 self._check()
                 start = end
-                asked = bucket, start, last, _ROWS_AT_ONCE
+                asked = bucket, start, last, _ROWS_AT_ONCE, _BYTES_AT_ONCE
                 [end] = self._connection.column(statement, *asked)
                 if end is not None:
                     yield bucket, start, end

@@ -7,14 +7,15 @@ compared that comes from a segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from gcws_search import index as ix
 from gcws_search.formats.stores import StoredPath, StoreFailed, stored_path
-from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.contract import Epoch, Row
 from gcws_search.service.errors import StoreUnavailable
 
 COLUMNS: Final = """
@@ -39,16 +40,33 @@ class Segments:
 
     def __init__(self, address: str | None) -> None:
         self._address = address
+        self._noted: set[str] = set()  # of `note_use`
 
     @cached_property
     def root(self) -> StoredPath:
         """The place of the address; StoreUnavailable where none is known."""
-        if self._address is None:
+        if not self._address:
             raise StoreUnavailable(
                 "vectors were moved out of it: expected GCWS_BASE, the folder or the address of"
                 " an object store that has them, got none"
             )
-        return stored_path(self._address)
+        try:
+            return stored_path(self._address)
+        except StoreFailed as error:
+            raise StoreUnavailable(f"GCWS_BASE: {error}") from None
+
+    def note_use(self, folder: str, epoch: Epoch) -> None:
+        """Note that a database refers to segments of a folder in an epoch."""
+        if (note := f"segments/{folder}/uses/{epoch.stamp}") not in self._noted:
+            (self.root / note).write([f"database {epoch.cluster}, {epoch}\n".encode()])
+            self._noted.add(note)
+
+    def require_only(self, folder: str, stamps: Collection[str]) -> None:
+        """Raise StoreFailed where segments of a folder are referred to in epochs but these."""
+        for note in (self.root / f"segments/{folder}/uses").files():
+            if note.name not in stamps:
+                words = "a successor or an adopted copy of this database may need its segments"
+                raise StoreFailed(errno.EBUSY, words, str(note))
 
     def rows(self, number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
         """Return the items of a collection, each with its vector, from their `COLUMNS`.

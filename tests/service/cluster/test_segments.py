@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gcws_search import index as ix
-from gcws_search.formats.stores import StoredPath
+from gcws_search.formats.stores import StoredPath, StoreFailed
 from gcws_search.service.cluster.command import cli
 from gcws_search.service.cluster.committer import Committer, PreparedChoice
 from gcws_search.service.cluster.connections import Connection
@@ -25,6 +25,7 @@ from gcws_search.service.cluster.names import free_names
 from gcws_search.service.cluster.offload import offload, remove_useless
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, Json, Serve
+from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,
     KEY,
@@ -67,7 +68,9 @@ def whole(database: Database, number: int) -> list[str]:
 
 
 def files(base: Path) -> list[str]:
-    return sorted(str(e.relative_to(base)) for e in base.rglob("*") if e.is_file())
+    """Return all files but those that say which databases need the others."""
+    found = [each for each in base.rglob("*") if each.is_file() and each.parent.name != "uses"]
+    return sorted(str(each.relative_to(base)) for each in found)
 
 
 def listed(database: Database, which: str = "true") -> list[str]:
@@ -386,6 +389,25 @@ def test_what_is_written_meanwhile_stays(written: Written) -> None:
     assert {*whole(database, written.number)} >= {*ids(12), *ids(3, 20)}
 
 
+def test_the_work_ends_once_its_collection_is_dropped(written: Written) -> None:
+    database, left, dropped = written.database, 0, count()
+
+    def drop() -> None:
+        if next(steps) == left:
+            database.drop(number)
+            next(dropped)
+
+    for left in count():  # steps until then
+        number, steps = database.create(f"c{left}", {"dim": 6}, 1)[0].number, count()
+        Committer(database, number, "").commit(put_of(*ids(40)))
+        try:
+            assert offload_all(database, SMALL, drop) == 40
+        except ix.CollectionNotFound:
+            continue
+        break
+    assert next(dropped) > 8
+
+
 def test_one_process_moves_the_vectors_of_a_collection_at_a_time(
     written: Written, database_url: str, base: Path
 ) -> None:
@@ -448,6 +470,16 @@ def test_without_the_place_of_segments_the_setting_is_named(
         assert len(other.page(written.number, after=0, limit=9, with_vector=False)) == 4
 
 
+def test_an_address_that_is_none_is_named(written: Written, database_url: str) -> None:
+    written.put_some(ids(4))
+    offload_all(written.database)
+    with (
+        closing(Database.open(database_url, buckets=BUCKETS, base="nope://here")) as other,
+        pytest.raises(StoreUnavailable, match=r"GCWS_BASE: .*nope://here"),
+    ):
+        other.fetch(written.number, ["i0"])
+
+
 @pytest.mark.usefixtures("root_log")
 def test_a_shard_that_cannot_move_vectors_anywhere_does_not_start(tmp_path: Path) -> None:
     variables = {"GCWS_OFFLOAD": "true", "GCWS_DATABASE_URL": "postgresql://nobody@host/none"}
@@ -480,14 +512,18 @@ def test_a_segment_of_little_use_is_replaced_and_removed_after_a_week(
     assert contents(database, number) == before
 
 
-def test_segments_of_a_dropped_collection_are_removed_after_a_week(
-    written: Written, base: Path
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_segments_of_a_collection_without_items_are_removed_after_a_week(
+    written: Written, base: Path, is_dropped: bool
 ) -> None:
     written.put_some(ids(10))
     offload_all(written.database)
     [file] = files(base)
     (base / f"{file}.part").write_bytes(b"of a process that was killed")
-    written.database.drop(written.number)
+    if is_dropped:
+        written.database.drop(written.number)
+    else:
+        written.delete(ids(10))
     remove_useless(written.database)
     assert file in files(base)
     grow_old(written.database)
@@ -514,6 +550,42 @@ def test_an_adopted_database_reads_the_segments_of_the_former_one_and_removes_no
         assert former not in listed(database)
         assert former in files(base)
         assert len(files(base)) == 2
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_database_that_was_replaced_removes_nothing(base: Path, is_adopted: bool) -> None:
+    """Its successor, and an adopted copy of it, may need what it does not."""
+    server = postgres()
+    with server.database(BUCKETS) as url, ExitStack() as stack:
+        opened = partial(Database.open, buckets=BUCKETS, base=str(base))
+        with closing(opened(url)) as database:
+            number = database.create("things", {"dim": 6}, 1)[0].number
+            Committer(database, number, "things").commit(put_of(*ids(9)))
+            offload_all(database)
+        [file] = files(base)
+        name = url.rpartition("/")[2]
+        server.execute(f"CREATE DATABASE copy_{name} TEMPLATE {name}")
+        stack.callback(server.execute, f"DROP DATABASE copy_{name} WITH (FORCE)")
+        copy_url = server.url(f"copy_{name}")
+        if is_adopted:
+            Database.adopt(copy_url)
+        else:  # as a promotion does
+            later = "INSERT INTO gcws.epochs SELECT 2, 'stamp', system, timeline FROM gcws.epochs"
+            server.execute(f"{later} RETURNING 1", f"copy_{name}")
+        with closing(opened(copy_url)) as successor:
+            before = contents(successor, number)
+            remove_useless(successor)
+            with closing(opened(url)) as former:
+                former.drop(number)
+                remove_useless(former)
+                with pytest.raises(StoreFailed, match=r"a successor or an adopted copy.*/uses/"):
+                    grow_old(former)
+                assert listed(former) == [file]
+            assert contents(successor, number) == before
+            successor.drop(number)
+            remove_useless(successor)
+            grow_old(successor)
+            assert files(base) == ([file] if is_adopted else [])
 
 
 def test_items_of_an_older_program_are_moved_too(
