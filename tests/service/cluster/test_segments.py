@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -406,6 +407,36 @@ def test_the_work_ends_once_its_collection_is_dropped(written: Written) -> None:
             continue
         break
     assert next(dropped) > 8
+
+
+def test_other_writes_go_on_while_a_change_of_a_payload_reads_a_segment(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written.put_some(ids(4))
+    offload_all(written.database)
+    before, begun, may_read = contents(written.database, written.number), Event(), Event()
+    read = StoredPath.read_range
+
+    def read_late(place: StoredPath, start: int, size: int) -> bytes:
+        begun.set()
+        assert may_read.wait(10)
+        return read(place, start, size)
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(1) as pool:
+        patched.setattr(StoredPath, "read_range", read_late)
+        change = PreparedChoice(change=RENAME, ids=["i0", "i1"])
+        changed = pool.submit(written.committer.commit, change)
+        begun.wait(10)
+        written.put_some(["new", "i0"])
+        assert not changed.done()
+        may_read.set()
+        assert changed.result() == 2
+    found = contents(written.database, written.number)
+    assert [found[each].version for each in ("i0", "i1")] == [3, 2]
+    assert all(b"renamed" in (found[each].payload or b"") for each in ("i0", "i1"))
+    assert found["i1"].vector == before["i1"].vector
+    space, node = written.node.space, written.node
+    assert space.to_json(space.from_blobs([found["i0"].vector]), 0) == node.get("i0").vector
 
 
 def test_one_process_moves_the_vectors_of_a_collection_at_a_time(
