@@ -135,11 +135,9 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
     choices, source.export = source.choices, None
     sample = _sample(_whole_lines(file), skip)
-    columns: dict[str, list[Any]] = {}  # of what there is: objects may have few keys in common
-    for found in sample:
-        for name, value in found.items():
-            columns.setdefault(name, []).append(value)
-    tallies = {name: CellCounts.of_values(each, len(sample)) for name, each in columns.items()}
+    names = [*dict.fromkeys(name for found in sample for name in found)]
+    columns = {name: [found.get(name) for found in sample] for name in names}
+    tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
     fields = [pa.field(name, _type(values, name, choices)) for name, values in columns.items()]
     schema = pa.schema(fields)
     layout = choose(schema, choices)
@@ -196,7 +194,7 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     lists = sum(isinstance(value, list) for value in filled)
     if lists and is_mostly(lists, len(filled)):
         return pa.list_(pa.string())
-    kind = CellCounts.of_values(values, len(values)).kind
+    kind = CellCounts.of_values(values).kind
     is_plain = all(isinstance(value, str | int | float) for value in found)
     if kind == "text" and not is_plain:
         return pa.struct([])
@@ -237,14 +235,13 @@ def _rows(source: Source, file: InputFile, layout: Layout, skip: int) -> Iterato
 def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -> Items:
     """Return the rows from ``first`` on; each coordinate is a key where the source has columns."""
     is_matrix = source.columns is not None
-    fields = {name: place for place, name in enumerate(layout.payload)}
     found: list[tuple[str, Any, bytes | None]] = []
     numbers: list[int] = []
     for row, line in enumerate(lines, first):
         try:
             each = _object(line)
             vector = _vector(each, layout, is_matrix=is_matrix)
-            found.append((_id(each, layout.id, line), vector, _payload(each, fields)))
+            found.append((_id(each, layout.id, line), vector, _payload(each, layout.payload)))
         except BadFile as error:
             source.reject(row, str(error), line.decode(errors="replace").rstrip())
             continue
@@ -300,13 +297,11 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
     return vector
 
 
-def _payload(found: Mapping[str, Any], names: Mapping[str, int]) -> bytes | None:
-    """Return the fields of some names, in their order; objects may have few of them."""
-    if [*names] == ["payload"] and isinstance(found.get("payload"), dict | NoneType):
+def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
+    if names == ("payload",) and isinstance(found.get("payload"), dict | NoneType):
         payload = found.get("payload")
         return None if payload is None else write_json(payload)
-    known = sorted(filter(names.__contains__, found), key=names.__getitem__)
-    fields = {name: found[name] for name in known if found[name] is not None}
+    fields = {name: found[name] for name in names if found.get(name) is not None}
     return write_json(fields) if fields else None
 
 
