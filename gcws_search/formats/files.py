@@ -329,12 +329,7 @@ class InputFile:
         if first in (b"[", b"{") and (by_pattern := next(known, None)):
             return by_pattern
         named = None if self.path is None else _format_of_name(self.path)
-        if first == b"[" and named in (None, "ndjson"):
-            raise BadFile(
-                f"{self.name}: expected a JSON object on each line, got a list; "
-                f"jq -c '.[]' {self.path or ''} | gcws-search load - loads its objects"
-            )
-        if first == b"{":
+        if first == b"{" or (first == b"[" and named in (None, "ndjson")):
             return "ndjson"
         self._require_text(WORDS)
         if named is not None and named != WORKBOOK:  # some programs call text .xls
@@ -415,6 +410,11 @@ class InputFile:
         """Stand for a text in UTF-8 that was made of the file."""
         self._text, self.head = text, text[:HEAD_BYTES]
         self.is_whole_head = len(text) <= HEAD_BYTES
+
+    @property
+    def is_made(self) -> bool:
+        """Whether `open` returns a text that was made of the file."""
+        return self._text is not None
 
     def random_access(self) -> Path | BinaryIO:
         """Return the file so that any part can be read: its path, or a temporary copy.

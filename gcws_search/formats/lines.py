@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile, list_some
+from gcws_search.formats.files import BadFile, InputFile, NoRows, list_some
 from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, TEXT_DOCUMENT, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, Choices, Source
@@ -32,13 +33,19 @@ from gcws_search.formats.vectors import rows_of, rows_of_texts
 from gcws_search.index import InputVectors
 
 _SEGMENT_BYTES: Final = 8 << 20
+_MAX_LIST_BYTES: Final = 1 << 30
+"""Of a text whose values are no lines: it is held in memory."""
+_DECODER: Final = json.JSONDecoder()
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _OWN: Final = {"payload", "version", "expires"}
 """Keys that items alone have."""
 
 
 def read_lines(source: Source) -> None:
-    """Read lines of JSON: items as the API takes them, or flat objects."""
+    """Read JSON, a value a line or in one list: items as the API takes them, or flat objects."""
     file, choices = source.only_file, source.choices
+    if not _begins_with_a_line(file.head):
+        _put_on_lines(file)
     lines = (each for each in file.head.splitlines() if each.strip())
     first = _first_object(lines, source)
     if first.keys() == {COLLECTION} and isinstance(first[COLLECTION], dict):
@@ -72,12 +79,90 @@ def read_lines(source: Source) -> None:
     _describe_items(source, file, first, words)
 
 
+def _begins_with_a_line(head: bytes) -> bool:
+    """Whether the first line of a text is an object, or there is none."""
+    line = next((each for each in head.splitlines() if each.strip()), b"{}").strip()
+    if line.startswith(b"["):
+        return False
+    try:
+        read_json(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _put_on_lines(file: InputFile) -> None:
+    """Put each value of a list, or of a text whose values take several lines, on a line of its own.
+
+    A text that is neither stays as it is. Raises BadFile where it begins as a list and is
+    none, or is too long to be held, and NoRows for an empty list.
+    """
+    is_list = file.head.lstrip().startswith(b"[")
+    with file.open() as stream:
+        text = stream.read(_MAX_LIST_BYTES + 1)
+    if len(text) > _MAX_LIST_BYTES:
+        if not is_list and file.path is not None:
+            return
+        raise BadFile(
+            f"{file.name}: expected a JSON object on each line, or at most "
+            f"{_MAX_LIST_BYTES >> 30} GiB; jq -c '.[]' puts each value of a list on a line"
+        )
+    try:
+        values = _values(text.decode())
+    except (ValueError, RecursionError) as error:
+        if is_list:
+            raise BadFile(f"{file.name}: expected a list of JSON objects, got {error}") from None
+        if file.path is None:  # which can be read once
+            file.become(text)
+        return
+    if not values:
+        raise NoRows(f"{file.name}: expected rows, got an empty list")
+    if all(each.startswith("[") for each in values):
+        values = [f'{{"vector":{each}}}' for each in values]
+    lines = (each.replace("\n", " ").replace("\r", " ") + "\n" for each in values)
+    file.become("".join(lines).encode())
+
+
+def _values(text: str) -> list[str]:
+    """Return the values of a list as they are written, or those that follow one another.
+
+    Raises ValueError, or RecursionError.
+    """
+    start, values = _blank(text, 0), list[str]()
+    if is_list := text.startswith("[", start):
+        start = _blank(text, start + 1)
+        if text.startswith("]", start):
+            return values
+    while True:
+        _, end = _DECODER.raw_decode(text, start)
+        values.append(text[start:end])
+        start = _blank(text, end)
+        if is_list:
+            if text.startswith(",", start):
+                start = _blank(text, start + 1)
+                continue
+            if not text.startswith("]", start):
+                raise json.JSONDecodeError("Expecting ',' or ']'", text, start)
+            start = _blank(text, start + 1)
+        if start == len(text):
+            return values
+        if is_list:
+            raise json.JSONDecodeError("Extra data", text, start)
+
+
+def _blank(text: str, start: int) -> int:
+    """Return where the blanks end that begin at a place."""
+    found = _BLANKS.match(text, start)
+    return start if found is None else found.end()
+
+
 def _describe_items(source: Source, file: InputFile, first: dict[str, Any], words: str) -> None:
     """Say what lines of items hold, which are read as they stand."""
     payload, id_start = first.get("payload"), source.choices.id_start
     fields = list_some([*payload], 6) if isinstance(payload, dict) else "none in the first"
     ids = "id" if "id" in first else None
-    source.describe(file.words("NDJSON, an item a line"), ids, words, fields)
+    form = "JSON, items" if file.is_made else "NDJSON, an item a line"
+    source.describe(file.words(form), ids, words, fields)
     source.lines = lambda: _bodies(source, file, None if ids else id_start)
 
 
@@ -88,9 +173,7 @@ def _first_object(lines: Iterator[bytes], source: Source) -> dict[str, Any]:
         try:
             return _object(line)
         except BadFile as error:
-            advice = "; jq -c . puts each object of a file on one line"
-            words = f"{error}{advice}" if "end of data" in str(error) else error
-            problem = problem or f"row 0: {words}"
+            problem = problem or f"row 0: {error}"
             if not source.choices.lenient:
                 break
     raise BadFile(f"{source.file.name}: {problem or 'expected rows, got none'}")
@@ -143,7 +226,7 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     layout = choose(schema, choices)
     is_matrix = layout.is_matrix(schema)
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
-    word = file.words("NDJSON, flat objects")
+    word = file.words(f"{'JSON' if file.is_made else 'NDJSON'}, flat objects")
     dim = len(layout.vector) if is_matrix else _usual_length(columns, layout)
     layout = replace(layout, width=dim)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)

@@ -614,8 +614,59 @@ def test_the_name_says_what_begins_with_a_bracket(tmp_path: Path) -> None:
     assert items(tmp_path / "a.csv") == [(None, [1, 2], None)]
     for name in ("a", "a.ndjson", "a.json"):
         (tmp_path / name).write_text("[1, 2]\n")
-        with pytest.raises(BadFile, match="got a list; jq"):
+        with pytest.raises(BadFile, match="expected a JSON object"):
             items(tmp_path / name)
+
+
+@pytest.mark.parametrize("rows", ["items", "objects", "vectors"])
+@pytest.mark.parametrize("written", ["list", "pretty-list", "pretty", "on-one-line"])
+def test_values_of_json_that_are_no_lines_are_read_as_lines_are(
+    tmp_path: Path, rows: str, written: str
+) -> None:
+    kinds: dict[str, list[Json]] = {
+        "items": [{"id": f"ü{n}", "vector": [n, 2], "payload": {"n": "a\nb"}} for n in range(3)],
+        "objects": [{"id": 2**70 + n, "x": n, "y": 0.5, "note": ["[", "{"]} for n in range(3)],
+        "vectors": [[n, 2.5] for n in range(3)],
+    }
+    values = kinds[rows]
+    (tmp_path / "lines.ndjson").write_text(
+        "\n".join(json.dumps({"vector": each} if rows == "vectors" else each) for each in values)
+    )
+    indent = 2 if written.startswith("pretty") else None
+    each = [json.dumps(value, indent=indent, ensure_ascii=False) for value in values]
+    text = json.dumps(values, indent=indent) if "list" in written else "\r\n".join(each)
+    text = " ".join(each) if written == "on-one-line" else text
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(text.encode("utf-8-sig")))
+    if rows == "vectors" and "list" not in written:
+        with pytest.raises(BadFile, match="expected a list of JSON objects, got Extra data"):
+            items(tmp_path / "a.json.gz")
+        return
+    found, lines = source(tmp_path / "a.json.gz"), source(tmp_path / "lines.ndjson")
+    if lines.lines is None:
+        assert items(tmp_path / "a.json.gz") == items(tmp_path / "lines.ndjson")
+    else:  # items are sent as they stand
+        assert found.lines is not None
+        bodies = [[*each()] for each in (found.lines, lines.lines)]
+        sent = [b"".join(piece for body in each for piece in body.pieces()) for each in bodies]
+        one, other = ([json.loads(line) for line in each.splitlines()] for each in sent)
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"id": 1, "vector": [1, 2]},\n {"id": 2, "vector": [2, 3}]', "line 2 column 27"),
+        ('[{"id": 1, "vector": [1, 2]}', "expected a list of JSON objects, got Expecting"),
+        ('[{"id": 1, "vector": [1, 2]}] 5', "got Extra data"),
+        ("[" * 100_000, "expected a list of JSON objects, got"),
+        (" []\n", "expected rows, got an empty list"),
+        ('{"id": 1, "vec\n{"id": 2, "vector": [1, 2]}\n', "row 0: expected a JSON object, got"),
+    ],
+)
+def test_json_that_is_no_list_is_refused_by_its_place(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(BadFile, match=said):
+        items(tmp_path / "a.json")
 
 
 def test_a_guess_that_is_in_doubt_is_said_in_the_preview(tmp_path: Path) -> None:
