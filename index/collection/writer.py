@@ -558,10 +558,12 @@ class GroupCommit(Generic[Queued, Input, Result]):
         waiting = QueuedWrite[Queued, Input, Result](write, None, turn.release, end)
 
         def wait_or_lead(*, leads: bool) -> None:
-            if not leads:
-                turn.acquire()
-            if not waiting.done:
-                self._lead()
+            while not waiting.done:  # it may be queued again
+                if not leads:
+                    turn.acquire()
+                leads = False
+                if not waiting.done:
+                    self._lead()
 
         leads = self._enqueue(waiting)
         try:
@@ -588,6 +590,11 @@ class GroupCommit(Generic[Queued, Input, Result]):
         lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
         if self._enqueue(QueuedWrite[Queued, Input, Result](None, read, lead, ended)):
             lead()
+
+    def queue_again(self, waiting: QueuedWrite[Queued, Input, Result]) -> None:
+        """Take a write of an earlier group, which was not ended, once more."""
+        if self._enqueue(waiting):
+            waiting.lead()
 
     def _enqueue(self, waiting: QueuedWrite[Queued, Input, Result]) -> bool:
         """Return whether nobody leads yet: the caller has to."""

@@ -8,8 +8,9 @@ deletes items that have expired, as long as there are any, before its writes.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,10 +38,13 @@ from gcws_search.service.cluster.database import (
     raise_free,
     write_load,
 )
-from gcws_search.service.cluster.segments import COLUMNS
+from gcws_search.service.cluster.segments import COLUMNS, Part, Unread
 from gcws_search.service.errors import StoreUnavailable
 
 _Outcome: TypeAlias = ix.WriteResult | int | Exception
+_Read: TypeAlias = Callable[
+    [Sequence[tuple[Any, ...]], Mapping[Part, bytes | Exception]], Sequence[Row]
+]
 _Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
 # From here on rows are copied. It takes two further round trips, and half the time of each row.
@@ -140,6 +144,8 @@ class PreparedChoice:
     # called with the key of the last change while no other is made; returns further ids
     choose: Callable[[int], Sequence[str]] | None = None
     if_version: int | None = None  # that each item of ``ids`` must have
+    # of segments, as they were read before, or why not; see `Segments.try_read`
+    vectors: Mapping[Part, bytes | Exception] = field(default_factory=dict)
 
 
 PreparedWrite: TypeAlias = PreparedPut | PreparedChoice
@@ -163,7 +169,7 @@ class GroupPlan:
     takes_due: bool = False  # whether the table of times changes, whatever else does
     # the existing items as they were found, and what returns such with their vectors
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    read: Callable[[Sequence[tuple[Any, ...]]], Sequence[Row]] = lambda _: ()
+    read: _Read = lambda *_: ()
 
     @classmethod
     def of(
@@ -171,7 +177,7 @@ class GroupPlan:
         key: int,
         rows: Sequence[tuple[Any, ...]],  # of `Committer._look_up`
         free_id: int,
-        read: Callable[[Sequence[tuple[Any, ...]]], Sequence[Row]],
+        read: _Read,
     ) -> GroupPlan:
         """Return a plan after a change."""
         plan = cls(key, {}, free_id, read=read)
@@ -208,7 +214,7 @@ class GroupPlan:
         if write.if_version is not None:
             self.check_versions(write.ids, [write.if_version] * len(write.ids))
         if write.change is not None:
-            return self._change(write.change, write.ids)
+            return self._change(write.change, write.ids, write.vectors)
         return self._delete(write.ids)
 
     def check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
@@ -259,9 +265,15 @@ class GroupPlan:
         self.deleted.pop(item_id, None)
         self.rows[item_id] = Row(self.key, item_id, vector, payload, version, expires)
 
-    def _change(self, change: ix.PayloadChange, some: Sequence[str]) -> int:
+    def _change(
+        self,
+        change: ix.PayloadChange,
+        some: Sequence[str],
+        vectors: Mapping[Part, bytes | Exception],
+    ) -> int:
         ids = [item_id for item_id in dict.fromkeys(some) if self._now(item_id) is not None]
-        stored = self.read([self.found[item_id] for item_id in ids if item_id not in self.rows])
+        found = [self.found[item_id] for item_id in ids if item_id not in self.rows]
+        stored = self.read(found, vectors)
         known = {row.id: row for row in stored}
         rows = [self.rows.get(item_id) or known[item_id] for item_id in ids]
         payloads = [change.of(row.payload, row.id) for row in rows]
@@ -350,8 +362,32 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         self.last = max(self.last, last)
         if change is not None:
             self.publish(change)
+        unread = list[tuple[_Queued, Sequence[Part]]]()
         for waiting, outcome in zip(group, outcomes, strict=True):
-            waiting.end(outcome)
+            if isinstance(outcome, Unread):
+                unread.append((waiting, outcome.parts))
+            else:
+                waiting.end(outcome)
+        if unread:
+            threading.Thread(target=self._read_for, args=(unread,), daemon=True).start()
+
+    def _read_for(self, unread: Sequence[tuple[_Queued, Sequence[Part]]]) -> None:
+        """Read what writes need of segments, while others are made, and queue them again."""
+        read = self._database.segments.try_read
+        try:
+            known = read([part for _, parts in unread for part in parts])
+            for waiting, parts in unread:
+                is_read = not any(isinstance(known[part], Exception) for part in parts)
+                write = waiting.write
+                assert isinstance(write, PreparedChoice)
+                vectors = {**write.vectors, **(known if is_read else read(parts))}
+                waiting.write = replace(write, vectors=vectors)
+                self.queue_again(waiting)
+        except BaseException as error:
+            for waiting, _ in unread:
+                if not waiting.done:
+                    waiting.end(error)
+            raise
 
     # A transaction
 

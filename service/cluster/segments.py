@@ -8,7 +8,7 @@ compared that comes from a segment.
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -27,8 +27,16 @@ _GAP_BYTES: Final = 1 << 17  # parts of a file that are so near each other are r
 _READS_AT_ONCE: Final = 16  # of an object store
 
 
-_Part: TypeAlias = tuple[str, int, int]
+Part: TypeAlias = tuple[str, int, int]
 """Where the vector of an item is: the file, its first byte, and the one behind it."""
+
+
+class Unread(Exception):  # nothing is wrong
+    """Vectors have to be read from segments first."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.parts = parts
 
 
 class Segments:
@@ -68,17 +76,28 @@ class Segments:
                 words = "a successor or an adopted copy of this database may need its segments"
                 raise StoreFailed(errno.EBUSY, words, str(note))
 
-    def rows(self, number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
+    def rows(
+        self,
+        number: int,
+        found: Sequence[tuple[Any, ...]],
+        known: Mapping[Part, bytes | Exception] | None = None,  # of `try_read`; None: read them
+    ) -> list[Row]:
         """Return the items of a collection, each with its vector, from their `COLUMNS`.
 
         DamagedFile where one is not what was written; StoreUnavailable where a segment cannot be
-        read.
+        read. Unread where a vector is not known.
         """
         parts = [_part(number, row) for row in found if row[2] is None]
-        read = iter(self._read(parts) if parts else ())
+        if known is None:
+            known = dict(zip(parts, self._read(parts), strict=True))
+        elif unknown := [part for part in parts if part not in known]:
+            raise Unread(unknown)
+        read = map(known.__getitem__, parts)
         rows = []
         for key, item_id, own, payload, checksum, version, expires, _, _, file in found:
             vector = next(read) if own is None else own
+            if isinstance(vector, Exception):
+                raise vector
             if ix.content_checksum(item_id, vector, payload) != checksum:
                 name = str(number) if own is not None else file
                 reason = f"row {key} of the database is not what was written"
@@ -86,8 +105,17 @@ class Segments:
             rows.append(Row(key, item_id.decode(), vector, payload, version, expires))
         return rows
 
-    def _read(self, parts: Sequence[_Part]) -> list[bytes]:
+    def try_read(self, parts: Sequence[Part]) -> dict[Part, bytes | Exception]:
+        """Return the bytes of parts, or for all of them why some cannot be read."""
+        try:
+            return dict(zip(parts, self._read(parts), strict=True))
+        except (StoreUnavailable, ix.DamagedFile) as error:
+            return dict.fromkeys(parts, error)
+
+    def _read(self, parts: Sequence[Part]) -> list[bytes]:
         """Return the bytes of parts; those near each other are read together."""
+        if not parts:
+            return []
         by_file = dict[str, list[tuple[int, int, int]]]()
         for number, (file, start, end) in enumerate(parts):
             by_file.setdefault(file, []).append((start, end, number))
@@ -122,7 +150,7 @@ class Segments:
         return data
 
 
-def _part(number: int, row: tuple[Any, ...]) -> _Part:
+def _part(number: int, row: tuple[Any, ...]) -> Part:
     """Return where the vector of an item is that the database does not have."""
     *_, place, length, file = row
     if file is None:
