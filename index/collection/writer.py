@@ -152,6 +152,8 @@ class Put(Change):
     if_versions: as of `ItemBatch`.
     similar: items that the plan left out.
     space: whose transform the items are under.
+    start: items, rows, places, ``given`` and ``beyond`` before the first plan: another one follows
+        where the disk has no room for a whole group.
     """
 
     items: EncodedBatch
@@ -165,6 +167,7 @@ class Put(Change):
     beyond: int = 0
     if_versions: Sequence[int | None] = ()
     similar: Sequence[SimilarItem] = ()
+    start: tuple[Any, ...] = ()
 
     @classmethod
     def of(
@@ -230,6 +233,10 @@ class Put(Change):
         """
         if self.space is not numbers.collection.space:
             self._encode_again(numbers.collection)
+        if self.start:
+            self.items, self.rows, self.places, self.given, self.beyond = self.start
+            self.items.versions, self.similar = self.rows.versions, ()
+        self.start = self.items, self.rows, self.places, self.given, self.beyond
         if self.if_versions:
             numbers.check_versions(self.items.ids, self.if_versions)
         left_out: Sequence[LeftOut] = ()
