@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.index.collection import writer
 from tests.support.data.generated import clustered
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
@@ -259,24 +258,6 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
     assert commits == 1
     assert put(stored, {"d": 4}) == ix.WriteResult(1, 0)
     assert held(stored) == holding({"a": 1, "d": 4})
-
-
-def test_of_writes_too_large_together_those_that_fit_are_stored(
-    stored: ix.StoredCollection,
-) -> None:
-    put(stored, {"a": 1})
-    pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
-    stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
-    large = {f"i{n}": n + 1.0 for n in range(writer.MAX_ROWS - 2)}
-    results, _ = while_a_commit_is_waited_for(
-        stored,
-        lambda: put(stored, {"b": 2}),
-        lambda: put(stored, large),
-        lambda: put(stored, {"b": 3}),
-    )
-    assert isinstance(results.pop(1), ix.DiskFull)
-    assert results == [ix.WriteResult(1, 0), ix.WriteResult(0, 1)]
-    assert held(stored) == holding({"a": 1, "b": 3})
 
 
 @pytest.mark.parametrize(("room", "more"), [(0, 1), (20_000, 1), (50_000, 3000)])
