@@ -5,7 +5,7 @@ The writer asks, so that no other write comes between the question and the commi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.analysis import SimilarItem
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch, concatenate
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams, UnlessSimilar
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
@@ -105,7 +105,7 @@ def find_similar(
         view = RowView(rows, live, int(np.count_nonzero(live)))
         new = _best(collection, view, vectors, unless, ids)
         near = [
-            max(filter(None, both), key=lambda each: each.score, default=None)
+            min(filter(None, both), key=lambda each: (-each.score, str(each.to)), default=None)
             for both in zip(stored, new, strict=True)
         ]
     if lasts.all():
@@ -132,14 +132,18 @@ def _best(
     inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=1, recall=1.0, min_score=unless.min_score)
     skip = np.full(len(vectors), -1, np.int64)
-    found = scan(
-        view, vectors, params, skip=skip, inverted=inverted, workers=workers, with_ties=False
-    )
-    rows, scores = found.rows[:, 0].tolist(), found.scores[:, 0].tolist()
-    return [
-        Near(ids[row], score) if size else None
-        for row, score, size in zip(rows, scores, found.sizes.tolist(), strict=True)
-    ]
+    found = scan(view, vectors, params, skip=skip, inverted=inverted, workers=workers)
+    return _first_hits(found, lambda rows: [ids[row] for row in rows])
+
+
+def _first_hits(found: BatchHits, ids_of: Callable[[list[int]], list[str]]) -> list[Near | None]:
+    """Return the best hit of each query, of equal scores the first by id."""
+    near: list[Near | None] = []
+    for number in range(len(found)):
+        rows, scores = found.hits(number)
+        tied = rows[scores == scores[0]].tolist() if len(rows) else []
+        near.append(Near(min(ids_of(tied)), float(scores[0])) if tied else None)
+    return near
 
 
 def nearest_stored(
@@ -156,12 +160,7 @@ def nearest_stored(
     params = SearchParams(limit=1, recall=unless.recall, min_score=unless.min_score)
     collection.searches.announce()
     found = collection.search_rows(view, permitted, vectors, params, skip=None)
-    near: list[Near | None] = []
-    for number in range(len(vectors)):
-        hit_rows, scores = found.hits(number)
-        tied = hit_rows[scores == scores[0]].tolist() if len(hit_rows) else []
-        near.append(Near(min(view.ids.of(tied)), float(scores[0])) if tied else None)
-    return near
+    return _first_hits(found, view.ids.of)
 
 
 def _choose(

@@ -9,7 +9,6 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect
 from tests.support.index.items import Make, batch, held, put, reopened, vector
-from tests.support.waiting_writes import together
 
 Payload = dict[str, Any] | None
 
@@ -62,29 +61,6 @@ def test_items_keep_rows_places_and_vectors(make: Make) -> None:
         "c": {"x": 3.0, "y": 1, "z": 1},
     }
     assert held(stored)["a"][0] == vector(1)
-
-
-def test_writes_of_one_commit_follow_each_other(
-    stored: ix.StoredCollection, tmp_path: Path
-) -> None:
-    """Each sees what the ones before it have planned, before any of it is in memory."""
-    put(stored, {"a": 1})
-    results = together(
-        stored.writer,
-        lambda: stored.change_payloads(change({"p": 1}), ["a"]),
-        lambda: stored.change_payloads(change({"q": 2}), ["a", "b"]),
-        lambda: put(stored, {"b": 2}),
-        lambda: stored.change_payloads(change({"p": 3}), ["b"]),
-        lambda: stored.delete(["a"]),
-        lambda: stored.change_payloads(change({"p": 4}), ["a"]),
-        lambda: put(stored, {"a": 5}),
-        lambda: stored.change_payloads(change({"p": 5}), ["a"]),
-        lambda: stored.change_payloads(change({"q": 6}), where("p", 5)),
-    )
-    assert [each for each in results if isinstance(each, int)] == [1, 1, 1, 1, 0, 1, 1]
-    assert payloads(stored) == {"b": {"x": 2.0, "p": 3}, "a": {"x": 5.0, "p": 5, "q": 6}}
-    assert reopened(stored, tmp_path) == held(stored)
-    assert stored.writer.commits <= 4  # the first of all, those together, the filter's
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import pytest
 
 from gcws_search import index as ix
 from tests.support.data.generated import clustered
-from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
     DIM,
     SQUARED,
@@ -190,57 +189,6 @@ def while_a_commit_is_waited_for(
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
     with mock.patch.object(stored.store, "write", wraps=stored.store.write) as commit:
         return together(stored.writer, *calls), commit.call_count
-
-
-def test_writes_that_wait_share_a_commit(stored: ix.StoredCollection) -> None:
-    put(stored, {"a": 1})
-    results, commits = while_a_commit_is_waited_for(
-        stored,
-        lambda: put(stored, {"a": 2, "b": 2}),
-        lambda: put(stored, {"b": 3}, "insert"),
-        lambda: stored.delete(["b"]),
-        lambda: put(stored, {"b": 4, "c": 4}, "insert"),
-        lambda: stored.delete(["absent"]),
-        lambda: put(stored, {"c": 5}),
-    )
-    assert isinstance(results.pop(1), ix.ItemExists)
-    assert results == [ix.WriteResult(1, 1), 1, ix.WriteResult(2, 0), 0, ix.WriteResult(0, 1)]
-    assert commits == 1
-    assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
-
-
-def test_a_delete_by_filter_sees_all_that_came_before_it(stored: ix.StoredCollection) -> None:
-    where = ix.parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
-    results, commits = while_a_commit_is_waited_for(
-        stored,
-        lambda: put(stored, {"a": 1, "b": 2}),
-        lambda: stored.delete(where),
-        lambda: put(stored, {"c": 3}),
-    )
-    assert results == [ix.WriteResult(2, 0), 1, ix.WriteResult(1, 0)]
-    assert commits == 3
-    assert held(stored) == holding({"a": 1, "c": 3})
-
-
-def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(
-    stored: ix.StoredCollection,
-) -> None:
-    def keep() -> ix.WriteResult:
-        vectors = stored.space.from_items([vector(7), vector(8), vector(9)])
-        items = ix.ItemBatch(["a", "b", "c"], vectors, [None, None, None])
-        return stored.commit(stored.prepare(items, keeps_payloads=True))
-
-    results, _ = while_a_commit_is_waited_for(
-        stored, lambda: put(stored, {"a": 1, "b": 2}), keep, lambda: stored.delete(["b"]), keep
-    )
-    assert results == [ix.WriteResult(2, 0), ix.WriteResult(1, 2), 1, ix.WriteResult(1, 2)]
-    found = {each: stored.get(each) for each in "abc"}
-    assert {each: item.payload for each, item in found.items()} == {
-        "a": encode_payload({"x": 1}),
-        "b": None,
-        "c": None,
-    }
-    assert [item.vector for item in found.values()] == [vector(7), vector(8), vector(9)]
 
 
 def test_writes_that_wait_for_another_programs_lock_wait_once(

@@ -12,7 +12,6 @@ from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import DIM, batch, held, opened_catalog, put
-from tests.support.waiting_writes import together
 
 MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
 
@@ -42,34 +41,6 @@ def test_versions_made_beside_a_compaction_are_kept(stored: ix.StoredCollection)
     assert versions(stored) == expected
     assert stored.memory.adopt_compaction(compaction)
     assert versions(stored) == expected
-
-
-def test_writes_of_one_commit_compare_with_what_the_ones_before_it_make(
-    stored: ix.StoredCollection,
-) -> None:
-    put(stored, {"a": 1})
-    results = together(
-        stored.writer,
-        lambda: put_if(stored, ["a", "b"], [1, 0]),
-        lambda: put_if(stored, ["a", "c"], [1, 0]),  # it has 2 by then
-        lambda: stored.change_payloads(MARK, ["a"], if_version=2),
-        lambda: stored.change_payloads(MARK, ["a"], if_version=2),
-        lambda: put_if(stored, ["b", "a"], [None, 3]),
-        lambda: stored.delete(["a"], if_version=4),
-        lambda: stored.delete(["a"], if_version=4),
-        lambda: put_if(stored, ["a"], [0]),
-        lambda: put_if(stored, ["a"], [0]),
-        lambda: stored.change_payloads(MARK, ["a"], if_version=1),
-    )
-    conflicts = {
-        place: (each.item_id, each.expected, each.got, each.row)
-        for place, each in enumerate(results)
-        if isinstance(each, ix.VersionConflict)
-    }
-    assert conflicts == {
-        1: ("a", 1, 2, 0), 3: ("a", 2, 3, 0), 6: ("a", 4, 0, 0), 8: ("a", 0, 1, 0),
-    }  # fmt: skip
-    assert versions(stored) == {"b": 2, "a": 2}
 
 
 def test_of_threads_that_write_on_the_same_version_one_wins(stored: ix.StoredCollection) -> None:
