@@ -27,7 +27,7 @@ from gcws_search.service.cluster.contract import (
 )
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import Follower, HostOptions, Place, name_of, number_of
-from gcws_search.service.cluster.offload import due, offload, remove_useless
+from gcws_search.service.cluster.offload import due, offload, remove_useless, segment_bytes
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 from gcws_search.service.limits import unmapped_bytes
@@ -110,6 +110,7 @@ class ShardHost:
         self._base_thread = ThreadPoolExecutor(
             1, thread_name_prefix="shard-bases", initializer=ix.give_way
         )
+        self.segment_bytes: dict[int, int] = {}  # of each collection, as they were seen last
         self.base_failures = 0  # how often one could not be written
         self._writing_bases: Future[None] | None = None
         self._next_bases = time.monotonic() + options.base_seconds
@@ -420,6 +421,7 @@ class ShardHost:
         try:
             self._current_bases = bases.current()
             bases.remove_useless()
+            self.segment_bytes = segment_bytes(self._database)
             is_due = due(self._database, self.place.shards) if self._options.offload else {}
         except (OSError, StoreUnavailable) as error:
             self._note_base_failure("bases are not looked after now (%s)", error)

@@ -96,6 +96,13 @@ def due(database: Database, shards: int) -> dict[int, tuple[int, int]]:
     return {number: (after, last) for number, after, last in found}
 
 
+def segment_bytes(database: Database) -> dict[int, int]:
+    """Return the bytes of the segments of each collection, also of those that are of no use."""
+    statement = "SELECT collection, sum(bytes)::bigint FROM segments GROUP BY collection"
+    with database.connections.use() as connection:
+        return dict(connection.run(statement).fetchall())
+
+
 def remove_useless(database: Database) -> None:
     """Remove the segments that no item has referred to for long.
 

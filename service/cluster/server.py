@@ -311,12 +311,14 @@ class ShardService(Collector):
         lacks = "How long it has lacked changes; 0 where it has all that the database had."
         age = "How old the base is that lacks changes; 0 where none does."
         fewer = "Changes that are not here yet."
+        moved = "Bytes of segments, of vectors that are not in the database."
         labelled: tuple[tuple[Any, str, str, str, Mapping[Any, float]], ...] = (
             (Counter, "gcws_shard_messages", "Messages answered.", "method", self._messages),
             (Counter, "gcws_shard_message_seconds", took, "method", self._seconds),
             (Gauge, "gcws_shard_seconds_behind", lacks, "collection", late),
             (Gauge, "gcws_shard_changes_behind", fewer, "collection", behind),
             (Gauge, "gcws_shard_base_age_seconds", age, "collection", host.base_ages),
+            (Gauge, "gcws_shard_segment_bytes", moved, "collection", host.segment_bytes),
         )
         for kind, name, text, label, values in labelled:
             metric = kind(name, text, labels=[label])

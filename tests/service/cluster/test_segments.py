@@ -176,6 +176,8 @@ def test_shards_move_vectors_once_bases_have_them(
         written.put_some(ids(60, 20))
         wait_until(lambda: whole(database, written.number) == [])
         assert [host.base_failures for host in hosts] == [0, 0]
+        least, number = len(contents(database, written.number)) * 24, written.number
+        wait_until(lambda: all(host.segment_bytes.get(number, 0) >= least for host in hosts))
     with shards(database, tmp_path / "new", 3) as hosts:
         check_followed(hosts, written)
 
