@@ -129,17 +129,26 @@ class ClusterCatalog:
         listed = {each.number: each for each in found.values() if each.number in heads}
         for number, each in listed.items():
             if each.names_read < max(1, heads[number]):
-                with suppress(ix.CollectionNotFound):  # dropped just now
+                with self._going_on(f"names of collection {number} could not be read"):
                     each.load_names()
         self._delete_expired(listed)
+
+    @contextmanager
+    def _going_on(self, failure: str) -> Iterator[None]:
+        """Have what is wrong with one collection end its own work alone."""
+        try:
+            yield
+        except (ix.CollectionNotFound, ix.CollectionLoading):  # dropped or replaced just now
+            pass
+        except ix.DamagedFile as error:
+            _log.error("%s: %s", failure, error)
 
     def _delete_expired(self, collections: Mapping[int, ClusterCollection]) -> None:
         """Delete items that have expired, for as long as a poll may take."""
         end = time.monotonic() + _POLL_SECONDS
         while due := collections.keys() & self.database.collections_due():
             for number in due:
-                # Dropped or replaced just now.
-                with suppress(ix.CollectionNotFound, ix.CollectionLoading):
+                with self._going_on(f"what has expired of collection {number} stays"):
                     collections[number].committer.commit(PreparedChoice())  # each write does
             if time.monotonic() > end or self._stopping.is_set():
                 return
@@ -152,8 +161,10 @@ class ClusterCatalog:
             try:
                 due = {*collections_with_unused_names(self.database)}
                 for each in [e for e in self._by_name.values() if e.number in due]:
-                    each.free_names(self._stopping)
-            except (StoreUnavailable, ix.CollectionNotFound):  # again in a second
+                    failure = f"names of collection {each.number} could not be freed"
+                    with suppress(StoreUnavailable), self._going_on(failure):
+                        each.free_names(self._stopping)
+            except StoreUnavailable:  # again in a second
                 continue
             except Exception:
                 _log.exception("names without items could not be freed")

@@ -19,9 +19,11 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service.cluster.connections import LOCK, Connection
 from gcws_search.service.cluster.database import LOCK_HEAD, SNAPSHOT, STAMP_COMMIT, Database
+from gcws_search.service.errors import StoreUnavailable
 
 _MANY_ITEMS: Final = 1 << 16  # from here on it rests until as many were removed as are left
 _REST: Final = 50.0  # it rests as many times as long as it took
+_FAILED_REST: Final = 60.0  # seconds
 _ROWS_AT_ONCE: Final = 4096
 _NAMES_AT_ONCE: Final = 4096  # deleted while writes wait
 _FEW_ROWS: Final = 1024  # read while writes wait
@@ -64,7 +66,11 @@ def free_names(
     with database.connections.lock(LOCK, number, of="%b::int, %b::int") as guard:
         if guard is None or guard.column(_OLDER_ROUTERS):
             return 0
-        return _Sweep(database, number, coordinates_of, stop).run(start)
+        try:
+            return _Sweep(database, number, coordinates_of, stop).run(start)
+        except (ix.DamagedFile, StoreUnavailable):  # all would be read again at once
+            guard.run(_REST_FOR, 0, _FAILED_REST, number)
+            raise
 
 
 class _Sweep:

@@ -126,3 +126,30 @@ def test_names_that_are_set_while_former_ones_are_read_stay(
         query = {"vector": {"names": ["leaf"]}}
         [hit] = client.post(f"{URL}/plants/query", json=query).json()["hits"]
         assert hit["score"] == 0.5
+
+
+def test_a_damaged_collection_keeps_no_other_one_from_its_work(
+    serve: Serve, database_url: str
+) -> None:
+    """Names are read and freed, and what has expired is deleted, one collection after another."""
+    client, names = serve(), ("damaged", "sound")
+    for name in names:
+        assert client.put(f"{URL}/{name}", json={"dim": None}).status_code == 201
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        damaged, sound = (client.app.state.service.collection(name).number for name in names)
+
+        def put_three(name: str) -> None:
+            more: list[dict[str, Any]] = [{}, {}, {"expires": 1}]
+            vectors = [{"names": [each]} for each in "abc"]
+            items = [{"id": str(n), "vector": vectors[n]} | more[n] for n in range(3)]
+            answer = client.put(f"{URL}/{name}/items", json={"items": items})
+            assert answer.status_code == 200, answer.text
+            assert client.delete(f"{URL}/{name}/items/0").status_code == 204
+
+        put_three("damaged")
+        with database.connections.use() as connection:
+            connection.run(f"UPDATE items_{damaged} SET checksum = checksum + 1")
+            connection.run(f"UPDATE names SET checksum = 0 WHERE collection = {damaged}")
+        put_three("sound")
+        wait_until(lambda: client.get("/healthz") and database.count(sound) == 1)
+        wait_until(lambda: client.get("/healthz") and len(database.names(sound)) == 1)
