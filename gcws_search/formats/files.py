@@ -108,7 +108,7 @@ CHOICES: Final = {
 """Choices that only some formats have, and the options that make them."""
 WORKBOOK: Final = "workbook"
 WORDS: Final = (
-    "CSV, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, BIOM, SMILES, FPS, FPC, "
+    "CSV, JSON, NDJSON, Parquet, Arrow, .npy, .npz, .xlsx, svmlight, BIOM, SMILES, FPS, FPC, "
     "sourmash, MGF or MSP"
 )
 
