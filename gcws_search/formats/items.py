@@ -18,6 +18,7 @@ import orjson
 
 from gcws_search.formats.payloads import Payloads, has_counts, payloads_of
 from gcws_search.formats.vectors import (
+    is_column,
     is_frame,
     is_id,
     is_most,
@@ -118,8 +119,8 @@ def items_of(
     may have a ``text``. The index of a column of pandas means what that of a frame does.
     """
     _require_same_order(data, ids=ids, payloads=payloads)
-    if _has_index(data) and not hasattr(data, "columns"):
-        return replace(_of_index(data, ids, payloads, id_start), rows=rows_of([*data], dim))
+    if is_column(data):
+        return replace(_of_index(data, ids, payloads, id_start), rows=rows_of(data, dim))
     if is_frame(data):
         from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
@@ -160,14 +161,9 @@ def items_of_texts(
         rows = rows_of_texts(texts)
     except InvalidVector as error:
         raise error.at("texts") from None
-    if _has_index(texts):
+    if is_column(texts):
         return replace(_of_index(texts, ids, payloads, id_start), rows=rows)
     return _items(rows, ids, payloads, id_start)
-
-
-def _has_index(column: Any) -> bool:
-    """Whether this is a column or a frame of pandas."""
-    return hasattr(column, "iloc") and hasattr(column, "index")
 
 
 def _of_index(column: Any, ids: Any, payloads: Any, id_start: int | None) -> Items:
@@ -183,7 +179,7 @@ def _require_same_order(data: Any, **others: Any) -> None:
     Rows belong together by their places.
     """
     for name, each in others.items():
-        if not _has_index(data) or not _has_index(each) or data.index.equals(each.index):
+        if not hasattr(data, "iloc") or not hasattr(each, "iloc") or data.index.equals(each.index):
             continue
         if Counter(data.index) == Counter(each.index):
             expected = "rows in the order of the items"

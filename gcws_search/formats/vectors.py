@@ -50,6 +50,8 @@ def rows_of(data: Any, dim: int | None = None) -> InputVectors:
         return rows_of_frame(data, dim)
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
+    if is_column(data):
+        data = [*data]
     require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)
@@ -146,8 +148,14 @@ def part_of(column: Any, rows: list[int]) -> Any:
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether data have named columns."""
-    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
+    """Return whether data have named columns, or are one that is not of pandas."""
+    is_table = hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
+    return is_table and not is_column(data)
+
+
+def is_column(data: Any) -> bool:
+    """Return whether data are a column of pandas."""
+    return hasattr(data, "iloc") and not hasattr(data, "columns")
 
 
 def is_names(payloads: Any) -> bool:

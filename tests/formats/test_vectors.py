@@ -83,12 +83,13 @@ def test_entries_given_twice_are_added_up_and_the_matrix_stays() -> None:
         [{"indices": [3, 1], "values": [2, 1]}, {"indices": [0, 3], "values": [3, 1]}],
         pandas.DataFrame(VALUES).assign(word="x"),
         pandas.Series(VALUES.tolist()),
+        pandas.Series([{1: 1, 3: 2}, {0: 3, 3: 1}], index=["a", "b"]),
         polars.Series(VALUES.tolist()),
         pa.chunked_array([VALUES.tolist()]),
     ],
     ids=[
         "lists", "arrays", "matrices", "generator", "dicts", "numpy-keys", "json",
-        "frame", "pandas-column", "polars-column", "arrow-column",
+        "frame", "pandas-column", "pandas-dicts", "polars-column", "arrow-column",
     ],
 )  # fmt: skip
 def test_sequences_of_vectors(vectors: Json) -> None:
@@ -172,7 +173,8 @@ def test_what_is_no_single_vector_is_refused() -> None:
             "[1]: expected finite float32 numbers, got a whole number beyond",
         ),
         (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
-        (pandas.Series([1.0, 2.0]), "a column of lists, got a column of double"),
+        (pandas.Series([1.0, 2.0]), "got 1 dimension; put a vector in a list"),
+        (pa.chunked_array([[1.0, 2.0]]), "a column of lists, got a column of double"),
         ([Fingerprint()], "a Fingerprint; GetNonzeroElements() makes a dict of it"),
         (
             [{"acid": 1}, {3: 1}],
