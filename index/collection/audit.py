@@ -43,8 +43,6 @@ _SAVE_SECONDS: Final = 60.0
 _ROUNDING: Final = 1e-9
 _MAX_TALLIES: Final = 4096
 """Greatest number of tallies; the first are forgotten."""
-_WEEKS: Final = 53
-"""For how many weeks results are kept."""
 _MAX_COUNT: Final = 1 << 53
 
 
@@ -230,18 +228,12 @@ class RecallAudit:
             with self._tallying:
                 queries, total, squares = self._tallies.get(asked, (0, 0.0, 0.0))
                 self._tallies[asked] = queries + 1, total + found, squares + found * found
-                self._forget()
+                if len(self._tallies) > _MAX_TALLIES:
+                    del self._tallies[min(self._tallies)]
         self._backend.take_audit(params.limit, params.recall, found)
 
     def _asked(self, params: SearchParams) -> _Asked:
         return _week(self._clock()), round(params.recall, 6), params.limit
-
-    def _forget(self) -> None:
-        """Leave out the first weeks, and what is beyond the room."""
-        weeks = sorted({week for week, _, _ in self._tallies})[-_WEEKS:]
-        recent = sorted(asked for asked in self._tallies if asked[0] >= weeks[0])[-_MAX_TALLIES:]
-        if len(recent) < len(self._tallies):
-            self._tallies = {asked: self._tallies[asked] for asked in recent}
 
     def results(self) -> list[AuditedRecall]:
         """Return what was found, the last week first, by recall and limit; any thread."""
