@@ -148,7 +148,9 @@ Names = Annotated[list[str], FirstErrorOnly()]
 
 
 def _float_array(values: Any) -> Any:  # noqa: ANN401
-    """Return numbers in a quarter of the memory that Python's take; what is no list as it is."""
+    """Return numbers in a quarter of the memory that Python's take; sparse vectors as they are."""
+    if isinstance(values, PackedBody):
+        return np.frombuffer(values.base64, "<f4").astype(np.float32)
     return np.fromiter(values, np.float64, len(values)) if isinstance(values, list) else values
 
 
@@ -280,7 +282,7 @@ def _array_or_text(point: Any) -> Any:  # noqa: ANN401
 
 
 if TYPE_CHECKING:
-    VectorBody = AnyArray | SparseBody | NamedBody | PackedBody
+    VectorBody = AnyArray | SparseBody | NamedBody
     PointBody = VectorBody | ix.Text
 else:
     VectorBody = Annotated[
@@ -300,10 +302,8 @@ def point_of(body: PointBody) -> ix.OneVector:
     return body if isinstance(body, ix.Text) else vector_of(body)
 
 
-def weights_of(body: SparseBody | NamedBody | PackedBody) -> AnyArray:
-    """Return the number for each of the indices, names or coordinates."""
-    if isinstance(body, PackedBody):
-        return np.frombuffer(body.base64, "<f4").astype(np.float32)
+def weights_of(body: SparseBody | NamedBody) -> AnyArray:
+    """Return the number for each of the indices or names."""
     count = len(body.indices if isinstance(body, SparseBody) else body.names)
     return np.ones(count) if body.values is None else body.values
 
@@ -314,7 +314,7 @@ def vector_of(body: VectorBody) -> ix.AnyArray | ix.SparseVector:
         return ix.SparseVector(body.indices, weights_of(body))
     if isinstance(body, NamedBody):
         return ix.named_vector(body.names, weights_of(body))
-    return weights_of(body) if isinstance(body, PackedBody) else body
+    return body
 
 
 class ItemBody(Body):

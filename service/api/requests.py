@@ -12,7 +12,6 @@ from gcws_search import index as ix
 from gcws_search.service.limits import require_count
 from gcws_search.service.models import (
     NamedBody,
-    PackedBody,
     PointBody,
     point_of,
     require_short_vector,
@@ -45,8 +44,6 @@ def vector(
     """Return one vector or text as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):
         return dense_vector(body, collection.space, limits, *loc)
-    if isinstance(body, PackedBody):
-        return dense_vector(weights_of(body), collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
         return ix.InputVectors(mixed=[point_of(body)]).check(collection.space, find)

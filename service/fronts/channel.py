@@ -22,7 +22,7 @@ from gcws_search.service.api.query import QueryBody, hinter, query_json, query_o
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
 from gcws_search.service.messages import decode_parts, encode_parts
-from gcws_search.service.models import PackedBody, SparseBody, weights_of
+from gcws_search.service.models import SparseBody, weights_of
 from gcws_search.service.responses import json_bytes
 from gcws_search.service.searches import Batcher
 from gcws_search.service.settings import Settings
@@ -292,8 +292,6 @@ def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     with np.errstate(over="ignore"):
         if isinstance(raw, np.ndarray):
             values = raw.astype(np.float32)
-        elif isinstance(raw, PackedBody):
-            values = weights_of(raw)
         elif isinstance(raw, SparseBody) and _is_usual(raw):
             values = np.array(weights_of(raw), np.float32)
             indices = [np.array(raw.indices, np.int32).tobytes()]
@@ -331,9 +329,9 @@ def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes
     with np.errstate(over="ignore"):
         for query in queries:
             raw, changed = query.vector, query.model_copy(update={"vector": first.vector})
-            if not isinstance(raw, np.ndarray | PackedBody) or changed != first:
+            if not isinstance(raw, np.ndarray) or changed != first:
                 return None
-            rows.append(raw.astype(np.float32) if isinstance(raw, np.ndarray) else weights_of(raw))
+            rows.append(raw.astype(np.float32))
     if len({len(row) for row in rows}) > 1 or len(rows[0]) > limits.max_nonzeros:
         return None
     matrix = np.stack(rows)
