@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from gcws_search.client.collection import config_of
 from gcws_search.commands.dedupe import Sources
 from gcws_search.commands.options import (
     MAX_REJECTED_TOLD,
@@ -42,11 +43,12 @@ from gcws_search.commands.options import (
     words_of,
 )
 from gcws_search.formats.files import input_files
+from gcws_search.formats.sources import Choices, source_of
 from gcws_search.service.cluster.command import command, require_token
 from gcws_search.service.settings import settings_from
+from gcws_search.tasks import process_pool, ray_pool
 
 if TYPE_CHECKING:
-    from gcws_search.formats.sources import Choices
     from gcws_search.service.cluster.bulk import BulkLoaded
 
 cli = family()
@@ -98,10 +100,7 @@ def load(
     It asks no router: rows go from the files to the database. Of rows of one id the last is stored.
     The same command goes on where it was interrupted.
     """
-    from gcws_search.client.collection import config_of  # noqa: PLC0415
-    from gcws_search.formats.sources import source_of  # noqa: PLC0415  # loads numpy
-    from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415
-    from gcws_search.tasks import process_pool, ray_pool  # noqa: PLC0415
+    from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415  # of an extra
 
     choices = dataclasses.replace(choices, payload=words_of(payload), lenient=on_error == "skip")
     settings = settings_from(given)

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
+from gcws_search import duplicates
 from gcws_search.commands.options import (
     MAX_REJECTED_TOLD,
     REJECTED,
@@ -31,11 +32,9 @@ from gcws_search.commands.options import (
     transform_of,
     usage,
 )
+from gcws_search.duplicates import Deduplicated
 from gcws_search.formats.files import WORDS
-
-if TYPE_CHECKING:
-    from gcws_search.duplicates import Deduplicated
-    from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.sources import Choices, Source
 
 cli = family()
 
@@ -108,8 +107,6 @@ def dedupe(
     group, representative, score), kept.parquet, removed.parquet and report.json. The same command
     goes on where it was interrupted. In the place of --to, report.json comes last.
     """
-    from gcws_search import duplicates  # noqa: PLC0415  # loads numpy
-
     with failures(), steps() as progress:
         found = duplicates.dedupe(
             sources,

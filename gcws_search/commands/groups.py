@@ -6,10 +6,11 @@ import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from gcws_search.client.connection import Server
 from gcws_search.commands.options import (
     Json,
     Name,
@@ -30,11 +31,10 @@ from gcws_search.commands.options import (
     usage,
 )
 from gcws_search.commands.query import Score, Where
-
-if TYPE_CHECKING:
-    from gcws_search.client.connection import Server
-    from gcws_search.formats.sources import Choices
-    from gcws_search.index.contracts.analysis import Group
+from gcws_search.formats.files import whole_file
+from gcws_search.formats.payloads import filter_of
+from gcws_search.formats.sources import Choices
+from gcws_search.index.contracts.analysis import Group
 
 cli = family()
 
@@ -209,8 +209,6 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Find for each row of a file the items that are like it."""
-    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415  # loads numpy
-
     require_output(output, _FORMATS)
     if min_score is None and limit is None:
         usage("expected --min-score, --limit or both, got neither")
@@ -252,7 +250,6 @@ def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[An
     """Write rows of columns of these types to a file, if any, which appears when it is whole."""
     if path is None:
         return
-    from gcws_search.formats.files import whole_file  # noqa: PLC0415
 
     with whole_file(Path(path)) as part:
         if path.endswith(".parquet"):

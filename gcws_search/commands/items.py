@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from gcws_search.client.connection import Server
+from gcws_search.client.results import Count
 from gcws_search.commands.options import (
     Dim,
     IfVersion,
@@ -34,10 +36,8 @@ from gcws_search.commands.options import (
     usage,
 )
 from gcws_search.commands.query import Where
-
-if TYPE_CHECKING:
-    from gcws_search.client.connection import Server
-    from gcws_search.client.results import Count
+from gcws_search.formats.payloads import filter_of
+from gcws_search.index import parse_filter
 
 cli = family()
 
@@ -162,10 +162,6 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete items by their ids, or all that pass a filter; asks."""
-    from gcws_search.client.results import Count  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.payloads import filter_of  # noqa: PLC0415
-    from gcws_search.index import parse_filter  # noqa: PLC0415
-
     condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):
         usage("expected ids of items, or --where")

@@ -13,13 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from gcws_search.client.collection import Collection
+from gcws_search.client.connection import Server
+from gcws_search.client.errors import NoServer, note_stored
+from gcws_search.client.results import Added, GivenIds, Rejected
 from gcws_search.commands.options import (
     MAX_REJECTED_TOLD,
     REJECTED,
+    Bar,
     Expires,
     Json,
     Normalize,
@@ -50,18 +55,20 @@ from gcws_search.commands.options import (
     usage,
     words_of,
 )
-from gcws_search.formats.files import WORDS, BadFile, input_files, rejected_path, require_same
+from gcws_search.formats.files import (
+    WORDS,
+    BadFile,
+    Folder,
+    InputFile,
+    input_files,
+    rejected_path,
+    require_same,
+)
+from gcws_search.formats.items import SEGMENT_ROWS, LoadBody
+from gcws_search.formats.payloads import write_json
+from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.index import CollectionNotFound, GcwsError, ItemExists, WeightKind, error_words
 from gcws_search.version import program_version
-
-if TYPE_CHECKING:
-    from gcws_search.client.collection import Collection
-    from gcws_search.client.connection import Server
-    from gcws_search.client.results import Added
-    from gcws_search.commands.options import Bar
-    from gcws_search.formats.files import Folder, InputFile
-    from gcws_search.formats.items import LoadBody
-    from gcws_search.formats.sources import Choices, Source
-    from gcws_search.index import WeightKind
 
 cli = family()
 
@@ -153,8 +160,6 @@ def load(
 
     The same command run again goes on where it was interrupted; --again loads all once more.
     """
-    from gcws_search.formats.sources import source_of  # noqa: PLC0415  # loads numpy
-
     if (mode == "unless_similar") != (min_score is not None):
         usage("--min-score and --mode unless_similar: expected both, or neither")
     if files.count("-") > 1:
@@ -210,8 +215,6 @@ def _show_rows(source: Source, as_json: bool) -> None:
 
 def _existing(found: Server, into: str, source: Source) -> Collection | None:
     """Return the collection, None where there is none; end where it takes other items."""
-    from gcws_search.index import CollectionNotFound  # noqa: PLC0415
-
     try:
         collection = found.collection(into)
     except CollectionNotFound:
@@ -255,8 +258,6 @@ def _create(
 @contextmanager
 def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Iterator[None]:
     """Drop a collection that this command created if it is still empty."""
-    from gcws_search.index import GcwsError  # noqa: PLC0415
-
     try:
         yield
     except BaseException:
@@ -279,9 +280,6 @@ class _Load:
 
     def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
         """Load all files, the first of which is opened; ids are counted on."""
-        from gcws_search.formats.sources import source_of  # noqa: PLC0415
-        from gcws_search.index import error_words  # noqa: PLC0415
-
         choices, self.before = first.choices, self.collection.loads()
         for number, file in enumerate(inputs):
             settled = first.settled if file.format == first.file.format else {}
@@ -372,10 +370,6 @@ class _Load:
 
     def _load(self, source: Source, progress: Bar, key: str | None, *others: str | None) -> Added:
         """Load a file under a key, or under another one where that is of other rows."""
-        from gcws_search.client.errors import NoServer  # noqa: PLC0415
-        from gcws_search.client.results import Added  # noqa: PLC0415
-        from gcws_search.index import GcwsError  # noqa: PLC0415
-
         file, again = source.file, ""
         if key is not None:
             command = f"--key {self.key} in place of --again" if self.again else "the same command"
@@ -416,8 +410,6 @@ class _Load:
 
     def _known(self, key: str | None) -> Added:
         """Return what the load of a key has stored, once its server has ended it."""
-        from gcws_search.client.results import Added, GivenIds  # noqa: PLC0415
-
         found: dict[str, Any] = {}
         for _ in range(_ASKED):
             loads = (each for each in self.collection.loads() if key and each["key"] == key)
@@ -434,8 +426,6 @@ class _Load:
 
         So all loads of a key have the same body, whatever becomes of bad rows.
         """
-        from gcws_search.index import GcwsError  # noqa: PLC0415
-
         try:
             known = self._send(source.whole(progress.rows), progress, key, on_error="stop")
             if not source.unreadable:
@@ -454,11 +444,6 @@ class _Load:
 
     def _load_parts(self, source: Source, progress: Bar, key: str | None, known: Added) -> Added:
         """Load what follows the known rows part by part; write every rejected row to a file."""
-        from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
-        from gcws_search.formats.items import SEGMENT_ROWS  # noqa: PLC0415
-        from gcws_search.formats.payloads import write_json  # noqa: PLC0415
-        from gcws_search.index import GcwsError  # noqa: PLC0415
-
         path = rejected_path(source.file)
         done, first = known, sum(getattr(known, word) for word in _STORED)
         progress.start_again(first)
@@ -560,8 +545,6 @@ def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None
 
 def _move_row(error: Any, row_of: Callable[[int], int]) -> None:
     """Give the row that an error of a body is about, if it is about one, its number in the file."""
-    from gcws_search.index import ItemExists  # noqa: PLC0415
-
     loc: tuple[Any, ...] = getattr(error, "loc", ())
     if loc[:1] == ("rows",):
         error.loc = ("rows", row_of(loc[1]), *loc[2:])
@@ -571,8 +554,6 @@ def _move_row(error: Any, row_of: Callable[[int], int]) -> None:
 
 def _note_stored(error: Exception, rows: int) -> None:
     """Note how many rows were stored before, unless the error has a note."""
-    from gcws_search.client.errors import note_stored  # noqa: PLC0415
-
     if not getattr(error, "__notes__", ()):
         note_stored(error, rows)
 

@@ -189,8 +189,6 @@ def _choices_of(
 def reading(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say what files hold, in the place of ``choices``."""
     added = signature(_choices_of, eval_str=True).parameters
-    for name in ("server", "choices"):  # whose types are imported when it is called
-        command.__annotations__.pop(name, None)
     own = signature(command, eval_str=True).parameters
 
     def read(*server: Server, **given: Any) -> None:

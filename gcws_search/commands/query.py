@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from gcws_search.client.collection import Collection
+from gcws_search.client.connection import Server
 from gcws_search.commands.options import (
     Fingerprint,
     Json,
@@ -28,11 +31,8 @@ from gcws_search.commands.options import (
     tell_rows,
     usage,
 )
-
-if TYPE_CHECKING:
-    from gcws_search.client.collection import Collection
-    from gcws_search.client.connection import Server
-    from gcws_search.index.contracts.analysis import Explained, Share
+from gcws_search.formats.sources import Choices
+from gcws_search.index.contracts.analysis import Explained, Share
 
 cli = family()
 
@@ -248,7 +248,6 @@ def _query_rows(
     fingerprint: str | None,
     asked: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    from gcws_search.formats.sources import Choices  # noqa: PLC0415  # loads numpy
 
     results: list[dict[str, Any]] = []
     hints: dict[str, None] = {}
@@ -337,8 +336,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare what the search methods of a collection find and cost."""
-    from dataclasses import asdict  # noqa: PLC0415
-
     compared = server.collection(name).compare(sample=sample, limit=limit, recall=recall)
     rows = [asdict(each) for each in compared.backends]
     if tell(as_json, {"backends": rows, "mean_similarity": compared.mean_similarity}):
