@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import body_of
+from gcws_search.service.api.bodies import BODY_OF, body_of
 from gcws_search.service.api.query import Score, hints_json, hints_on_key
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
@@ -151,6 +151,18 @@ class ExplainBody(Body):
     )
 
 
+def _describe_kernel_params(schema: dict[str, Any]) -> None:
+    """Let the API page show parameters of kernels as those of backends that estimate these."""
+    for kind, names in (
+        ("nrff", ["gamma"]),
+        ("random_binning", ["distribution", "shape", "scale"]),
+    ):
+        params: Any = BODY_OF[kind].model_fields["params"].annotation
+        known = params.model_json_schema()["properties"]
+        schema.setdefault("properties", {}).update({name: known[name] for name in names})
+    schema["additionalProperties"] = False
+
+
 class SimilarityBody(Body):
     """Two vectors and the kernel to compare them by."""
 
@@ -181,39 +193,7 @@ class SimilarityBody(Body):
         default_factory=dict,
         description="Of `gmm`: none. Of `rbf` and `folded_rbf`: `gamma`. Of `laplace` and "
         "`gaussian`: `scale`. Of `polya`: `distribution`, `shape`, `scale`.",
-        json_schema_extra={
-            "properties": {
-                "gamma": {
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": 1e6,
-                    "default": 1.0,
-                    "description": "How fast similarity falls with the angle.",
-                },
-                "scale": {
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": 1e9,
-                    "default": 1.0,
-                    "description": "At which distance similarity has fallen; the mean pitch.",
-                },
-                "distribution": {
-                    "type": "string",
-                    "enum": [*ix.SHAPES],
-                    "default": "gamma",
-                    "description": "Of the pitches.",
-                },
-                "shape": {
-                    "type": ["number", "null"],
-                    "maximum": 1e6,
-                    "default": None,
-                    "description": "s > 0 of `gamma` (2), degrees of freedom > 0 of `chi_square` "
-                    "(4) and `chi` (3), m from 0.5 of `nakagami` (1), k from 0.05 of `weibull` "
-                    "(2), mu > 0 of `shifted_poisson` (1); the others have none.",
-                },
-            },
-            "additionalProperties": False,
-        },
+        json_schema_extra=_describe_kernel_params,
     )
 
 
