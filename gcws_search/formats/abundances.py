@@ -11,7 +11,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
+from gcws_search.formats.files import UTF8, BadFile, InputFile, find_repeated, list_some
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import MISSING, Source
 
@@ -80,8 +80,7 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
     ]
     if not samples:
         raise BadFile(f"{file.name}: expected columns of numbers, a sample each, got none")
-    if len({*names}) < len(names):
-        twice = max(names, key=names.count)
+    if (twice := find_repeated(names)) is not None:
         raise BadFile(f"{file.name}: expected columns of different names, got {twice!r} twice")
     return names, samples, first + 2
 

@@ -28,6 +28,7 @@ from gcws_search.formats.files import (
     Folder,
     InputFile,
     NoRows,
+    find_repeated,
     list_some,
     not_readable,
 )
@@ -48,9 +49,9 @@ from gcws_search.formats.vectors import rows_of_texts
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 1 << 22
+"""As many are read at a time, and parsed as whole rows."""
 _BLOCK_LINES: Final = 1 << 14
-"""What is parsed together: rows that cannot be read take 3 kB each."""
-"""As many are parsed at a time, of whole rows."""
+"""At most so many are parsed together: rows that cannot be read take 3 kB each."""
 _MAX_ROW_BYTES: Final = 16 << 20
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
 _QUOTED: Final = re.compile(rb'(?<![^,;|\t \n\r])"[^"]*(?:""[^"]*)*"')
@@ -123,7 +124,7 @@ def _tally(column: Any, point: str = ".") -> CellCounts:
 
 def _with_marks(table: _Table, name: str) -> str | None:
     """Return a number such as 1,234.5 or 12% of a column of numbers, some of which have marks."""
-    if name not in table.head.column_names:
+    if name not in table.tallies:
         return None
     known, cells = table.tallies[name], table.head[name].combine_chunks()
     amounts = cells.filter(pc.match_substring_regex(cells, _MARKED))
@@ -358,8 +359,7 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
         name.strip() or (f"column {place}" if place > 1 else UNNAMED)
         for place, name in enumerate(table.header, 1)
     ]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if (twice := find_repeated(names)) is not None:
         raise BadFile(
             f"{file.name}: expected columns of different names, got {twice!r} twice; "
             "--no-header, where the first line is a row"
@@ -489,7 +489,7 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
     tallies: dict[str, CellCounts] = {}
     for table in tables:
         for name, each in table.tallies.items():
-            tallies[name] = tallies.get(name, CellCounts()) + each
+            tallies[name] = tallies[name] + each if name in tallies else each
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
         tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))

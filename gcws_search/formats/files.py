@@ -16,17 +16,20 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn, TypeVar, cast
 from urllib.parse import unquote
 
 from gcws_search.formats.stores import StoredPath, StoreFailed, place_of, version_of, versions
 
 if TYPE_CHECKING:
     from charset_normalizer import CharsetMatch
+
+Word = TypeVar("Word")
 
 
 class Format(NamedTuple):
@@ -565,6 +568,11 @@ def _format_of_name(path: Path | StoredPath) -> str | None:
     ends = plain[-1:] if plain[-1:] != [".zip"] else ["".join(plain[-2:])]
     found = (each.name for each in FORMATS.values() if plain and ends[0] in each.suffixes)
     return next(found, None)
+
+
+def find_repeated(words: Iterable[Word]) -> Word | None:
+    """Return the first word that comes again; None where all differ."""
+    return next((word for word, count in Counter(words).items() if count > 1), None)
 
 
 def list_some(words: Sequence[str], count: int = 4) -> str:

@@ -218,9 +218,11 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
     choices, source.export = source.choices, None
     sample = _sample(_whole_lines(file), skip)
-    names = [*dict.fromkeys(name for found in sample for name in found)]
-    columns = {name: [found.get(name) for found in sample] for name in names}
-    tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
+    columns: dict[str, list[Any]] = {}  # of what there is: objects may have few keys in common
+    for found in sample:
+        for name, value in found.items():
+            columns.setdefault(name, []).append(value)
+    tallies = {name: CellCounts.of_values(each, len(sample)) for name, each in columns.items()}
     fields = [pa.field(name, _type(values, name, choices)) for name, values in columns.items()]
     schema = pa.schema(fields)
     layout = choose(schema, choices)
@@ -277,7 +279,7 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
     lists = sum(isinstance(value, list) for value in filled)
     if lists and is_mostly(lists, len(filled)):
         return pa.list_(pa.string())
-    kind = CellCounts.of_values(values).kind
+    kind = CellCounts.of_values(values, len(values)).kind
     is_plain = all(isinstance(value, str | int | float) for value in found)
     if kind == "text" and not is_plain:
         return pa.struct([])
@@ -318,13 +320,14 @@ def _rows(source: Source, file: InputFile, layout: Layout, skip: int) -> Iterato
 def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -> Items:
     """Return the rows from ``first`` on; each coordinate is a key where the source has columns."""
     is_matrix = source.columns is not None
+    fields = {name: place for place, name in enumerate(layout.payload)}
     found: list[tuple[str, Any, bytes | None]] = []
     numbers: list[int] = []
     for row, line in enumerate(lines, first):
         try:
             each = _object(line)
             vector = _vector(each, layout, is_matrix=is_matrix)
-            found.append((_id(each, layout.id, line), vector, _payload(each, layout.payload)))
+            found.append((_id(each, layout.id, line), vector, _payload(each, fields)))
         except BadFile as error:
             source.reject(row, str(error), line.decode(errors="replace").rstrip())
             continue
@@ -380,11 +383,13 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
     return vector
 
 
-def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
-    if names == ("payload",) and isinstance(found.get("payload"), dict | NoneType):
+def _payload(found: Mapping[str, Any], names: Mapping[str, int]) -> bytes | None:
+    """Return the fields of some names, in their order; objects may have few of them."""
+    if [*names] == ["payload"] and isinstance(found.get("payload"), dict | NoneType):
         payload = found.get("payload")
         return None if payload is None else write_json(payload)
-    fields = {name: found[name] for name in names if found.get(name) is not None}
+    known = sorted(filter(names.__contains__, found), key=names.__getitem__)
+    fields = {name: found[name] for name in known if found[name] is not None}
     return write_json(fields) if fields else None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from gcws_search.formats.files import UTF8, BadFile, InputFile, list_some
+from gcws_search.formats.files import UTF8, BadFile, InputFile, find_repeated, list_some
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import BATCH_ROWS, Source
@@ -136,7 +136,7 @@ def _require_vector(entry: Entry) -> None:
     if not np.isfinite(values).all():
         raise BadFile(f"expected numbers, got {values[~np.isfinite(values)][0]}")
     if len({*entry.keys}) < len(entry.keys):
-        twice = max(entry.keys, key=[*entry.keys].count)
+        twice = find_repeated(entry.keys)
         raise BadFile(f"expected each coordinate once, got {twice!r} twice")
     if not values.any():
         raise BadFile("expected at least one number other than 0, got none")

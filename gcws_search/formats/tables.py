@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, list_some
+from gcws_search.formats.files import BadFile, find_repeated, list_some
 from gcws_search.formats.items import Ids, Items, ids_of, with_expiries
 from gcws_search.formats.payloads import (
     FLOAT_DIGITS,
@@ -168,8 +168,7 @@ def _with_plain_columns(frame: Any) -> Any:
 
 
 def _require_different_names(names: list[str]) -> None:
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if (twice := find_repeated(names)) is not None:
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
 
 
@@ -353,7 +352,7 @@ def guess(
         if not _is_text(kind):
             raise InvalidParameter(expected=f"text in column {text!r}", got=str(kind))
     elif vector is None:
-        others = [*fields, *called, *index]
+        others = {*fields, *called, *index}
         coordinates = _guess_vector(schema, [name for name in free if name not in others])
     else:
         coordinates = _matching(vector, free)
@@ -824,15 +823,14 @@ class CellCounts:
         return CellCounts(self.cells, self.missing)
 
     @classmethod
-    def of_values(cls, values: Iterable[Any]) -> CellCounts:
-        """Count the kinds of values in a column of JSON."""
-        cells = missing = numbers = truths = 0
+    def of_values(cls, values: Iterable[Any], count: int) -> CellCounts:
+        """Count the kinds of values in a column of JSON; of ``count`` rows some may have none."""
+        cells = numbers = truths = 0
         for value in values:
             cells += value is not None
-            missing += value is None
             truths += isinstance(value, bool)
             numbers += isinstance(value, int | float) and not isinstance(value, bool)
-        return cls(cells, missing, numbers, 0, truths)
+        return cls(cells, count - cells, numbers, 0, truths)
 
     @property
     def kind(self) -> Kind:
@@ -906,10 +904,11 @@ def describe_table(
     ]
     if gaps:
         source.guess.append(("missing", f"{list_some(gaps)} of the first rows"))
+    fields = {*layout.payload}
     mixed = [
         f"{name!r} with {each.cells - each.numbers} cells of text"
         for name, each in known.items()
-        if name in layout.payload and each.kind == "text" and 2 * each.numbers >= each.cells > 0
+        if name in fields and each.kind == "text" and 2 * each.numbers >= each.cells > 0
         and not each.leading_zeros
     ]  # fmt: skip
     if mixed:

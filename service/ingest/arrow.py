@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.formats.files import find_repeated
 from gcws_search.formats.tables import BYTES, TEXTS, is_list, python_values
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
@@ -337,8 +338,7 @@ def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
     ``takes_others``: other columns become fields of the payload.
     """
     names = schema.names
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if (twice := find_repeated(names)) is not None:
         _refuse("columns of different names", f"{twice!r} twice")
     others = [name for name in names if name not in _ITEMS]
     if _is_of_texts(names):

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tarfile
+import time
 import uuid
 import zipfile
 from collections.abc import Callable
@@ -1233,3 +1234,31 @@ def test_compressed_rows_that_do_not_fit_together_are_refused(
     np.savez(path, **(arrays | change))
     with pytest.raises(BadFile, match=words):
         source(path)
+
+
+MANY: Final = 30_000
+WIDE: Final[dict[str, Callable[[], str]]] = {
+    "texts.csv": lambda: "".join(
+        ",".join(["1", *(f"{word}{number}" for number in range(6_000))]) + "\n" for word in "abc"
+    ),
+    "keys.ndjson": lambda: "".join(
+        json.dumps({"x": 1.0, **{f"k{row}-{key}": 1 for key in range(4)}}) + "\n"
+        for row in range(5_000)
+    ),
+    "repeated.csv": lambda: ",".join(map(str, [*range(MANY), MANY - 1])) + "\n1\n",
+    "repeated.svm": lambda: " ".join(["0", *(f"{n}:1" for n in [*range(MANY), MANY - 1])]) + "\n",
+}
+"""Files of many columns, by what would take time of the square of their number."""
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_file_of_many_columns_is_read_in_time_of_their_number(tmp_path: Path, name: str) -> None:
+    (path := tmp_path / name).write_text(WIDE[name]())
+    choices: Json = {"header": True} if name == "texts.csv" else {"vector": ("x",)}
+    begin = time.process_time()
+    if name.startswith("repeated"):
+        with pytest.raises(BadFile, match="twice"):
+            items(path)
+    else:
+        assert items(path, **choices)
+    assert time.process_time() - begin < 4  # 6 to 30 s where each column is compared with each
