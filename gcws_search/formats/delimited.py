@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import count, islice, pairwise, starmap
 from typing import Any, Final
 
 import numpy as np
@@ -109,17 +109,22 @@ def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | Non
     return parse
 
 
-def _tally(column: Any, point: str = ".") -> CellCounts:
+def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
+    """Count the kinds of the cells of each column, of all at once: there may be many."""
+    shape = table.num_columns, table.num_rows
+    flat = pa.concat_arrays(column.combine_chunks() for column in table.columns)
+
+    def sums(is_so: Any) -> Any:
+        return is_so.fill_null(False).to_numpy(zero_copy_only=False).reshape(shape).sum(axis=1)
+
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
-
-    def matches(pattern: str) -> int:
-        return int(pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0)
-
-    missing, numbers = matches(_IS_MISSING), matches(number)
-    cells = len(column) - column.null_count - missing
-    zeros = matches(_LEADING_ZERO) if numbers else 0
-    truths = matches(_IS_TRUTH) if numbers < cells else 0
-    return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
+    patterns = _IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH
+    found = (sums(pc.match_substring_regex(flat, pattern)) for pattern in patterns)
+    missing, numbers, zeros, truths = found
+    missing += sums(flat.is_null())
+    columns = shape[1] - missing, missing, numbers, np.minimum(zeros, numbers), truths
+    counts = zip(*(column.tolist() for column in columns), strict=True)
+    return dict(zip(table.column_names, starmap(CellCounts, counts), strict=True))
 
 
 def _with_marks(table: _Table, name: str) -> str | None:
@@ -376,7 +381,7 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
         words = "expected rows below the names of columns, got none"
         raise NoRows(f"{file.name}: {words}", names)
     table.head = cells
-    table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
+    table.tallies = _tallies(cells, point)
     numbers = [place for place, name in enumerate(names) if table.tallies[name].numbers]
     if any(place not in texts and names[place].lower() != "id" for place in numbers):
         table.digits = [names[place] for place in numbers if place in texts]
@@ -492,7 +497,9 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
             tallies[name] = tallies[name] + each if name in tallies else each
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
-        tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))
+        tallies |= _tallies(
+            pa.table({key: pa.array([each.get(key) for _, each in files], pa.string())})
+        )
     choices, first = source.choices, tables[0]
     first.text = _text_column(first)
     if choices.of_texts and choices.text is None:
