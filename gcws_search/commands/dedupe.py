@@ -32,7 +32,6 @@ from gcws_search.commands.options import (
     transform_of,
     usage,
 )
-from gcws_search.duplicates import Deduplicated
 from gcws_search.formats.files import WORDS
 from gcws_search.formats.sources import Choices, Source
 
@@ -154,7 +153,7 @@ def _bytes_of(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
-def _lines(found: Deduplicated, output: Path) -> list[str]:
+def _lines(found: duplicates.Deduplicated, output: Path) -> list[str]:
     left_out = f", {found.rejected:,} left out" if found.rejected else ""
     if found.dropped:
         left_out += f", {found.dropped:,} left out for missing numbers"
