@@ -388,7 +388,8 @@ class Follower:
             return self._fill()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._empty(str(error))
-        if known is None and not len(found):  # such as one made just before a kill
+        # It was made just before a kill; one whose items were deleted has a record.
+        if known is None and not (len(found) or found.loads(0, _RECORD_KEY)):
             known = _NOTHING
             self._use_weights(found)
         if known is None or found.config != self._config:

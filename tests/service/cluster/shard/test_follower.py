@@ -182,6 +182,22 @@ def test_a_file_of_another_cluster_is_filled_again(
             assert fills(hosts) == [1]
 
 
+def test_a_file_of_another_shard_whose_items_were_deleted_is_filled_again(
+    written: Written, tmp_path: Path
+) -> None:
+    """Items of this shard have earlier keys than those that it has seen."""
+    written.put_some(ids(20))
+    with closing(ShardHost(written.database, tmp_path, 0, 2, threads=1)) as host:
+        host.start()
+        follow([host], written)
+        written.delete([row.id for row in held(host, written)])
+        follow([host], written)
+    with closing(ShardHost(written.database, tmp_path, 1, 2, threads=1)) as host:
+        host.start()
+        check_followed([host], written)
+        assert fills([host]) == [1]
+
+
 @pytest.mark.parametrize("writes_again", [False, True])
 def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted(
     tmp_path: Path, *, writes_again: bool
