@@ -189,6 +189,9 @@ _CHUNK: Final = 4096
 _INT_BITS: Final = 63
 
 
+_UNTAGGED: Final = {int, float, str}
+
+
 def tag(value: bool | float | str) -> Hashable:
     """Return what stands for a scalar among others: equal numbers are one, True is not 1."""
     return ("bool", value) if isinstance(value, bool) else value
@@ -267,10 +270,21 @@ class _GrowingColumn:
         documents = json.loads(text) if LONG_NUMBER.search(text) else orjson.loads(text)
         rows: list[int] = []
         codes: list[int] = []
+        key, find, values, code_of = self._key, self._find, self._values, self._code_of
+        before, is_scalar = len(values), find is _scalars
         for row, document in enumerate(documents, self._covered):
-            for scalar in self._find(document, self._key):
+            value = document.get(key) if is_scalar and document is not None else None
+            # Most payloads have one text or number there.
+            found = (value,) if type(value) in _UNTAGGED else map(tag, find(document, key))
+            for tagged in found:
+                code = code_of.get(tagged)
+                if code is None:
+                    code = code_of[tagged] = len(values)
+                    values.append(tagged)
                 rows.append(row)
-                codes.append(self._code(scalar))
+                codes.append(code)
+        self._numbers = with_room(self._numbers, before, len(values))
+        self._numbers[before : len(values)] = [*map(self._number, range(before, len(values)))]
         used = self._used + len(rows)
         self._rows = with_room(self._rows, self._used, used)
         self._codes = with_room(self._codes, self._used, used)
@@ -279,22 +293,17 @@ class _GrowingColumn:
         self._used = used
         self._covered = stop
 
-    def _code(self, scalar: bool | float | str) -> int:
-        tagged = tag(scalar)
-        known = self._code_of.get(tagged)
-        if known is not None:
-            return known
-        code = len(self._values)
-        self._numbers = with_room(self._numbers, code, code + 1)
-        if isinstance(scalar, str | bool):
-            self._numbers[code] = np.nan
-        else:
-            self._numbers[code] = rounded = _round(scalar)
-            if isinstance(scalar, int) and rounded != scalar:
-                self._inexact.append(code)
-        self._values.append(tagged)
-        self._code_of[tagged] = code
-        return code
+    def _number(self, code: int) -> float:
+        """Return the scalar of a code as `Column.numbers` has it."""
+        value = self._values[code]
+        if isinstance(value, float):
+            return value
+        if not isinstance(value, int):
+            return math.nan
+        rounded = _round(value)
+        if rounded != value:
+            self._inexact.append(code)
+        return rounded
 
 
 def _round(number: float) -> float:
