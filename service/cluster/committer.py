@@ -156,7 +156,7 @@ _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedWrite, Any]
 class GroupPlan:
     """The net effect of a group of writes, applied in order."""
 
-    key: int  # the last that was given
+    key: int  # the last that was given; each change raises it
     # items that there are in the database before, without vectors; payloads where these were read
     existing: dict[str, Row]
     free_id: int = 0  # the number for the next item without an id
@@ -166,7 +166,7 @@ class GroupPlan:
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
     coordinates: int = 0
     names: set[int] = field(default_factory=set)
-    takes_due: bool = False  # whether the table of times changes, whatever else does
+    head: int = 0  # the key of the last commit
     # the existing items as they were found, and what returns such with their vectors
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     read: _Read = lambda *_: ()
@@ -180,7 +180,7 @@ class GroupPlan:
         read: _Read,
     ) -> GroupPlan:
         """Return a plan after a change."""
-        plan = cls(key, {}, free_id, read=read)
+        plan = cls(key, {}, free_id, head=key, read=read)
         for row in rows:
             _, name, _, payload, _, version, expires, *_ = row
             item_id = name.decode()
@@ -191,12 +191,11 @@ class GroupPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
-        return not (self.rows or self.deleted or self.loads or self.takes_due)
+        """Whether there is nothing to store, not even numbers that deleted items were given."""
+        return self.key == self.head
 
     def expire(self, now_ms: int, *, takes_due: bool) -> None:
         """Delete what has expired, before any write."""
-        self.takes_due = takes_due
         self.key += takes_due  # each commit has a key
         lives = ((item_id, row.expires) for item_id, row in self.existing.items())
         self._delete([item_id for item_id, at in lives if at is not None and at <= now_ms])

@@ -159,6 +159,18 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
     assert database.count(number) == 3
 
 
+def test_an_item_that_a_group_deletes_leaves_its_number_and_its_key(
+    database: Database, number: int, committer: Committer
+) -> None:
+    writes: list[PreparedWrite] = [put_of(None, "x"), PreparedChoice(ids=["0", "x"])]
+    results = together(committer, *(partial(committer.commit, each) for each in writes))
+    assert results == [ix.WriteResult(2, 0, ("0", "0")), 2]
+    assert commits(database) == 1
+    assert contents(database, number) == {}
+    assert committer.last.key == database.last_moment(number).key == 4  # readers wait for it
+    assert committer.commit(put_of(None)) == ix.WriteResult(1, 0, ("1", "1"))
+
+
 def test_only_a_write_that_is_too_large_finds_the_disk_full(
     database: Database, database_url: str, number: int, committer: Committer
 ) -> None:
