@@ -144,7 +144,6 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_FOREIGN: Final = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
 _BEYOND_ASCII: Final = re.compile("[^\x00-\x7f\ufffd]")
 _SAMPLE_BYTES: Final = 1 << 16
 _WESTERN: Final = "cp1252"
@@ -639,7 +638,8 @@ def _best_guess(head: bytes) -> str | None:
         # Last, since few words look like those of some language by chance.
         return match.chaos, not is_western, is_old, -letters, -match.coherence
 
-    sample = b"".join(_FOREIGN.findall(head))[:_SAMPLE_BYTES]
+    foreign = (line for line in head.splitlines(keepends=True) if not line.isascii())
+    sample = b"".join(foreign)[:_SAMPLE_BYTES]
     best = min(from_bytes(sample), key=doubt, default=None)
     if best is None:
         return None

@@ -1245,16 +1245,19 @@ WIDE: Final[dict[str, Callable[[], str]]] = {
         json.dumps({"x": 1.0, **{f"k{row}-{key}": 1 for key in range(4)}}) + "\n"
         for row in range(5_000)
     ),
+    "foreign.csv": lambda: (
+        ",".join(f"{number:040}" for number in range(3_000)) + "\n1" + ",Zürich" * 2_999 + "\n"
+    ),
     "repeated.csv": lambda: ",".join(map(str, [*range(MANY), MANY - 1])) + "\n1\n",
     "repeated.svm": lambda: " ".join(["0", *(f"{n}:1" for n in [*range(MANY), MANY - 1])]) + "\n",
 }
-"""Files of many columns, by what would take time of the square of their number."""
+"""Files of many columns, or long lines, by what would take time of the square of their number."""
 
 
 @pytest.mark.parametrize("name", WIDE)
 def test_a_file_of_many_columns_is_read_in_time_of_their_number(tmp_path: Path, name: str) -> None:
-    (path := tmp_path / name).write_text(WIDE[name]())
-    choices: Json = {"header": True} if name == "texts.csv" else {"vector": ("x",)}
+    (path := tmp_path / name).write_text(WIDE[name](), "latin-1")
+    choices: Json = {"vector": ("x",)} if name == "keys.ndjson" else {"header": True}
     begin = time.process_time()
     if name.startswith("repeated"):
         with pytest.raises(BadFile, match="twice"):
