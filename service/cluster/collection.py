@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -827,6 +827,7 @@ class ClusterCollection:
         """Return all there is to know of the collection: sums over its shards."""
         parts = [answer.head for answer in self.ask("describe")]
         sizes = "items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk"
+        backends = operations.merge_backends([part["backends"] for part in parts])
         return ix.Description(
             **{name: operations.total(parts, name) for name in sizes},
             name=self.name,
@@ -834,11 +835,27 @@ class ClusterCollection:
             names=len(self.names),
             weights=ix.describe_weights(self.config.transform, self.space.weights),
             metadata=self.database.metadata(self.number),
-            backends=operations.merge_backends([part["backends"] for part in parts]),
+            backends=[*backends, *self._missing_backends({each.name for each in backends})],
             commits=self.committer.commits,
             commit_seconds=self.committer.commit_seconds,
             versions=parts[0]["versions"],
         )
+
+    def _missing_backends(self, known: Set[str]) -> Iterator[ix.BackendDescription]:
+        """Yield the backends that no shard has begun to attach, as while it is being filled."""
+        for row in self.database.backends(self.number):
+            if row.name not in known:
+                yield ix.BackendDescription(
+                    row.name,
+                    row.kind,
+                    orjson.loads(row.params),
+                    primary=False,
+                    status="building",
+                    progress=0.0,
+                    bytes_in_memory=0,
+                    build_seconds=0.0,
+                    stats={},
+                )
 
     def summary(self) -> ix.Summary:
         """Return one line of the list of collections; sizes are of the shards that answer."""

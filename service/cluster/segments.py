@@ -72,7 +72,7 @@ class Segments:
     def require_only(self, folder: str, stamps: Collection[str]) -> None:
         """Raise StoreFailed where segments of a folder are referred to in epochs but these."""
         for note in (self.root / f"segments/{folder}/uses").files():
-            if note.name not in stamps:
+            if note.name.removesuffix(".part") not in stamps:  # it may be written just now
                 words = "a successor or an adopted copy of this database may need its segments"
                 raise StoreFailed(errno.EBUSY, words, str(note))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gcws_search.index import notes_of_backend
+from gcws_search.index import BackendRecord, notes_of_backend
 from tests.support.service.client import Client, Json, fill, running
 from tests.support.service.cluster import ClusterClient
 
@@ -67,3 +67,15 @@ def test_a_backend_is_attached_to_all_replicas_and_dropped_from_all(
         assert seen(client) == {(200, "own")}
         assert client.delete(f"{URL}/backends/own").status_code == 204
         assert seen(client) == {(404, "gcws")}
+
+
+def test_a_backend_is_shown_before_shards_attach_it(database_url: str, tmp_path: Path) -> None:
+    with running(ClusterClient(database_url, tmp_path)) as client:
+        fill(client)
+        collection = client.app.state.service.collection("plants")
+        row = BackendRecord("own", "exact", "{}", None)
+        collection.database.add_backend(collection.number, row)
+        shown = client.get(URL).json()["backends"][-1]
+        assert (shown["name"], shown["kind"], shown["status"]) == ("own", "exact", "building")
+        assert client.post(f"{URL}/query", json=QUERY).status_code == 200
+        assert client.get(URL).json()["backends"][-1]["status"] == "ready"

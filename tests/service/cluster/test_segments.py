@@ -559,6 +559,8 @@ def test_segments_of_a_collection_without_items_are_removed_after_a_week(
         written.delete(ids(10))
     remove_useless(written.database)
     assert file in files(base)
+    [note] = base.rglob("uses/*")
+    note.with_suffix(".part").write_bytes(b"of a process that writes it now")
     grow_old(written.database)
     assert files(base) == listed(written.database) == []
 
