@@ -255,7 +255,7 @@ def test_names_of_items_that_are_refused_are_not_stored(serve: Serve) -> None:
 def test_names_outlive_the_process_and_are_in_snapshots(serve: Serve) -> None:
     client = opened(serve)
     put(client, *WORDS)
-    client.delete(f"{URL}/items/b")  # its names stay
+    client.delete(f"{URL}/items/c")  # others have its name
     half = client.post(f"{URL}/snapshots").json()["name"]
     put(client, {"id": "d", "vector": {"names": ["oxime", "acid"]}})
     client = serve()
