@@ -106,7 +106,7 @@ Progress = Callable[[int], None]
 _WHOLE: Final = (Integral, "a whole number, at least", int)
 _NUMBER: Final = (Real, "a number", float)
 _WORD: Final = (str, "a string", str)
-_TRUTH: Final = (bool | np.bool_, "True or False", bool)
+_TRUTH: Final = (bool, "True or False", bool)
 _WORDS: Final = ("group_by", "backend", "keep", "key", "cursor", "prefix", "text", "name")
 _KINDS: Final[dict[str, tuple[Any, str, Callable[[Any], Any]]]] = {
     **dict.fromkeys(
@@ -1019,9 +1019,10 @@ def _checked(**given: Any) -> dict[str, Any]:
     Raises InvalidParameter for one that is not of its kind.
     """
     found: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, each in given.items():
         kind, expected, plain = _KINDS[name]
         bounds = _BOUNDS.get(name)
+        value = each.item() if isinstance(each, np.generic) else each
         is_kind = type(value) is plain or (isinstance(value, kind) and not isinstance(value, bool))
         if is_kind and (bounds is None or bounds[0] <= value <= bounds[1]):
             found[name] = plain(value)

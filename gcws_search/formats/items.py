@@ -230,6 +230,8 @@ def with_expiries(items: Items, expires: Any) -> Items:
 
     None leaves an item its own, where it has one. Raises InvalidParameter.
     """
+    if isinstance(expires, np.ndarray | np.generic) and has_counts(expires.dtype):
+        expires = expires.astype(f"{expires.dtype.kind}8[us]")
     given = expires.tolist() if hasattr(expires, "tolist") else expires
     is_many = isinstance(given, Iterable) and not isinstance(given, str)
     wanted = [*given] if is_many else [given] * len(items)
@@ -255,7 +257,9 @@ def _odd_times(times: Iterable[Any], *, is_many: bool) -> Iterator[InvalidParame
             if each.tzinfo is None:
                 expected = "a time with its zone, as of datetime.now(UTC)"
                 yield InvalidParameter(expected=expected, got=repr(each), loc=loc)
-        elif each is not None and not isinstance(each, str | Real):
+        elif each is not None and (
+            not isinstance(each, str | Real) or isinstance(each, np.timedelta64)
+        ):
             yield InvalidParameter(expected="a time, or seconds", got=f"{each!r:.60}", loc=loc)
 
 

@@ -335,7 +335,10 @@ def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(
     items.add(rows, ids=[*COFFEES], expires=until, if_version=[2 + 1, 0, 2, 2])
     assert {item.expires for item in items} == {first}
     before = [*items]
-    for wrong in ("soon", "-1", "nan", -1, datetime(2127, 1, 1), [until], [[60]] * 4, b"60"):
+    spans = [np.full(4, 60, "m8[s]"), np.full(4, 60, "m8[ns]"), [np.timedelta64(60, "s")] * 4]
+    moments = [np.datetime64("2127-01-01", unit) for unit in ("D", "s", "ns")]
+    wrongs = ("soon", "-1", "nan", -1, datetime(2127, 1, 1), [until], [[60]] * 4, b"60")
+    for wrong in (*wrongs, *spans, *moments):
         with pytest.raises(InvalidParameter):
             items.add(rows, ids=[*COFFEES], expires=wrong)
     assert [*items] == before
@@ -509,7 +512,8 @@ def test_a_query_that_is_no_vector_takes_no_other_along(opened: Open) -> None:
 def test_a_masked_vector_is_refused_and_one_without_a_mask_is_searched_for(opened: Open) -> None:
     items = opened(3)
     items.add([[1, 2, 3], [7, 8, 1]], ids=["a", "b"])
-    [hit] = items.query(np.ma.masked_array([7.0, 8, 1], mask=False), limit=1)
+    asked: Json = {"limit": np.int64(1), "min_score": np.float32(0.5), "recall": np.float16(0.5)}
+    [hit] = items.query(np.ma.masked_array([7.0, 8, 1], mask=False), **asked)
     assert (hit.id, hit.score) == ("b", 1)
     masked = np.ma.masked_array([7.0, 8, 1], mask=[False, False, True])
     for ask in (items.query, lambda vector: items.query_many([vector])):
