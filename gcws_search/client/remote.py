@@ -39,7 +39,15 @@ from gcws_search.client.results import (
     rejected_of,
     with_fingerprint,
 )
-from gcws_search.formats.items import Items, LoadBody, Piece, documents, load_body, queries
+from gcws_search.formats.items import (
+    Items,
+    LoadBody,
+    Piece,
+    documents,
+    is_unicode,
+    load_body,
+    queries,
+)
 from gcws_search.formats.payloads import metadata_text, read_json, write_json
 from gcws_search.formats.vectors import (
     in_order,
@@ -100,8 +108,8 @@ def segment(text: str) -> str:
 
 def item_path(item_id: str | int) -> str:
     """Return where a collection has an item; no text is the path of all items."""
-    if not str(item_id):
-        raise ix.ItemNotFound("")
+    if not str(item_id) or not is_unicode(str(item_id)):
+        raise ix.ItemNotFound(str(item_id))
     return f"items/{segment(str(item_id))}"
 
 
@@ -149,7 +157,11 @@ class RemoteCollection:
         repeatable: bool = True,
     ) -> R:
         """Send JSON, and return what ``result`` makes of the JSON of the answer."""
-        body = write_json(document)
+        try:
+            body = write_json(document)
+        except TypeError as error:
+            expected = "values that JSON holds"
+            raise ix.InvalidParameter(expected=expected, got=str(error)) from None
         reply = await self.ask(method, word, body, JSON_HEADERS, repeatable=repeatable)
         return result(read_json(reply.content))
 

@@ -270,14 +270,24 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
         raise InvalidParameter(expected=expected, got=got, loc=("id_start",))
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
+    if isinstance(given, set | frozenset) or not isinstance(given, Iterable):
+        got = "a set" if isinstance(given, set | frozenset) else f"{given!r:.60}"
+        raise InvalidId(expected="ids in the order of the items", got=got, loc=("ids",))
     values = given.tolist() if hasattr(given, "tolist") else list(given)
-    if isinstance(given, set | frozenset):
-        raise InvalidId(expected="ids in the order of the items", got="a set", loc=("ids",))
     if isinstance(given, np.ndarray) and has_counts(given.dtype):
         raise InvalidId(expected="strings or integers", got=str(given.dtype), loc=("ids",))
     if len(values) != count:
         raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
     return _texts_of_ids(values)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which is no Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def texts_of(ids: Any) -> list[str]:
@@ -294,7 +304,14 @@ def _texts_of_ids(values: list[Any]) -> list[str]:
             for row, value in enumerate(values)
             if not is_id(value) and not isinstance(value, UUID)
         )
-    return [*map(str, values)]
+    texts = [*map(str, values)]
+    if not is_unicode("".join(texts)):
+        raise_first(
+            InvalidId(expected="Unicode text", got="half of a surrogate pair", loc=("ids", row))
+            for row, text in enumerate(texts)
+            if not is_unicode(text)
+        )
+    return texts
 
 
 # Bodies of a load
@@ -424,6 +441,8 @@ def _vector_columns(rows: InputVectors) -> dict[str, Any]:
 
     if rows.dense is not None:
         matrix = rows.matrix()
+        if not matrix.shape[1]:  # a server says what is wrong with them
+            return {"vector": pa.array([[]] * len(matrix), pa.list_(pa.float32()))}
         flat = pa.array(matrix.reshape(-1))
         return {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
     ends = pa.array(rows.indptr.astype(np.int32))

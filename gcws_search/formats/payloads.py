@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -267,8 +267,9 @@ def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
 
 def column_values(column: Any) -> list[Any]:
     """Return a column of payloads as a list; times of numpy as text where they have nanoseconds."""
-    if isinstance(column, str):
-        raise InvalidPayload(expected="a value for each item", got="a string", loc=("payloads",))
+    if isinstance(column, str | Set | Mapping):
+        got = "a string" if isinstance(column, str) else f"{column!r:.60}"
+        raise InvalidPayload(expected="a value for each item", got=got, loc=("payloads",))
     if isinstance(column, list | tuple):
         return [*column]
     if getattr(getattr(column, "dtype", None), "numpy_dtype", None) == np.float32:
@@ -321,11 +322,10 @@ def has_counts(kind: np.dtype[Any]) -> bool:
     return kind.kind in "mM" and np.datetime_data(kind)[0] in ("ns", "ps", "fs", "as")
 
 
-def _require_count(values: Sequence[Any], count: int, name: str) -> None:
-    if len(values) != count:
-        raise InvalidPayload(
-            expected=f"a payload for each of {count} items", got=str(len(values)), loc=(name,)
-        )
+def _require_count(values: Any, count: int, name: str) -> None:
+    if not isinstance(values, list) or len(values) != count:
+        got = str(len(values)) if isinstance(values, list) else f"{values!r:.60}"
+        raise InvalidPayload(expected=f"a payload for each of {count} items", got=got, loc=(name,))
 
 
 _PRESENCE: Final = ("exists", "is_null")

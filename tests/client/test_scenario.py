@@ -315,6 +315,33 @@ def test_texts_are_added_found_and_explained(opened: Open, tmp_path: Path) -> No
         opened(2, text={})
 
 
+def test_ids_and_columns_that_are_none_are_refused_alike(opened: Open) -> None:
+    items, rows, half = opened(2), [[1.0, 2.0], [2.0, 1.0]], "\ud800"
+    assert items.add(rows, ids=["a", half], on_error="skip").rejected_count == 1
+    asks: list[Callable[[], object]] = [
+        lambda: items.add(rows, ids=["b", half]),
+        lambda: items.add([{"id": half, "vector": rows[0]}]),
+        lambda: items.get_many([half]),
+        lambda: items.delete(half),
+        lambda: items.set_payload(half, payload={}),
+        lambda: items.add(rows[:1], ids=3),
+    ]
+    for ask in asks:
+        with pytest.raises(gcws_search.InvalidId):
+            ask()
+    assert half not in items
+    for column in (1, None, np.array(3), (each for each in rows), {1, 2}, {"a": 1, "b": 2}, b"xy"):
+        with pytest.raises(gcws_search.InvalidPayload):
+            items.add(rows, payloads={"k": column})
+    empties: list[Any] = [np.zeros((2, 0)), [[], []]]
+    for empty in empties:
+        with pytest.raises(InvalidVector, match="expected 2 values, got 0"):
+            items.add(empty, ids=["a", "b"])
+    with pytest.raises((InvalidInput, ItemNotFound)):
+        items.query(id=half)
+    assert len(items) == 1
+
+
 def test_items_expire_by_times_seconds_and_the_ttl_of_a_collection(
     opened: Open, tmp_path: Path
 ) -> None:
