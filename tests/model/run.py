@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from gcws_search.service.cluster.follower import HostOptions
 from tests.model.operations import Operations
 from tests.support.index.policies import FEW_ROWS
 from tests.support.service.client import Client, started
@@ -27,12 +28,20 @@ def one_node(directory: Path, _: random.Random) -> Client:
     return started(directory, policies=FEW_ROWS, load_chunk_rows=16)
 
 
+OFFLOADING: Final = HostOptions(base_rows=1, base_seconds=0.05, offload=True, segment_bytes=200)
+"""Moves vectors of a few items soon."""
+
+
 def over_cluster(url: str) -> Start:
-    """Return what starts a router over a database, and shards with their files in a directory."""
+    """Return what starts a router over a database, and shards with their files in a directory.
+
+    Beside it are bases, and vectors that were moved out of the database.
+    """
 
     def start(directory: Path, drawn: random.Random) -> Client:
         counts = {"shards": drawn.randint(1, 4), "replicas": drawn.randint(1, 2)}
-        client = ClusterClient(url, directory, policies=FEW_ROWS, load_chunk_rows=16, **counts)
+        more: Any = {"base": str(directory.parent / "bases"), "options": OFFLOADING, **counts}
+        client = ClusterClient(url, directory, policies=FEW_ROWS, load_chunk_rows=16, **more)
         client.start()
         return client
 
@@ -84,7 +93,7 @@ class Life:
                 copy = self._directory / log.relative_to(old)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(log, copy)
-            others = shutil.ignore_patterns("*-shm", "*-wal")
+            others = shutil.ignore_patterns("*-shm", "*-wal", "bases")  # those are being sent
             shutil.copytree(old, self._directory, ignore=others, dirs_exist_ok=True)
             self._client.stop()
             shutil.rmtree(old)

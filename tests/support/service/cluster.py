@@ -118,6 +118,7 @@ class ClusterClient(Client):
         shards: int = 2,
         replicas: int = 1,
         policies: Policies = POLICIES,
+        options: HostOptions = HostOptions(),  # noqa: B008  # it is frozen
         **settings: Json,
     ) -> None:
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
@@ -126,7 +127,7 @@ class ClusterClient(Client):
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
         audited = replace(policies, audit_share=self.settings.audit_share)
-        options = HostOptions(base=self.settings.base or "")
+        options = replace(options, base=self.settings.base or "")
         more: Json = {"policies": audited, "options": options}
         self.shards = Shards(url, data_dir, shards, replicas, **more)
         opening = partial(open_router, replicas=self.shards, policies=policies)
