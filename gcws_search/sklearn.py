@@ -151,7 +151,13 @@ class _Estimator(BaseEstimator):
 
     def _learn(self, X: Any) -> None:
         """Check the parameters, and keep what of ``X`` is needed."""
-        raise NotImplementedError
+        for field in fields(self):
+            kind, expected = _NUMBERS.get(str(field.type), (None, ""))
+            value = getattr(self, field.name)
+            if kind and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise ix.InvalidParameter(
+                    expected=expected, got=repr(value)[:80], loc=(field.name,)
+                )
 
     def _start(self) -> None:
         """Make what can be made again of what was learned."""
@@ -178,15 +184,6 @@ class _Estimator(BaseEstimator):
 class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):
     _learned = "_n_features_out"
     _started = ("_map", "_space", "_workers")
-
-    def _learn(self, X: Any) -> None:
-        for field in fields(self):
-            kind, expected = _NUMBERS.get(str(field.type), (None, ""))
-            value = getattr(self, field.name)
-            if kind and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise ix.InvalidParameter(
-                    expected=expected, got=repr(value)[:80], loc=(field.name,)
-                )
 
     def _start(self) -> None:
         self._workers = Workers(_threads(self.n_jobs))
@@ -251,7 +248,7 @@ class RffFeatures(_Transformer):
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         params = ix.FourierParams(
-            kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
+            kind=self._kind, features=int(self.features), gamma=self.gamma, seed=self.seed
         )
         return _mapping(FourierMap(params, dense_width))
 
@@ -463,6 +460,7 @@ class GmmNeighbors(_Estimator):
 
     def _learn(self, X: Any) -> None:
         self._require_count(self.n_neighbors)
+        super()._learn(X)
         self.n_samples_fit_ = int(X.shape[0])
         self._rows = X.copy()
 

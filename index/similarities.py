@@ -25,6 +25,7 @@ from gcws_search.index.contracts.parameters import (
     Form,
     RandomBinningParams,
     Transform,
+    Within,
     require,
 )
 from gcws_search.index.kernels.gmm.dense import matrix_dense
@@ -191,20 +192,22 @@ def _match(query: _Entries, rows: _Entries) -> tuple[Float64s, Bools]:
     return np.where(both, query.values[places], 0.0), matched
 
 
-def _require_number(name: str, value: object, maximum: float) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= maximum
-    require(good, name=name, expected=f"a number above 0, at most {maximum:g}", got=value)
+def _number(name: str, value: float, maximum: float) -> float:
+    """Return a number above 0, of any type, as a float; raise InvalidParameter."""
+    bounds = Within(0, maximum, is_open=True)
+    require(bounds.holds(value), name=name, expected=str(bounds), got=value)
+    return float(value)
 
 
 def rbf_kernel(gamma: float = 1.0) -> Kernel:
     """Return exp(−γ(1 − ρ)), γ above 0; raise InvalidParameter when it is outside its range."""
-    _require_number("gamma", gamma, MAX_GAMMA)
+    gamma = _number("gamma", gamma, MAX_GAMMA)
     return Kernel("rbf", lambda queries, rows: np.exp(-gamma * (1.0 - cosines(queries, rows))))
 
 
 def folded_rbf_kernel(gamma: float = 1.0) -> Kernel:
     """Return ½ exp(−γ(1 − ρ)) + ½ exp(−γ(1 + ρ)); see `rbf_kernel`."""
-    _require_number("gamma", gamma, MAX_GAMMA)
+    gamma = _number("gamma", gamma, MAX_GAMMA)
 
     def scores(queries: VectorBatch, rows: VectorBatch) -> Float64s:
         rho = cosines(queries, rows)
@@ -216,7 +219,7 @@ def folded_rbf_kernel(gamma: float = 1.0) -> Kernel:
 
 def laplace_kernel(scale: float = 1.0) -> Kernel:
     """Return exp(−‖u − v‖₁/σ), σ above 0; raise InvalidParameter when it is outside its range."""
-    _require_number("scale", scale, MAX_SCALE)
+    scale = _number("scale", scale, MAX_SCALE)
 
     def scores(queries: VectorBatch, rows: VectorBatch) -> Float64s:
         distances = folded_differences(queries, rows, lambda each: each, np.add)
@@ -228,7 +231,7 @@ def laplace_kernel(scale: float = 1.0) -> Kernel:
 
 def gaussian_kernel(scale: float = 1.0) -> Kernel:
     """Return exp(−‖u − v‖²/2σ²); see `laplace_kernel`."""
-    _require_number("scale", scale, MAX_SCALE)
+    scale = _number("scale", scale, MAX_SCALE)
 
     def scores(queries: VectorBatch, rows: VectorBatch) -> Float64s:
         with np.errstate(over="ignore"):
@@ -253,8 +256,8 @@ def polya_along(distribution: Distribution, shape: float | None = None, scale: f
     default, or the distribution has none. Raises InvalidParameter when one is outside its range.
     """
     if shape is not None:
-        _require_number("shape", shape, MAX_SHAPE)
-    _require_number("scale", scale, MAX_SCALE)
+        shape = _number("shape", shape, MAX_SHAPE)
+    scale = _number("scale", scale, MAX_SCALE)
     params = RandomBinningParams(distribution=distribution, shape=shape, scale=scale)
     law = pitches(params.distribution, params.shape)
 

@@ -87,7 +87,11 @@ class Within(NamedTuple):
 
     def holds(self, value: Any) -> bool:  # noqa: ANN401  # as a caller gave it
         """Return whether this is a number in the range."""
-        is_within = _is_number(value) and self.low <= value <= self.high
+        if not _is_number(value):
+            return False
+        if hasattr(value, "item"):  # of NumPy, whose type may not hold the bounds
+            value = value.item()
+        is_within: bool = self.low <= value <= self.high
         return is_within and not (self.is_open and value == self.low)
 
     def __str__(self) -> str:

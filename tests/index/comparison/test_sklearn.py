@@ -161,6 +161,8 @@ def test_a_row_of_zeros_has_features(rng: np.random.Generator, maker: Maker) -> 
         (GmmNeighbors(n_neighbors=2.5), "n_neighbors"),  # type: ignore[arg-type]
         (GmmNeighbors(n_jobs=0), "n_jobs"),
         (GmmNeighbors(seed=-1), "seed"),
+        (GmmNeighbors(seed=1.5), "seed"),  # type: ignore[arg-type]
+        (GmmNeighbors(recall="all"), "recall"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -169,6 +171,18 @@ def test_a_bad_parameter_is_named_when_fitted(
 ) -> None:
     with pytest.raises(ValueError, match=f"{word}: expected"):
         maker.fit(signed(rng, 10))
+
+
+def test_parameters_are_numbers_of_numpy_too(rng: np.random.Generator) -> None:
+    rows, eight = signed(rng, 20), np.uint8(8)
+    assert np.array_equal(
+        RbfNystroem(landmarks=eight, gamma=np.float32(0.5), seed=eight).fit_transform(rows),  # type: ignore[arg-type]
+        RbfNystroem(landmarks=8, gamma=0.5, seed=8).fit_transform(rows),
+    )
+    assert np.array_equal(
+        RffFeatures(features=eight, gamma=eight).fit_transform(rows),  # type: ignore[arg-type]
+        RffFeatures(features=8, gamma=8).fit_transform(rows),
+    )
 
 
 def test_what_float32_cannot_hold_is_an_error(rng: np.random.Generator) -> None:

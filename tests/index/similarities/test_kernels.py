@@ -145,6 +145,15 @@ def test_parameters_outside_their_range_are_refused_with_the_range(
     assert says in failure.value.expected
 
 
+@pytest.mark.parametrize("number", [np.uint8(2), np.int64(2), np.float16(2)])
+def test_parameters_may_be_numbers_of_numpy(number: float) -> None:
+    u, v = [0.5, -1.0, 2.0], [0.2, 0.3, -1.0]
+    assert rbf(u, v, gamma=number) == rbf(u, v, gamma=2.0)
+    assert folded_rbf(u, v, gamma=number) == folded_rbf(u, v, gamma=2.0)
+    for similarity in (laplace, gaussian, polya):
+        assert similarity(u, v, scale=number) == similarity(u, v, scale=2.0)
+
+
 def test_kernels_and_parameters_that_are_unknown_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="kernel: expected one of 'gmm', 'rbf'"):
         kernel_named("linear", {})
