@@ -291,6 +291,8 @@ def test_rows_left_out_before_a_stop_are_told_once(tmp_path: Path) -> None:
 
     with pytest.raises(StoppedAtError):
         gcws_search.dedupe(paths, tmp_path / "out", min_score=0.9, choices=choices, progress=stop)
+    with (tmp_path / "out" / ".work" / "table" / "rejected.ndjson").open("a") as file:
+        file.write('{"file": "of a batch that was not committed"}\n{"fi')
     for folder, processes in (("out", 1), ("several", 2)):
         found = gcws_search.dedupe(
             paths, tmp_path / folder, min_score=0.9, choices=choices, processes=processes
