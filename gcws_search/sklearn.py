@@ -248,7 +248,7 @@ class RffFeatures(_Transformer):
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         params = ix.FourierParams(
-            kind=self._kind, features=int(self.features), gamma=self.gamma, seed=self.seed
+            kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
         )
         return _mapping(FourierMap(params, dense_width))
 

@@ -105,8 +105,11 @@ class Within(NamedTuple):
 
 
 @cache
-def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | None, bool]]:
-    """Return of each field that is checked its name, words, range, and whether it may be None."""
+def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | None, bool, bool]]:
+    """Return of each field that is checked its name, words and range.
+
+    Then whether its numbers are whole, and whether it may be None.
+    """
     found = []
     for name, hint in get_type_hints(parameters, include_extras=True).items():
         parts = [
@@ -117,16 +120,26 @@ def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | 
         words = tuple(part for part in parts if isinstance(part, str))
         ranges = [part for part in parts if isinstance(part, Within)]
         if words or ranges:
-            found.append((name, words, ranges[0] if ranges else None, type(None) in parts))
+            is_whole, may_be_none = int in parts, type(None) in parts
+            found.append((name, words, ranges[0] if ranges else None, is_whole, may_be_none))
     return found
 
 
 def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
-    """Raise InvalidParameter unless each field is one of its words, or in its range."""
-    for name, words, bounds, may_be_none in _checks(parameters.__class__):
+    """Raise InvalidParameter unless each field is one of its words, or in its range.
+
+    Numbers of NumPy become those of Python, which files and servers hold.
+    """
+    for name, words, bounds, is_whole, may_be_none in _checks(parameters.__class__):
         value = getattr(parameters, name)
         if (value is None and may_be_none) or isinstance(value, tuple):  # their class looks at it
             continue
+        if bounds is not None and _is_number(value):
+            if hasattr(value, "item"):
+                value = value.item()
+                object.__setattr__(parameters, name, value)
+            whole = not is_whole or isinstance(value, Integral)
+            require(whole, name=name, expected="a whole number", got=value)
         *others, last = map(repr, words or ("",))
         expected = f"{', '.join(others)} or {last}" if others else str(bounds)
         holds = value in words if bounds is None else bounds.holds(value)

@@ -74,6 +74,19 @@ def is_locked(lock: Path) -> bool:
     return bool(lock.read_bytes())
 
 
+def test_a_file_holds_no_parameters_that_it_is_not_opened_with(tmp_path: Path) -> None:
+    for wrong in (2.0, 1.5, np.float64(2)):
+        with pytest.raises(gcws_search.InvalidParameter, match="seed: expected a whole number"):
+            gcws_search.GcwsParams(seed=wrong)  # type: ignore[arg-type]
+    params = gcws_search.GcwsParams(seed=np.uint8(3), bits=np.int64(8))  # type: ignore[arg-type]
+    place, ttl = tmp_path / "a.sqlite", np.float32(60)
+    with Collection.open(place, dim=2, backend=params, ttl=ttl) as items:  # type: ignore[arg-type]
+        items.add([[1, 2]])
+    with Collection.open(place) as items:
+        assert items.config.backend == gcws_search.GcwsParams(seed=3, bits=8)
+        assert (items.config.ttl, len(items)) == (60, 1)
+
+
 def test_a_link_to_a_file_opens_that_file(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "link.sqlite"
