@@ -58,7 +58,7 @@ from gcws_search.formats.items import (
     with_expiries,
     with_versions,
 )
-from gcws_search.formats.payloads import filter_of, new_payload
+from gcws_search.formats.payloads import filter_of, new_payload, read_json, write_json
 from gcws_search.formats.vectors import is_frame, is_names, rows_of, rows_of_texts, usable
 from gcws_search.index.contracts.analysis import (
     MAX_JOIN_LIMIT,
@@ -173,7 +173,7 @@ def config_of(
         with place_errors("text"):
             text = TextParams.from_dict(text) if isinstance(text, dict) else text
             text.require_tokens()
-    return CollectionConfig(
+    given = CollectionConfig(
         dim=None if dim is None or dim is UNSET else _whole(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
@@ -181,6 +181,10 @@ def config_of(
         text=text,
         ttl=ttl,
     )
+    try:  # as a file is read, so that none is made that cannot be
+        return CollectionConfig.from_dict(read_json(write_json(given.to_dict())))
+    except TypeError as error:
+        raise InvalidParameter(expected="values that JSON holds", got=str(error)) from None
 
 
 def _whole(dim: SupportsIndex) -> int:

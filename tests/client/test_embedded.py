@@ -78,6 +78,15 @@ def test_a_file_holds_no_parameters_that_it_is_not_opened_with(tmp_path: Path) -
     for wrong in (2.0, 1.5, np.float64(2)):
         with pytest.raises(gcws_search.InvalidParameter, match="seed: expected a whole number"):
             gcws_search.GcwsParams(seed=wrong)  # type: ignore[arg-type]
+    given: list[dict[str, Any]] = [
+        {"dim": None, "text": gcws_search.TextParams(lowercase="no")},  # type: ignore[arg-type]
+        {"dim": None, "text": gcws_search.TextParams(stop_words=("\ud800",))},
+        {"dim": 4, "transform": gcws_search.Transform(center=(0.0, 1.0))},
+    ]
+    for each in given:
+        with pytest.raises(gcws_search.InvalidParameter):
+            Collection.open(tmp_path / "wrong.sqlite", **each)
+    assert not [*tmp_path.iterdir()]
     params = gcws_search.GcwsParams(seed=np.uint8(3), bits=np.int64(8))  # type: ignore[arg-type]
     place, ttl = tmp_path / "a.sqlite", np.float32(60)
     with Collection.open(place, dim=2, backend=params, ttl=ttl) as items:  # type: ignore[arg-type]
