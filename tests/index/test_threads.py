@@ -170,6 +170,24 @@ def test_an_interrupt_reaches_the_caller_once_no_thread_works_any_more() -> None
     assert ended.is_set()
 
 
+AFTER_A_FORK = """
+import os, signal
+from gcws_search.index.threads import run_uninterrupted
+assert run_uninterrupted(lambda: 1) == 1
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(run_uninterrupted(lambda: 7))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert run_uninterrupted(lambda: 2) == 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_work_of_the_main_thread_is_done_after_a_fork_too() -> None:
+    subprocess.run([sys.executable, "-c", AFTER_A_FORK], check=True, timeout=60)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
 def test_helpers_give_way_where_their_caller_or_their_workers_do_and_no_others() -> None:
     workers, before = Workers(2), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
