@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
 import numpy as np
@@ -26,6 +27,7 @@ from gcws_search.index.threads import (
     limit_blas,
     processors,
     read_ahead,
+    run_uninterrupted,
     work_alone,
 )
 from tests.support.forks import done_in_fork
@@ -170,22 +172,47 @@ def test_an_interrupt_reaches_the_caller_once_no_thread_works_any_more() -> None
     assert ended.is_set()
 
 
-AFTER_A_FORK = """
-import os, signal
-from gcws_search.index.threads import run_uninterrupted
-assert run_uninterrupted(lambda: 1) == 1
-child = os.fork()
-if not child:
-    signal.alarm(30)
-    os._exit(run_uninterrupted(lambda: 7))
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-assert run_uninterrupted(lambda: 2) == 2
-"""
+@pytest.fixture
+def handled() -> Iterator[list[int]]:
+    """Return a list of signals that have been handled; SIGUSR1 raises, too."""
+    found: list[int] = []
+
+    def raise_it(number: int, _: object) -> None:
+        found.append(number)
+        raise InterruptedError
+
+    kinds = (signal.SIGUSR1, raise_it), (signal.SIGUSR2, lambda number, _: found.append(number))
+    before = [(number, signal.signal(number, handler)) for number, handler in kinds]
+    yield found
+    for number, handler in before:
+        signal.signal(number, handler)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_work_of_the_main_thread_is_done_after_a_fork_too() -> None:
-    subprocess.run([sys.executable, "-c", AFTER_A_FORK], check=True, timeout=60)
+def test_signals_that_come_during_a_write_are_handled_behind_it(handled: list[int]) -> None:
+    known = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)]
+    done: list[list[int]] = []
+
+    def work(*numbers: int) -> int:
+        for number in numbers:
+            signal.raise_signal(number)
+        done.append([*handled])
+        return 5
+
+    assert run_uninterrupted(lambda: work(signal.SIGUSR2)) == 5
+    assert (done.pop(), handled) == ([], [signal.SIGUSR2])
+    with pytest.raises(KeyboardInterrupt):
+        run_uninterrupted(lambda: run_uninterrupted(lambda: work(signal.SIGINT)))
+    assert done.pop() == [signal.SIGUSR2]
+    with pytest.raises(InterruptedError):
+        run_uninterrupted(lambda: work(signal.SIGUSR2, signal.SIGUSR1))
+    assert (done.pop(), handled[1:]) == ([signal.SIGUSR2], [signal.SIGUSR2, signal.SIGUSR1])
+    with pytest.raises(InterruptedError):  # again: somebody insists
+        run_uninterrupted(lambda: work(signal.SIGUSR1, signal.SIGUSR1))
+    assert not done
+    now = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)]
+    assert now == known
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run_uninterrupted, work).result() == 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
