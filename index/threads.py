@@ -77,7 +77,7 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
     """Do some work that Ctrl-C must not break off, and return its result.
 
     Python runs the handlers of signals on the main thread, between any two of its steps. Those of
-    signals that come meanwhile run once the work is done; of one that comes again, at once.
+    signals that come meanwhile run once the work is done.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -85,10 +85,8 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
     handlers = {number: each for number, each in known.items() if callable(each)}
     came: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, _: FrameType | None) -> None:
         came.append(number)
-        if came.count(number) > 1:
-            handlers[signal.Signals(number)](number, frame)
 
     try:
         with ExitStack() as stack:
