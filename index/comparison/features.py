@@ -23,6 +23,7 @@ import numpy as np
 
 from gcws_search.index.backend import Backend, ProgressReport, no_report
 from gcws_search.index.contracts.arrays import (
+    LANES,
     AnyArray,
     Float32s,
     Float64s,
@@ -56,6 +57,7 @@ from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms
 from gcws_search.index.kernels.hashing.fourier import (
     fill_normals,
     fill_phases,
+    project_dense,
     project_sparse,
     write_cosines,
 )
@@ -70,9 +72,6 @@ from gcws_search.index.similarities import (
 from gcws_search.index.threads import Workers, limit_blas
 from gcws_search.index.vectors.space import MAX_NORM
 
-_BLOCK_ROWS: Final = 8
-"""Dense rows of a matrix product. By their number BLAS takes other routines, and of 12 or more rows
-those of OpenBLAS for Haswell sum by the place: a row alone would have other last bits."""
 _CHUNK_FLOATS: Final = 1 << 18
 """Features made at a time: a megabyte."""
 _CHUNK_ROWS: Final = 256
@@ -111,7 +110,6 @@ class FourierMap:
         matrix = 0 if self._projection is None else self._projection.nbytes
         return matrix + self._phases.nbytes + self._amplitudes.nbytes
 
-    @limit_blas
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
         """Write features, and zeros after them, to an (n, round_up(k)) array."""
         if batch.form == "dense" and self._dense_width is not None:
@@ -120,19 +118,13 @@ class FourierMap:
             self._fill_sparse(batch, out)
 
     def _fill_dense(self, rows: Float32s, out: Float32s) -> None:
-        projection = self._matrix()
-        chunk = max(_BLOCK_ROWS, _CHUNK_FLOATS // sum(projection.shape))
+        panels = self._panels()
+        chunk = max(6, _CHUNK_FLOATS // (rows.shape[1] + out.shape[1]))
 
         def work(first: int, last: int) -> None:
             for start in range(first, last, chunk):
                 part = slice(start, min(start + chunk, last))
-                some = rows[part].astype(np.float64)
-                factors = self._scale / np.sqrt(np.einsum("ij,ij->i", some, some))
-                blocks = -(-len(some) // _BLOCK_ROWS)
-                unit = np.zeros((blocks * _BLOCK_ROWS, some.shape[1]), np.float32)
-                np.multiply(some, factors[:, None], out=unit[: len(some)], casting="same_kind")
-                products = unit.reshape(blocks, _BLOCK_ROWS, -1) @ projection
-                out[part] = products.reshape(len(unit), -1)[: len(some)]
+                project_dense(rows[part], panels, self._scale, out[part])
                 write_cosines(self._phases, self._amplitudes, self._is_normalised, out[part])
 
         self._workers.split(len(rows), work, min_size=48)
@@ -152,18 +144,19 @@ class FourierMap:
 
         self._workers.split(len(batch), work, min_size=4)
 
-    def _matrix(self) -> Float32s:
-        """Return the (width, padded k) projection of all coordinates."""
+    def _panels(self) -> Float32s:
+        """Return the projection of all coordinates, sixteen features after sixteen."""
         with self._filling:
             if self._projection is None:
-                shape = self._dense_width or 0, len(self._phases)
-                matrix: Float32s = large(shape, np.float32)
+                width, k = self._dense_width or 0, len(self._phases)
+                matrix: Float32s = large((width, k), np.float32)
                 self._workers.split(
-                    len(matrix),
+                    width,
                     lambda first, last: fill_normals(self._seed, first, matrix[first:last]),
                     min_size=64,
                 )
-                self._projection = matrix
+                by_panel = matrix.reshape(width, k // LANES, LANES).swapaxes(0, 1)
+                self._projection = np.ascontiguousarray(by_panel)
             return self._projection
 
 
