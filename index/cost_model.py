@@ -57,7 +57,7 @@ _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
 _COLLECTED: Final = 6.0
 """A sparse row whose partners are all listed, beside one whose best ones are searched for."""
-_PREFIX_ENTRY: Final = 80.0
+_PREFIX_ENTRY: Final = 50.0
 _PREFIX_READ: Final = 30.0
 """Hashing an entry, and what it takes to put the first ones in order; looking at a posting, with
 its part of the few rows that are then read."""
@@ -230,13 +230,11 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
     return pairs * a_pair + found * _PAIR_FOUND
 
 
-def prefix_nanoseconds(view: RowView, reads: float) -> float:
-    """Return what a join by prefixes takes, by the postings that it reads.
-
-    Without any it is what ordering the entries takes.
-    """
-    entries = _mean_entries(view)
-    return view.permitted_count * entries * _PREFIX_ENTRY + reads * _PREFIX_READ
+def prefix_nanoseconds(view: RowView, reads: float | None = None) -> float:
+    """Return what listing rows by prefixes takes; or, of so many postings, what reading does."""
+    if reads is not None:
+        return reads * _PREFIX_READ
+    return view.permitted_count * _mean_entries(view) * _PREFIX_ENTRY
 
 
 def graph_join_nanoseconds(view: RowView, scored: float, expanded: float) -> float:

@@ -233,7 +233,7 @@ class PrefixJoin:
     view: RowView
     threshold: float  # the least score asked for, less what float32 may lose
     lists: PrefixLists  # of the permitted rows
-    nanoseconds: float  # expected
+    nanoseconds: float  # expected, now that there are the lists
 
     @classmethod
     def of(
@@ -314,7 +314,7 @@ class ExactJoin:
         best = cls(view, inverted, None, all_pairs_nanoseconds(view, count) / 2)
         if view.vectors.form == "dense" or threshold <= 0:
             return best
-        if prefix_nanoseconds(view, 0.0) < min(best.nanoseconds, quickest):
+        if prefix_nanoseconds(view) < min(best.nanoseconds, quickest):
             prefixes = PrefixJoin.of(view, threshold)
             if prefixes is not None and prefixes.nanoseconds < best.nanoseconds:
                 best = cls(view, inverted, prefixes, prefixes.nanoseconds)
@@ -552,8 +552,9 @@ class PairJoin:
         if not costs:
             return False
         shape = min(costs, key=costs.__getitem__)
-        exact = self._exact(sink.threshold, costs[shape])
-        if exact.nanoseconds <= _CAUTION * costs[shape]:
+        enough = _CAUTION * costs[shape]
+        exact = self._exact(sink.threshold, enough)
+        if exact.nanoseconds <= enough:
             exact.offer(sink, self.workers)
             return True
         plan = band_plan(*shape)

@@ -16,12 +16,15 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import GcwsParams
 from gcws_search.index.cost_model import bucket_nanoseconds, hash_nanoseconds
 from gcws_search.index.hashing.banding import BandPlan
-from gcws_search.index.similarities import gmm_matrix
+from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.lsh.bucket_join import exact_pairs
 
 _MAX_WIDTH: Final = 16
 _MAX_BANDS: Final = 256
 _SAMPLE: Final = 512
-"""Rows by whose pairs the shape of the bands is chosen."""
+"""Rows by which hashing is judged."""
+_PAIRS: Final = 1 << 15
+"""By which the shape of the bands is chosen."""
 
 
 def choose_bands(rows: VectorBatch, min_score: float, recall: float) -> tuple[int, int]:
@@ -34,13 +37,15 @@ def band_costs(rows: VectorBatch, min_score: float, recall: float) -> dict[tuple
     """Return nanoseconds by bands and samples of a band; none where no such number has the recall.
 
     Each pair that scores ``min_score`` shares a key with probability ``recall`` or more. The pairs
-    that share one by chance are foreseen by those of a sample of the rows.
+    that share one by chance are foreseen by some drawn at random.
     """
-    n = len(rows)
-    chosen = np.random.default_rng(0).choice(n, min(n, _SAMPLE), replace=False)
-    some = rows[np.sort(chosen).astype(np.int64)]
+    n, rng = len(rows), np.random.default_rng(0)
+    some = rows[np.sort(rng.choice(n, min(n, _SAMPLE), replace=False)).astype(np.int64)]
     view = RowView(some, np.ones(len(some), np.uint8), len(some))
-    scores = gmm_matrix(some, some)[np.triu_indices(len(some), 1)]
+    a, b = rng.integers(0, n, (2, _PAIRS))
+    a, b = a[a != b], b[a != b]
+    scores = np.empty(len(a))
+    exact_pairs(rows_of(rows), a, rows_of(rows), b, scores)
     shared = np.ones_like(scores)  # the probability that a pair has a key of this width in common
     costs: dict[tuple[int, int], float] = {}
     for width in range(1, _MAX_WIDTH + 1):
