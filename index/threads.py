@@ -95,8 +95,10 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
                 signal.signal(number, note)
             return work()
     finally:
-        for each in dict.fromkeys(came):
-            signal.raise_signal(each)
+        with ExitStack() as stack:  # of several that raise, all are called
+            for each in reversed(dict.fromkeys(came)):
+                # Raised anew, a signal would come to an event loop twice.
+                stack.callback(handlers[each], each, sys._getframe())
 
 
 def gives_way() -> bool:

@@ -1,5 +1,6 @@
 """Work split over threads, and threads that give way to searches."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -204,8 +205,8 @@ def test_signals_that_come_during_a_write_are_handled_behind_it(handled: list[in
         run_uninterrupted(lambda: run_uninterrupted(lambda: work(signal.SIGINT)))
     assert done.pop() == [signal.SIGUSR2]
     with pytest.raises(InterruptedError):
-        run_uninterrupted(lambda: work(signal.SIGUSR2, signal.SIGUSR1))
-    assert (done.pop(), handled[1:]) == ([signal.SIGUSR2], [signal.SIGUSR2, signal.SIGUSR1])
+        run_uninterrupted(lambda: work(signal.SIGUSR1, signal.SIGUSR2))
+    assert (done.pop(), handled[1:]) == ([signal.SIGUSR2], [signal.SIGUSR1, signal.SIGUSR2])
     with pytest.raises(InterruptedError):
         run_uninterrupted(lambda: work(*[signal.SIGUSR1] * 3))  # somebody insists
     assert (len(done), handled.count(signal.SIGUSR1)) == (1, 2)
@@ -213,6 +214,20 @@ def test_signals_that_come_during_a_write_are_handled_behind_it(handled: list[in
     assert now == known
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(run_uninterrupted, work).result() == 5
+
+
+def test_an_event_loop_is_told_once_of_a_signal_that_comes_during_a_write() -> None:
+    async def told() -> int:
+        loop, came = asyncio.get_running_loop(), list[int]()
+        loop.add_signal_handler(signal.SIGUSR1, came.append, 1)
+        run_uninterrupted(lambda: signal.raise_signal(signal.SIGUSR1))
+        last = loop.create_future()
+        loop.add_signal_handler(signal.SIGUSR2, last.set_result, None)
+        signal.raise_signal(signal.SIGUSR2)  # comes behind the first
+        await last
+        return len(came)
+
+    assert asyncio.run(told()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
