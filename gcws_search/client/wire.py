@@ -127,16 +127,21 @@ def _pieces(
             yield head + content
         else:
             yield from (head, content)
+    elif _CHUNKED.encode() not in head:
+        yield head
+        yield from (piece for piece in content if len(piece))
     else:
         yield head
-        is_chunked = _CHUNKED.encode() in head
+        end = b""  # of the chunk before
         for piece in content:
-            if is_chunked and len(piece):
-                yield b"".join((b"%x\r\n" % memoryview(piece).nbytes, piece, b"\r\n"))
-            elif len(piece):
-                yield piece
-        if is_chunked:
-            yield b"0\r\n\r\n"
+            if size := memoryview(piece).nbytes:
+                start = b"%b%x\r\n" % (end, size)
+                if size <= _JOINED_BYTES:
+                    yield b"".join((start, piece))
+                else:
+                    yield from (start, piece)
+                end = b"\r\n"
+        yield end + b"0\r\n\r\n"
 
 
 @contextmanager

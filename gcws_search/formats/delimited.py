@@ -44,6 +44,7 @@ from gcws_search.formats.tables import (
     choose,
     describe_shares,
     describe_table,
+    numpy_of,
 )
 from gcws_search.formats.vectors import rows_of_texts
 from gcws_search.index import InputVectors, InvalidPayload
@@ -115,7 +116,8 @@ def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
     flat = pa.concat_arrays(column.combine_chunks() for column in table.columns)
 
     def sums(is_so: Any) -> Any:
-        return is_so.fill_null(False).to_numpy(zero_copy_only=False).reshape(shape).sum(axis=1)
+        is_true = pc.and_kleene(is_so, is_so.is_valid())  # not of what is missing
+        return numpy_of(is_true).reshape(shape).sum(axis=1)
 
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
     patterns = _IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH
@@ -147,7 +149,7 @@ def _fast_numbers(cells: Any, point: str) -> Any:
     """
     try:
         if point == ".":
-            return pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+            return numpy_of(pc.cast(cells, pa.float64()))
     except pa.ArrowInvalid:
         pass
     try:
@@ -156,7 +158,7 @@ def _fast_numbers(cells: Any, point: str) -> Any:
         if point != ".":
             texts = pc.replace_substring(texts, ".", "?")  # which is in no number
             texts = pc.replace_substring(texts, point, ".")
-        return pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+        return numpy_of(pc.cast(texts, pa.float64()))
     except pa.ArrowInvalid:
         return None
 

@@ -591,19 +591,29 @@ def floats(column: Any) -> Any:
     """Return numbers as an array; a missing one is NaN, which a collection refuses by its row."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return numpy_of(column).astype(np.float64, copy=False)
+
+
+def numpy_of(column: Any) -> Any:
+    """Return numbers or truths as an array; `to_numpy` imports pandas, which takes 0.2 s."""
+    kind = column.type
+    if column.null_count or not _is_numbers(kind) or pa.types.is_decimal(kind):
+        return column.to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(kind):
+        return np.from_dlpack(column.cast(pa.uint8())).view(np.bool_)
+    return np.from_dlpack(column)
 
 
 def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
     """Return where each list of texts begins and ends, the different texts, and their places."""
     indptr, texts = _flat(column, name)
-    nulls = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
+    nulls = np.flatnonzero(numpy_of(texts.is_null()))
     raise_first(
         InvalidVector(expected="text", got="a missing value", loc=(row, name))
         for row in _rows_at(indptr, nulls)
     )
     words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
-    return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
+    return indptr, words.dictionary.to_pylist(), numpy_of(words.indices).astype(np.int64)
 
 
 def _coordinates(column: Any, name: str) -> tuple[Any, Any]:
@@ -637,18 +647,18 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
         raise InvalidVector(expected=expected, got=str(column.type), loc=(name,))
     if values.null_count or pa.types.is_decimal(values.type):
         values = values.cast(pa.float64(), safe=False)
-    return indptr, values.to_numpy(zero_copy_only=False)
+    return indptr, numpy_of(values)
 
 
 def _flat(column: Any, name: str) -> tuple[Any, Any]:
     """Return where each list begins and ends, (n + 1,), and what they hold as one column."""
-    nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+    nulls = np.flatnonzero(numpy_of(column.is_null()))
     expected = f"a list in column {name!r}"
     raise_first(InvalidVector(expected=expected, got="null", loc=(row,)) for row in nulls.tolist())
     indptr = np.zeros(len(column) + 1, np.int64)
     is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
     lengths = column.sizes if is_view else column.value_lengths()
-    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=indptr[1:])
+    np.cumsum(numpy_of(lengths), out=indptr[1:])
     return indptr, column.flatten()
 
 

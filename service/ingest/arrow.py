@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.formats.files import find_repeated
-from gcws_search.formats.tables import BYTES, TEXTS, is_list, python_values
+from gcws_search.formats.tables import BYTES, TEXTS, is_list, numpy_of, python_values
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
@@ -416,7 +416,7 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
     kind = column.type
     if pa.types.is_dictionary(kind):
         sizes = _sizes(column.dictionary)
-        codes = column.indices.drop_null().to_numpy(zero_copy_only=False)
+        codes = numpy_of(column.indices.drop_null())
         return int(sizes[codes].sum()) if len(codes) else 0
     if kind in _VIEWS:
         return int(_sizes(column).sum())
@@ -444,33 +444,37 @@ def _sizes(column: Any) -> Int64s:  # noqa: ANN401
         lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
         return np.where(_nulls(column), 0, lengths)
     if kind in _WORDS:
-        found = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        return np.asarray(found, np.int64)
+        return _lengths(pc.binary_length(column))
     mean = -(-_whole_bytes(column) // max(1, len(column)))
     return np.full(len(column), mean, np.int64)
 
 
 def _nulls(column: Any) -> AnyArray:  # noqa: ANN401
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    return np.asarray(numpy_of(column.is_null()))
 
 
 def _ends(column: Any) -> Int64s:  # noqa: ANN401
     """Return where each list begins and ends among all values, (n + 1,)."""
     found = np.zeros(len(column) + 1, np.int64)
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    np.cumsum(lengths, out=found[1:])
+    np.cumsum(_lengths(pc.list_value_length(column)), out=found[1:])
     return found
+
+
+def _lengths(column: Any) -> Int64s:  # noqa: ANN401
+    """Return a column of lengths, 0 of what is null."""
+    found = column.fill_null(0) if column.null_count else column
+    return np.asarray(numpy_of(found), np.int64)
 
 
 def _lists(column: Any) -> tuple[Int64s, Any]:  # noqa: ANN401
     """Return where each list begins and ends, (n + 1,), and all values."""
-    return _ends(column), column.flatten().to_numpy(zero_copy_only=False)
+    return _ends(column), numpy_of(column.flatten())
 
 
 def _words(column: Any) -> tuple[Int64s, list[str], Int64s]:  # noqa: ANN401
     """Return where each list of texts begins and ends, each text once, and the place of each."""
     coded = column.flatten().dictionary_encode()
-    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = numpy_of(coded.indices).astype(np.int64)
     return _ends(column), coded.dictionary.to_pylist(), codes
 
 
@@ -481,7 +485,7 @@ def _with_nulls(column: Any) -> Any:  # noqa: ANN401
     if flat.null_count:
         row_of = np.repeat(np.arange(len(column)), np.diff(_ends(column)))
         missing = missing.copy()
-        missing[row_of[flat.is_null().to_numpy(zero_copy_only=False)]] = True
+        missing[row_of[numpy_of(flat.is_null())]] = True
     return missing
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import lazy_loader
 import numba
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gcws_search.imports import quick_imports
@@ -322,6 +324,29 @@ def test_no_start_waits_for_what_it_does_not_call(tmp_path: Path) -> None:
     assert {"gcws_search.service", "numba.np"} <= loaded
     assert not loaded & {"scipy.special", "scipy.sparse", "scipy.stats", "scipy.linalg"}
     assert not loaded & {"sklearn", "pandas", "pyarrow"}
+
+
+def test_a_file_is_sent_and_received_without_pandas(tmp_path: Path) -> None:
+    # pyarrow imports it to look whether something is of it.
+    lists = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"vector": lists, "label": [3, 5]}), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("id,x,y,label\na,1,2,3\nb,4,5,6\n")
+    program = (
+        "import io, sys\n"
+        "from gcws_search.formats.files import input_files\n"
+        "from gcws_search.formats.sources import Choices, source_of\n"
+        "from gcws_search.service.ingest.arrow import read_arrow\n"
+        "from gcws_search.service.ingest.source import ByteReader\n"
+        "from gcws_search.service.settings import Settings\n"
+        "rows = 0\n"
+        "for name in ('rows.parquet', 'rows.csv'):\n"
+        "    [file] = input_files(name, None)\n"
+        "    body = b''.join(source_of(file, Choices()).whole(lambda _: None).pieces())\n"
+        "    reader = ByteReader(io.BytesIO(body).read, max_read_bytes=len(body))\n"
+        "    rows += sum(map(len, read_arrow(reader, Settings())))\n"
+        "print(rows, 'pandas' in sys.modules)"
+    )
+    assert said(Path(sys.executable), program, tmp_path) == "4 False"
 
 
 def test_every_public_name_can_be_imported() -> None:
