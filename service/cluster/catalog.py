@@ -323,28 +323,33 @@ class ClusterCatalog:
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
     ) -> ClusterCollection:
         self.local.snapshots.get(name, snapshot)
-        before = self.find(name)
-        if before is not None and not replace:
+        is_new = self.database.find(name) is None
+        if not (is_new or replace):
             raise ix.CollectionExists(name, "already, and is not to be replaced")
-        with self._alone(name):
+        key = f"{self.database.identity}/restore/{name}"
+        with self._alone(name), self.database.connections.lock(key) as alone:
+            if alone is None:
+                raise ix.CollectionBusy(name, "a snapshot is being restored by another router")
             read = self.local.restore(name, snapshot, admit=admit)
-            return self._fill(name, read, before, admit)
+            return self._fill(name, read, admit if is_new else None, replace=replace)
 
     def _fill(
         self,
         name: str,
         read: ix.StoredCollection,
-        before: ClusterCollection | None,
-        admit: Callable[[int], None],
+        admit: Callable[[int], None] | None,  # None where one is replaced
+        *,
+        replace: bool,
     ) -> ClusterCollection:
-        """Copy a local collection to the cluster under a hidden name, and rename it when whole."""
+        """Copy a local collection to the cluster under a hidden name, and rename it when whole.
+
+        No other router does so for this name.
+        """
         database = self.database
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
             database.drop(rest.number)
-        row, _ = database.create(
-            hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit if before is None else None
-        )
+        row, _ = database.create(hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit)
         weights = read.space.weights
         if weights is not None and weights.version:
             row = database.add_generation(row, read.config.to_dict(), weights.to_text())
@@ -352,14 +357,19 @@ class ClusterCatalog:
         filled = ClusterCollection(row, self)
         try:
             _copy_to_cluster(read, filled)
+            before = database.find(name) if replace else None  # perhaps one made meanwhile
             database.rename(row.number, name, None if before is None else before.number)
         except BaseException:
-            database.drop(row.number)
+            rest = database.find(hidden)
+            if rest is not None and rest.number == row.number:  # else it has its name
+                database.drop(row.number)
             raise
         finally:
             filled.close()
-        if before is not None:
-            self._forget(before)
+        with self._changing:
+            former = self._by_name.get(name)
+        if former is not None and former.number != row.number:
+            self._forget(former)
         found = self.get(name)
         found.load_names()
         moment = database.last_moment(row.number)

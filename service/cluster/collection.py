@@ -797,7 +797,8 @@ class ClusterCollection:
                     self.number, after=after, limit=limit + 1, with_vector=with_vector
                 )
                 keys = [row.key for row in rows]
-        next_cursor = str(keys[limit - 1]) if len(keys) > limit else None
+        has_more = len(keys) > limit or len(rows) < len(keys)  # those put again come last
+        next_cursor = str(keys[:limit][-1]) if has_more else None
         items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]
         return ix.Page(items, next_cursor)
 

@@ -343,7 +343,7 @@ class Database:
     def rename(
         self, number: int, name: str, before: int | None, load: ix.LoadRecord | None = None
     ) -> None:
-        """Give a collection a free name, or that of ``before`` in its place; CollectionExists.
+        """Give a collection a free name, or that of ``before`` in its place; else CollectionExists.
 
         ``load`` is kept in the place of what a bulk load has.
         """
@@ -353,7 +353,9 @@ class Database:
                 _drop(connection, before)
             if _find(connection, name) is not None:
                 raise ix.CollectionExists(name, "already, and is not to be replaced")
-            connection.run("UPDATE collections SET name = %b WHERE number = %b", name, number)
+            change = "UPDATE collections SET name = %b WHERE number = %b RETURNING true"
+            if not connection.column(change, name, number):  # dropped meanwhile
+                raise ix.CollectionNotFound(self.label(number))
             forget = "DELETE FROM loads WHERE collection = %b AND starts_with(key, %b)"
             connection.run(forget, number, BULK_KEYS)
             if load is not None:

@@ -3,14 +3,17 @@
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 
 from gcws_search.index import CoordinateNames, NamedCoordinate
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import Fault, HttpShard, http_shards, router
 from tests.support.service.shards import BUCKETS
@@ -51,6 +54,11 @@ def put_plants(client: Client, count: int) -> None:
     assert client.put(PLANTS, json={"dim": 2}).status_code == 201
     items = [{"id": str(number), "vector": [1, number + 1]} for number in range(count)]
     assert client.put(f"{PLANTS}/items", json={"items": items}).status_code == 200
+
+
+def stored(client: Client) -> bool:
+    """Return whether the database has items of the collection."""
+    return bool(client.get(f"{PLANTS}/items").json().get("items"))
 
 
 # Names
@@ -151,6 +159,75 @@ def test_a_collection_that_another_router_has_just_replaced_is_loading(
         if answer.status_code != 200:  # its list of collections is older
             assert_problem(answer, 503, "loading")
         wait_until(lambda: other.get(f"{PLANTS}/items/2").status_code == 200)
+
+
+def test_of_two_routers_that_restore_a_collection_at_once_one_does(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_plants(client, 3)
+    create, both = Database.create, Barrier(2)
+
+    def create_together(*given: Any) -> Any:  # noqa: ANN401
+        with suppress(BrokenBarrierError):
+            both.wait(60)
+        return create(*given)
+
+    def restore(each: Client, snapshot: str) -> Any:  # noqa: ANN401
+        answer = each.post(f"{PLANTS}/snapshots/{snapshot}/restore?replace=true")
+        both.abort()
+        return answer
+
+    routers = client, other
+    snapshots = [each.post(f"{PLANTS}/snapshots").json()["name"] for each in routers]
+    monkeypatch.setattr(Database, "create", create_together)
+    with ThreadPoolExecutor(2) as pool:
+        answers = sorted(pool.map(restore, routers, snapshots), key=lambda each: each.status_code)
+    assert answers[0].status_code == 200, answers[0].text
+    assert_problem(answers[1], 409, "collection_busy", "another router")
+    for each in routers:
+        wait_until(partial(stored, each))
+
+
+def test_a_collection_stays_where_it_is_not_known_whether_it_was_restored(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, and the database was lost before it said so."""
+    put_plants(client, 3)
+    snapshot = client.post(f"{PLANTS}/snapshots").json()["name"]
+    rename = Database.rename
+
+    def rename_in_doubt(*given: Any) -> None:  # noqa: ANN401
+        rename(*given)
+        raise StoreUnavailable("its answer was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "rename", rename_in_doubt)
+        answer = client.post(f"{PLANTS}/snapshots/{snapshot}/restore?replace=true")
+    assert_problem(answer, 503, "store_unavailable")
+    wait_until(partial(stored, client))
+
+
+def test_an_item_that_changes_while_a_page_is_read_is_on_the_next_one(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_plants(client, 3)
+    read = Database.rows_by_key
+
+    def change_and_read(*given: Any) -> Any:  # noqa: ANN401
+        monkeypatch.undo()
+        body = {"ids": ["1"], "payload": {"seen": True}}
+        assert other.request("PATCH", f"{PLANTS}/items", json=body).status_code == 200
+        return read(*given)
+
+    monkeypatch.setattr(Database, "rows_by_key", change_and_read)
+    asked, seen = {"filter": '{"must_not": []}'}, list[str]()
+    while True:
+        page = client.get(f"{PLANTS}/items", params=asked).json()
+        seen += [each["id"] for each in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        asked["cursor"] = page["next_cursor"]
+    assert seen == ["0", "2", "1"]
 
 
 def test_a_collection_that_another_router_dropped_is_not_found(

@@ -137,6 +137,14 @@ def test_a_collection_is_dropped_while_somebody_reads_it(
         database.fetch(number, ["1"])
 
 
+def test_nothing_is_replaced_by_a_collection_that_was_dropped_meanwhile(database: Database) -> None:
+    number, before = (database.create(name, {}, 1)[0].number for name in ("hidden", "plants"))
+    database.drop(number)
+    with pytest.raises(ix.CollectionNotFound):
+        database.rename(number, "plants", before)
+    assert [each.number for each in database.collections()] == [before]
+
+
 def test_a_collection_takes_six_relations_which_go_with_it(database: Database) -> None:
     """Its table, three indexes, and long values with theirs: 1,000 collections have 6,000."""
     names = [f"c{place:02}" for place in range(20)]
