@@ -147,6 +147,10 @@ _MARKS: Final = (
 _BEYOND_ASCII: Final = re.compile("[^\x00-\x7f\ufffd]")
 _SAMPLE_BYTES: Final = 1 << 16
 _WESTERN: Final = "cp1252"
+_NOT_WESTERN: Final = frozenset(b"\x81\x8d\x8f\x90\x9d")
+_LATIN: Final = (_WESTERN, "cp1250", "cp1254")
+_FEW_TOGETHER: Final = 1.5
+"""Bytes beyond ASCII that stand side by side in words of Latin letters, at most, on average."""
 UTF8: Final = "utf-8"
 _BAD_CHARACTER: Final = "\udcff"
 """Stands for bytes that could not be decoded; no reader of UTF-8 takes it."""
@@ -627,7 +631,11 @@ def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
 
 
 def _best_guess(head: bytes) -> str | None:
-    """Return the best guess; ties go to western, and last to encodings of old Macintoshes."""
+    """Return the best guess; ties go to western, and last to encodings of old Macintoshes.
+
+    Where most bytes beyond ASCII stand alone, as in *25 °C* or *niño*, the alphabet is Latin: a few
+    of them look like a Chinese word, too.
+    """
     from charset_normalizer import from_bytes  # noqa: PLC0415  # UTF-8 is read without it
 
     def doubt(match: CharsetMatch) -> tuple[float, bool, bool, float, float]:
@@ -640,9 +648,12 @@ def _best_guess(head: bytes) -> str | None:
 
     foreign = (line for line in head.splitlines(keepends=True) if not line.isascii())
     sample = b"".join(foreign)[:_SAMPLE_BYTES]
-    best = min(from_bytes(sample), key=doubt, default=None)
+    runs = re.findall(rb"[\x80-\xff]+", sample)
+    is_latin = sum(map(len, runs)) <= _FEW_TOGETHER * len(runs) and _NOT_WESTERN.isdisjoint(sample)
+    found = from_bytes(sample, cp_isolation=[*_LATIN] if is_latin else None)
+    best = min(found, key=doubt, default=None)
     if best is None:
-        return None
+        return _WESTERN if is_latin else None
     return _WESTERN if _WESTERN in best.could_be_from_charset else str(best.encoding)
 
 

@@ -814,6 +814,22 @@ def test_few_words_of_a_language_are_enough_for_its_encoding(
     assert {payload["name"] for _, _, payload in items(path)} == {*words}
 
 
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize(
+    "text", ["25 °C", "10 µm", "±0.5", "it\u2019s", "niño", "São Paulo", "Ærø"]
+)
+def test_a_letter_or_sign_among_latin_ones_is_western(
+    tmp_path: Path, text: str, every: int
+) -> None:
+    """Bytes of two of them are a Chinese or Korean character, too."""
+    path = tmp_path / "a.csv"
+    rows = [f"n{n};{n},5;{text if n % every == 0 else 'word'}" for n in range(8 * every)]
+    path.write_bytes("\n".join(["id;a;name", *rows]).encode("cp1252"))
+    assert items(path)[0] == ("n0", [0.5], {"name": text})
+    path.write_bytes(f"id,a,name\nx,1,{text}\n".encode("cp1252"))
+    assert items(path) == [("x", [1], {"name": text})]
+
+
 @pytest.mark.parametrize("far", [1, 60_000])
 def test_a_cell_that_is_no_text_is_refused_by_its_row_and_column(tmp_path: Path, far: int) -> None:
     """Near the beginning most characters are UTF-8; far from it nothing is guessed anew."""
