@@ -74,6 +74,8 @@ from gcws_search.index.vectors.space import MAX_NORM
 
 _CHUNK_FLOATS: Final = 1 << 18
 """Features made at a time: a megabyte."""
+_DRAWN: Final = 64
+"""Coordinates whose normal numbers are drawn at a time."""
 _CHUNK_ROWS: Final = 256
 _NOTES_VERSION: Final = 1
 _TYPES: Final = {"dense": "<f4", "indptr": "<i8", "slots": "<u4", "values": "<f4", "norms": "<f4"}
@@ -148,15 +150,17 @@ class FourierMap:
         """Return the projection of all coordinates, sixteen features after sixteen."""
         with self._filling:
             if self._projection is None:
-                width, k = self._dense_width or 0, len(self._phases)
-                matrix: Float32s = large((width, k), np.float32)
-                self._workers.split(
-                    width,
-                    lambda first, last: fill_normals(self._seed, first, matrix[first:last]),
-                    min_size=64,
-                )
-                by_panel = matrix.reshape(width, k // LANES, LANES).swapaxes(0, 1)
-                self._projection = np.ascontiguousarray(by_panel)
+                width, count = self._dense_width or 0, len(self._phases) // LANES
+                panels: Float32s = large((count, width, LANES), np.float32)
+
+                def draw(first: int, last: int) -> None:
+                    for start in range(first, last, _DRAWN):
+                        drawn = np.empty((min(_DRAWN, last - start), count, LANES), np.float32)
+                        fill_normals(self._seed, start, drawn.reshape(len(drawn), -1))
+                        panels[:, start : start + len(drawn)] = drawn.swapaxes(0, 1)
+
+                self._workers.split(width, draw, min_size=_DRAWN)
+                self._projection = panels
             return self._projection
 
 
