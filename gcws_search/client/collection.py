@@ -110,7 +110,8 @@ _TRUTH: Final = (bool, "True or False", bool)
 _WORDS: Final = ("group_by", "backend", "keep", "key", "cursor", "prefix", "text", "name")
 _KINDS: Final[dict[str, tuple[Any, str, Callable[[Any], Any]]]] = {
     **dict.fromkeys(
-        ("limit", "offset", "group_size", "sample", "landmarks", "seed", "threads"), _WHOLE
+        ("limit", "offset", "group_size", "sample", "landmarks", "seed", "threads", "if_version"),
+        _WHOLE,
     ),
     **dict.fromkeys(("recall", "min_score"), _NUMBER),
     **dict.fromkeys(_WORDS, _WORD),
@@ -121,7 +122,7 @@ _FINITE: Final = -sys.float_info.max, sys.float_info.max
 _BOUNDS: Final[dict[str, tuple[Any, Any]]] = {
     **{name: (1, MAX_JOIN_LIMIT) for name, kind in _KINDS.items() if kind is _WHOLE},
     **{name: _FINITE for name, kind in _KINDS.items() if kind is _NUMBER},
-    **{"offset": (0, MAX_JOIN_LIMIT), "seed": (0, MAX_SEED)},
+    **{"offset": (0, MAX_JOIN_LIMIT), "seed": (0, MAX_SEED), "if_version": (1, 2**63 - 1)},
 }
 
 UNSET: Final[Any] = object()
@@ -544,9 +545,8 @@ class Collection:
         VersionConflict, InvalidFilter, InvalidParameter
         """
         texts = None if ids is None else texts_of(ids)
-        _require_one_id(texts, if_version)
-        condition = filter_of(where)
-        return self._do(lambda place: place.delete(texts, condition, if_version))
+        version, condition = _version_of(texts, if_version), filter_of(where)
+        return self._do(lambda place: place.delete(texts, condition, version))
 
     def set_payload(
         self,
@@ -577,10 +577,10 @@ class Collection:
         """
         texts = None if ids is None else texts_of(ids)
         new = new_payload(payload)
-        _require_one_id(texts, if_version)
+        version = _version_of(texts, if_version)
         asked, condition = _checked(merge=merge), filter_of(where)
         return self._do(
-            lambda place: place.set_payload(texts, condition, new, asked["merge"], if_version)
+            lambda place: place.set_payload(texts, condition, new, asked["merge"], version)
         )
 
     def pairs(
@@ -1053,16 +1053,16 @@ def _said(score: ScoreKind) -> ScoreKind | None:
     return None if kind == "gmm" else kind
 
 
-def _require_one_id(ids: list[str] | None, if_version: int | None) -> None:
-    """Raise InvalidParameter where a version is given, and not the id of the one item with it."""
-    if if_version is None:
-        return
-    if ids is None or len(ids) != 1:
+def _version_of(ids: list[str] | None, if_version: int | None) -> int | None:
+    """Return the version that the one item of ``ids`` must have, None for any.
+
+    Raises InvalidParameter where one is given without the id of one item.
+    """
+    asked = _checked(**present(if_version=if_version)).get("if_version")
+    if asked is not None and (ids is None or len(ids) != 1):
         got = "no id" if ids is None else f"{len(ids)} ids"
         raise InvalidParameter(expected="one id", got=got, loc=("if_version",))
-    if type(if_version) is not int or if_version < 1:
-        expected = "a version, at least 1"
-        raise InvalidParameter(expected=expected, got=repr(if_version), loc=("if_version",))
+    return asked
 
 
 def _require_plain(

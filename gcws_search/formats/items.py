@@ -213,7 +213,8 @@ def with_versions(items: Items, if_version: Any) -> Items:
             expected="ids, whose versions are compared", got="none", loc=("if_version",)
         )
     given = if_version.tolist() if hasattr(if_version, "tolist") else if_version
-    wanted = [*given] if isinstance(given, Iterable) else [given] * len(items)
+    every = given if isinstance(given, Iterable) else [given] * len(items)
+    wanted = [each.item() if isinstance(each, np.generic) else each for each in every]
     if len(wanted) != len(items):
         expected = f"a version, or {len(items)} of them"
         raise InvalidParameter(expected=expected, got=str(len(wanted)), loc=("if_version",))

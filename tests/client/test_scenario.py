@@ -389,7 +389,7 @@ def test_writes_on_a_version_are_made_or_refused_as_a_whole(opened: Open) -> Non
     assert items.add(rows, ids=[*COFFEES], if_version=0).inserted == 4
     versions = [None, 1, 1, None]
     assert items.add(rows, ids=[*COFFEES], payloads=[{}] * 4, if_version=versions).updated == 4
-    assert items.set_payload("kenya", payload={"n": 1}, if_version=2) == 1
+    assert items.set_payload("kenya", payload={"n": 1}, if_version=np.int64(2)) == 1
     assert [item.version for item in items] == [2 + (item.id == "kenya") for item in items]
     before = [*items]
     calls: list[Callable[[], object]] = [
@@ -411,12 +411,17 @@ def test_writes_on_a_version_are_made_or_refused_as_a_whole(opened: Open) -> Non
         lambda: items.delete(["kenya", "brazil"], if_version=3),
         lambda: items.delete(where={"n": 1}, if_version=3),
         lambda: items.set_payload("kenya", payload={}, if_version=0),
+        lambda: items.set_payload("kenya", payload={}, if_version=2**63),
+        lambda: items.delete("kenya", if_version=True),
+        lambda: items.delete("kenya", if_version=3.0),
     ]
     for call in refused:
         with pytest.raises(InvalidParameter):
             call()
     assert [(item, item.version) for item in items] == [(item, item.version) for item in before]
-    assert items.delete("kenya", if_version=3) == 1
+    columns = np.array([[np.int64(2), np.int64(3)]])
+    assert items.add(rows[:1], ids=["brazil"], if_version=[*columns[0, :1]]).updated == 1
+    assert items.delete("kenya", if_version=columns[0, 1]) == 1
     assert items.add(before, mode="insert", ids=[*"abcd"]).inserted == 4
 
 
