@@ -446,10 +446,8 @@ def number_beyond(ids: Iterable[str | None]) -> int:
 
     Longer ones than `_MAX_ID_DIGITS` are hashes of something, not counts, and are passed over.
     """
-    numbers = (
-        int(each) for each in ids if each and len(each) <= _MAX_ID_DIGITS and each.isdecimal()
-    )
-    return max(numbers, default=-1) + 1
+    digits = [each for each in ids if each and each.isdecimal() and len(each) <= _MAX_ID_DIGITS]
+    return max(map(int, digits), default=-1) + 1
 
 
 def number_items(

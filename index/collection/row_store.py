@@ -369,4 +369,5 @@ def _extended(column: Int64s, before: int, n: int, values: Sequence[int], usual:
 
 def _payload_bytes(payloads: Iterable[bytes | None]) -> int:
     """Return about how many bytes of memory payloads hold."""
-    return sum(len(payload) + _BYTES_PER_PAYLOAD for payload in payloads if payload is not None)
+    present = [payload for payload in payloads if payload is not None]
+    return sum(map(len, present)) + _BYTES_PER_PAYLOAD * len(present)

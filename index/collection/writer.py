@@ -415,7 +415,7 @@ def codes_to_blobs(codes: UInt64s) -> list[bytes]:
 
 def codes_from_blobs(blobs: Sequence[bytes], width: int) -> UInt64s:
     """Inverse of `codes_to_blobs`; ValueError when the bytes are not ``width`` words a row."""
-    if any(len(blob) != 8 * width for blob in blobs):
+    if {*map(len, blobs)} - {8 * width}:
         raise ValueError(f"codes are not {width} words")
     words = np.frombuffer(bytearray().join(blobs), "<u8").astype(np.uint64, copy=False)
     return words.reshape(len(blobs), width)

@@ -415,7 +415,7 @@ class VectorSpace:
         data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
         if self.form == "dense":
             width = 4 * (self.dim or 0)
-            if any(len(blob) != width for blob in blobs):
+            if {*map(len, blobs)} - {width}:
                 raise ValueError(f"a vector's bytes are not {self.dim} numbers")
             dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
             return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))
