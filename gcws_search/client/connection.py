@@ -47,7 +47,7 @@ from gcws_search.client.wire import (
     through_httpx,
 )
 from gcws_search.formats.files import whole_file
-from gcws_search.index import SnapshotNotFound
+from gcws_search.index import InvalidParameter, SnapshotNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -204,6 +204,9 @@ class Requester(ABC):
                 reply = await self.exchange(
                     method, path, content=content, headers=headers, params=params
                 )
+            except UnicodeEncodeError:
+                got = "half of a surrogate pair"
+                raise InvalidParameter(expected="Unicode text", got=got) from None
             except Unreachable as error:
                 is_last = attempt + 1 >= policy.attempts
                 is_doubtful = error.is_sent and not repeatable

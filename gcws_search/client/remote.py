@@ -101,8 +101,11 @@ def path_of(name: str, *rest: str) -> str:
 
 
 def segment(text: str) -> str:
-    """Return a text as one segment of a path; dots alone would be folded away."""
-    quoted = quote(text, safe="")
+    """Return a text as one segment of a path; dots alone would be folded away.
+
+    Half of a surrogate pair is sent as a question mark, which is in no name.
+    """
+    quoted = quote(text, safe="", errors="replace")
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 

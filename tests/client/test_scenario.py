@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -337,8 +338,16 @@ def test_ids_and_columns_that_are_none_are_refused_alike(opened: Open) -> None:
     for empty in empties:
         with pytest.raises(InvalidVector, match="expected 2 values, got 0"):
             items.add(empty, ids=["a", "b"])
-    with pytest.raises((InvalidInput, ItemNotFound)):
-        items.query(id=half)
+    others: list[Callable[[], object]] = [
+        lambda: items.query(id=half),
+        lambda: items.detach(half),
+        lambda: items.add([{half: 1}], ids=["b"]),
+    ]
+    for ask in others:
+        with pytest.raises((InvalidInput, ItemNotFound, gcws_search.BackendNotFound)):
+            ask()
+    with suppress(InvalidInput):
+        assert not items.find(half)
     assert len(items) == 1
 
 
