@@ -256,7 +256,7 @@ class ClusterCatalog:
         """Return a collection under the weights of now, which shards are asked for from now on."""
         found = self._read(collection.name)
         if found.number != collection.number:
-            raise ix.CollectionNotFound(collection.name)
+            raise ix.CollectionLoading(collection.name)
         return found
 
     def drop(self, name: str) -> None:

@@ -145,20 +145,14 @@ class ClusterCollection:
 
     def wait(self, asked: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
         """Return what shards are asked for about this collection; called in a thread."""
-        with self._perhaps_replaced():
-            return self.shards.wait(asked, stop)
-
-    @contextmanager
-    def _perhaps_replaced(self) -> Iterator[None]:
-        """Raise `Database.not_found` in the place of CollectionNotFound."""
         try:
-            yield
+            return self.shards.wait(asked, stop)
         except ix.CollectionNotFound:
             raise self.database.not_found(self.name) from None
 
     def refresh_backends(self) -> list[Message]:
         """Make all replicas read the list of comparison backends; return their answers."""
-        return self.shards.wait(self.shards.tell(Message(self.head("refresh"))))
+        return self.wait(self.shards.tell(Message(self.head("refresh"))))
 
     def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
         """Return a vector as it is, and the vector, or the text, of an item for its id.
@@ -756,8 +750,7 @@ class ClusterCollection:
     # Reading
 
     def _row(self, item_id: str) -> Row:
-        with self._perhaps_replaced():
-            row = self.database.fetch(self.number, [item_id]).get(item_id)
+        row = self.database.fetch(self.number, [item_id]).get(item_id)
         if row is None:
             raise ix.ItemNotFound(item_id)
         return row
@@ -781,22 +774,19 @@ class ClusterCollection:
         ids: Sequence[str] | None,
     ) -> ix.Page:
         database, after = self.database, ix.sequence_of(cursor)
-        with self._perhaps_replaced():
-            if ids is not None:
-                rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
-                rows = [row for row in rows if row.key > after][: limit + 1]
-                keys = [row.key for row in rows]
-            elif where is not None:
-                told = encode_filter(where)
-                answers = self.ask("rows", filter=told, after=after, limit=limit + 1)
-                keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
-                # Without those gone by now.
-                rows = database.rows_by_key(self.number, keys[:limit])
-            else:
-                rows = database.page(
-                    self.number, after=after, limit=limit + 1, with_vector=with_vector
-                )
-                keys = [row.key for row in rows]
+        if ids is not None:
+            rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
+            rows = [row for row in rows if row.key > after][: limit + 1]
+            keys = [row.key for row in rows]
+        elif where is not None:
+            told = encode_filter(where)
+            answers = self.ask("rows", filter=told, after=after, limit=limit + 1)
+            keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
+            # Without those gone by now.
+            rows = database.rows_by_key(self.number, keys[:limit])
+        else:
+            rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
+            keys = [row.key for row in rows]
         has_more = len(keys) > limit or len(rows) < len(keys)  # those put again come last
         next_cursor = str(keys[:limit][-1]) if has_more else None
         items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]

@@ -165,7 +165,8 @@ class Database:
     """An open database; any thread, any number of processes.
 
     Each method raises StoreUnavailable where the database does not answer, CollectionNotFound where
-    it has no such collection, and DamagedFile where rows are not what was written.
+    it has no such collection, CollectionLoading where another one has its name now, and DamagedFile
+    where rows are not what was written.
     """
 
     def __init__(
@@ -304,6 +305,15 @@ class Database:
         is_replaced = self.find(name) is not None
         return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(name)
 
+    @contextmanager
+    def _reading(self, number: int) -> Iterator[str]:
+        """Lend a collection's name for errors; raise `not_found` where its table is gone."""
+        name = self.label(number)
+        try:
+            yield name
+        except ix.CollectionNotFound:
+            raise self.not_found(name) from None
+
     def create(
         self,
         name: str,
@@ -383,7 +393,7 @@ class Database:
         with self.connections.transaction() as connection:
             lock = "SELECT 1 FROM collections WHERE number = %b FOR UPDATE"
             if not connection.column(lock, row.number):
-                raise ix.CollectionNotFound(row.name)
+                raise self.not_found(row.name)
             values = row.number, orjson.dumps(config).decode(), weights, row.number
             [generation] = connection.column(_ADD_GENERATION, *values)
         return row._replace(config=config, generation=generation, weights=weights)
@@ -411,7 +421,7 @@ class Database:
         new = f"SELECT {COLUMNS} FROM items_{row.number} WHERE key > %b ORDER BY key"
         with self.connections.transaction() as connection:
             if not (found := connection.column(lock, row.number)):
-                raise ix.CollectionNotFound(row.name)
+                raise self.not_found(row.name)
             if found[0] >= row.generation:
                 raise ix.CollectionBusy(row.name, _OVERTAKEN)
             check(self.segments.rows(row.number, connection.run(new, after).fetchall()))
@@ -426,7 +436,7 @@ class Database:
             keys = connection.column("SELECT head FROM heads WHERE collection = %b", number)
             epoch = connection.epoch_number
         if not keys:
-            raise ix.CollectionNotFound(self.label(number))
+            raise self.not_found(self.label(number))
         return Moment(epoch, keys[0])
 
     def count(self, number: int) -> int:
@@ -443,7 +453,7 @@ class Database:
         statement = "UPDATE collections SET metadata = %b WHERE number = %b RETURNING true"
         with self.connections.transaction() as connection:
             if not connection.column(statement, value, number):
-                raise ix.CollectionNotFound(self.label(number))
+                raise self.not_found(self.label(number))
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
         """Return the loads, or that of one key, that changed since a Unix time; the last first."""
@@ -490,7 +500,7 @@ class Database:
     def _value(self, number: int, statement: str) -> Any:  # noqa: ANN401
         rows = self._rows(statement, number)
         if not rows:
-            raise ix.CollectionNotFound(self.label(number))
+            raise self.not_found(self.label(number))
         return rows[0][0]
 
     def _rows(
@@ -508,7 +518,8 @@ class Database:
     def _read(self, number: int, clauses: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
         """Return the items of a FROM and what follows it."""
         statement = f"SELECT {COLUMNS} {clauses}"
-        found = self._rows(statement, *parameters, name=self.label(number))
+        with self._reading(number) as name:
+            found = self._rows(statement, *parameters, name=name)
         return self.segments.rows(number, found)
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
@@ -541,7 +552,8 @@ class Database:
         if with_vector:
             return self._read(number, where, *asked)
         statement = f"SELECT key, id, payload, version, expires {where}"
-        found = self._rows(statement, *asked, name=self.label(number))
+        with self._reading(number) as name:
+            found = self._rows(statement, *asked, name=name)
         return [Row(key, item_id.decode(), b"", *others) for key, item_id, *others in found]
 
     def bucket_rows(
@@ -555,14 +567,20 @@ class Database:
     @contextmanager
     def one_moment(self, number: int) -> Iterator[Database]:
         """Lend the database as it is now, to one thread, which reads one collection."""
-        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
+        with (
+            self._reading(number) as name,
+            self.connections.transaction(SNAPSHOT, name) as connection,
+        ):
             moment = copy(self)
             moment.connections = cast(Connections, _OneConnection(connection))
             yield moment
 
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
-        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
+        with (
+            self._reading(number) as name,
+            self.connections.transaction(SNAPSHOT, name) as connection,
+        ):
             items = f"items_{number} WHERE {_LIVE}"
             yield from self.read_in_order(connection, number, chunk_rows, items, self.now_ms)
 
@@ -607,7 +625,7 @@ class Database:
                 "SELECT free_coordinate FROM collections WHERE number = %b FOR UPDATE", number
             )
             if not free:
-                raise ix.CollectionNotFound(self.label(number))
+                raise self.not_found(self.label(number))
             found = _find_coordinates(connection, number, [*wanted])
             added = [(former[e], e) for e in wanted if e not in found and e in former]
             new = [name for name in wanted if name not in found and name not in former]
@@ -667,7 +685,7 @@ class Database:
         with self.connections.transaction() as connection:
             keys = connection.column(_NEXT_HEAD, number)
             if not keys:
-                raise ix.CollectionNotFound(self.label(number))
+                raise self.not_found(self.label(number))
             connection.run(STAMP_COMMIT, number, keys[0], os.urandom(16))
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
             known = _HAS_NAMES if names else _HAS_ITEMS
