@@ -26,10 +26,18 @@ from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt8
 from gcws_search.index.contracts.errors import InvalidFilter, InvalidParameter, InvalidPayload, Loc
 from gcws_search.index.contracts.saved_index import without_checksum
 
-LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-"""A payload that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
+_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER: Final = b"0" * 19
 MAX_METADATA_BYTES: Final = 1 << 16
 """Of the JSON text that callers keep with a collection."""
+
+
+def has_long_number(text: bytes) -> bool:
+    """Whether JSON text may hold an integer beyond 64 bits, which orjson rounds or refuses.
+
+    A regular expression takes ten times as long.
+    """
+    return _LONG_NUMBER in text.translate(_TO_ZEROS)
 
 
 def is_payload(payload: bytes) -> bool:
@@ -38,7 +46,7 @@ def is_payload(payload: bytes) -> bool:
     try:
         documents = orjson.loads(text)
     except ValueError:
-        if not LONG_NUMBER.search(payload):
+        if not has_long_number(payload):
             return False
         try:
             documents = json.loads(text, parse_constant=_refuse)
@@ -48,7 +56,7 @@ def is_payload(payload: bytes) -> bool:
 
 
 def _read(payload: bytes) -> Any:  # noqa: ANN401 (JSON)
-    return (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
+    return (json if has_long_number(payload) else orjson).loads(payload)
 
 
 def merge_payloads(old: bytes | None, new: bytes) -> bytes:
@@ -267,7 +275,7 @@ class _GrowingColumn:
         chunk = self._payloads[self._covered : stop]
         text = b"[" + b",".join(text or b"null" for text in chunk) + b"]"
         # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
-        documents = json.loads(text) if LONG_NUMBER.search(text) else orjson.loads(text)
+        documents = json.loads(text) if has_long_number(text) else orjson.loads(text)
         rows: list[int] = []
         codes: list[int] = []
         key, find, values, code_of = self._key, self._find, self._values, self._code_of

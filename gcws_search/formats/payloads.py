@@ -29,8 +29,9 @@ Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
 
 _CLAUSES: Final = {"must", "should", "must_not"}
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-"""Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
+_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER: Final = b"0" * 19
+_LONG_FRACTION: Final = b"." + b"0" * 18
 _HALVES: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """Text that has one may hold half of a surrogate pair, which is no Unicode."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
@@ -46,7 +47,7 @@ def read_json(text: bytes | str) -> Any:
     """Return what JSON text says, integers of any size; raise ValueError where it is none."""
     raw = text.encode() if isinstance(text, str) else text
     try:
-        if not _LONG_NUMBER.search(raw):
+        if not _has_long_integer(raw):
             return orjson.loads(raw)
         found = json.loads(raw.decode(), parse_float=_finite, parse_constant=_finite)
         if _HALVES.search(raw):
@@ -54,6 +55,15 @@ def read_json(text: bytes | str) -> Any:
         return found
     except RecursionError:
         raise ValueError("a document that is too deep") from None
+
+
+def _has_long_integer(raw: bytes) -> bool:
+    """Whether JSON text may hold an integer beyond 64 bits, which orjson rounds or refuses.
+
+    A regular expression takes ten times as long, and `json` as long again for long fractions.
+    """
+    zeros = raw.translate(_TO_ZEROS)
+    return _LONG_INTEGER in zeros and _LONG_INTEGER in zeros.replace(_LONG_FRACTION, b".")
 
 
 def _finite(text: str) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from gcws_search.index.collection.items import View
-from gcws_search.index.payload import LONG_NUMBER, Filter, Match, Prefix, Presence, Range, untag
+from gcws_search.index.payload import Filter, Match, Prefix, Presence, Range, has_long_number, untag
 from gcws_search.index.vectors.inputs import InputVectors
 from gcws_search.index.vectors.names import CoordinateNames
 
@@ -146,7 +146,7 @@ def _keys(view: View) -> list[str]:
     for row in rows[:: max(1, len(rows) // _SAMPLE)].tolist():
         payload = view.payloads[row]
         if payload is not None:
-            document = (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
+            document = (json if has_long_number(payload) else orjson).loads(payload)
             found |= dict.fromkeys(_paths(document, ""))
             bytes_ += len(payload)
         if bytes_ > _SAMPLE_BYTES or len(found) > _MAX_WORDS:

@@ -1,6 +1,7 @@
 """Ids and payloads beside vectors, and their parts."""
 
 import io
+import json
 from datetime import date, timedelta
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
 from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries, with_expiries
-from gcws_search.formats.payloads import filter_of
+from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.tables import guess, items_of_batch
 from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
@@ -300,3 +301,13 @@ def test_what_pandas_has_for_nothing_is_null() -> None:
         assert found.payloads == [b'{"a":null}', b'{"a":"2026-01-02T00:00:00"}']
     frame = pandas.DataFrame({"x": [1.0, 2.0], "label": ["a", pandas.NA], "at": [pandas.NaT] * 2})
     assert items_of(frame).payloads == [b'{"label":"a"}', None]
+
+
+@pytest.mark.parametrize(
+    "number", [2**64 - 1, 2**64, -(10**30), 0.1 + 1e-17, 1e-7 / 3, 123456789012345678.5, 1e22]
+)
+def test_json_text_is_read_with_all_digits_of_integers_beside_long_fractions(number: float) -> None:
+    fractions = "0.00012345678901234567, 12.0000000000000000000000000000000000000000001"
+    for text in (f"[{number!r}, {fractions}]", f"[{fractions}, {number!r}]"):
+        assert read_json(text) == json.loads(text)
+    assert read_json(f'{{"a": [{number!r}], "b": 3}}') == {"a": [number], "b": 3}
