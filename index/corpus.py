@@ -421,7 +421,8 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     square = _SPREAD**2
     middle = (share + square / (2 * n)) / (1 + square / n)
     spread = _SPREAD / (1 + square / n) * np.sqrt(share * (1 - share) / n + square / (4 * n * n))
-    return max(0.0, float(middle - spread)), min(1.0, float(middle + spread))
+    low, high = float(middle - spread), float(middle + spread)
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # sums are rounded
 
 
 class Groups(NamedTuple):

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
@@ -36,7 +36,7 @@ from gcws_search.service.cluster.contract import (
 )
 from gcws_search.service.cluster.names import free_names
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
-from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
+from gcws_search.service.errors import AnswerTooLarge, Refused, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.messages import Message, decode_names, encode_sparse
 from gcws_search.service.searches import Batcher
@@ -704,7 +704,8 @@ class ClusterCollection:
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend on all shards; return when it is ready on each.
 
-        BackendNotFound where it is dropped before; else InvalidParameter or BackendExists.
+        BackendNotFound where it is dropped before; Refused where a shard cannot attach it: then it
+        is dropped from all. Else InvalidParameter or BackendExists.
         """
         ready = {each.name for each in self.describe().backends}
         if name is None:
@@ -718,12 +719,25 @@ class ClusterCollection:
         text = orjson.dumps(ix.backend_document(params)["params"]).decode()
         row = ix.BackendRecord(name, params.kind, text, self._learn(params, items))
         self.database.add_backend(self.number, row)
-        return self.wait_for_backend(name)
+        try:
+            return self.wait_for_backend(name)
+        except Refused:
+            with suppress(ix.BackendNotFound):
+                self.detach(name)
+            raise
 
     def wait_for_backend(self, name: str) -> ix.BackendDescription:
-        """Return a backend once all shards have it; BackendNotFound where it is dropped before."""
+        """Return a backend once all shards have it.
+
+        BackendNotFound where it is dropped before, Refused where a shard cannot attach it.
+        """
         while True:
-            if all(name in answer.head["ready"] for answer in self.refresh_backends()):
+            heads = [answer.head for answer in self.refresh_backends()]
+            for head in heads:
+                if (reason := head.get("failed", {}).get(name)) is not None:
+                    detail = f"shard {head['shard']}: backend {name!r} cannot be attached: {reason}"
+                    raise Refused("shard_full", detail)
+            if all(name in head["ready"] for head in heads):
                 found = {each.name: each for each in self.describe().backends}
                 if name in found and found[name].status == "ready":
                     return found[name]

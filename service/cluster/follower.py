@@ -172,7 +172,7 @@ class Follower:
         self._last_error = ""
         self._listing = threading.Lock()
         self._listed: set[str] = set()  # backends of the database
-        self._failed: dict[str, ix.BackendRecord] = {}
+        self._failed: dict[str, tuple[ix.BackendRecord, str]] = {}  # and why
         self._attaching: threading.Thread | None = None
         self.fills = 0  # how often its file was of no use, and it was filled again
         self.base_reads = 0  # how often its file began with a base
@@ -566,7 +566,9 @@ class Follower:
             wanted = {row.name: row for row in self._database.backends(self.number)}
             self._listed = {*wanted}
             self._failed = {
-                name: row for name, row in self._failed.items() if wanted.get(name) == row
+                name: failed
+                for name, failed in self._failed.items()
+                if wanted.get(name) == failed[0]
             }
             ready = collection.memory.view.attached
             there = {name: indexed.params for name, indexed in ready.items()}
@@ -583,6 +585,11 @@ class Follower:
                 )
                 self._attaching.start()
         return [*collection.memory.view.attached]
+
+    @property
+    def failed_backends(self) -> dict[str, str]:
+        """Backends that could not be attached here, and why."""
+        return {name: reason for name, (_, reason) in self._failed.items()}
 
     def expects_backend(self, name: str, seconds: float) -> bool:
         """Return whether the database lists a backend, after a wait while it is attached here."""
@@ -604,7 +611,7 @@ class Follower:
                 continue
             except Exception as error:
                 if collection is self._collection:
-                    self._failed[row.name] = row
+                    self._failed[row.name] = row, str(error) or type(error).__name__
                 text = "collection %r: backend %r cannot be attached (%s)"
                 _log.warning(text, collection.name, row.name, error)
 

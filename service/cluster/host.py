@@ -306,8 +306,10 @@ class ShardHost:
                 return self._answer_follow(number, asked, seconds)
             if method == "refresh":
                 self.collection(number, 0, seconds)
-                follower = self.follower(number)
-                return Message({"ready": [] if follower is None else follower.follow_backends()})
+                if (follower := self.follower(number)) is None:
+                    return Message({"ready": []})
+                said = {"ready": follower.follow_backends(), "failed": follower.failed_backends}
+                return Message(said | {"shard": self.place.shard})
             answer = partial(LONG[method], stop=stop) if method in LONG else OPERATIONS[method]
         except KeyError as error:
             raise Malformed(f"expected a method and what belongs to it, got no {error}") from None

@@ -101,6 +101,7 @@ def test_texts_of_two_files(rng: np.random.Generator, tmp_path: Path) -> None:
     report = json.loads((out / "report.json").read_text())
     assert (report["rows"], report["removed"]) == (600, len(removed))
     assert report["expected_recall"] >= 0.999
+    assert report["recall_low"] <= report["recall"] <= report["recall_high"]
     assert str(first) in said
     assert f"{len(removed)} removed" in said
     assert {each.name for each in out.iterdir()} == {

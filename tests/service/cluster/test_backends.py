@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from gcws_search.index import BackendRecord, notes_of_backend
-from tests.support.service.client import Client, Json, fill, running
+from gcws_search.index import BackendRecord, DiskFull, StoredCollection, notes_of_backend
+from tests.support.service.client import Client, Json, assert_problem, fill, running
 from tests.support.service.cluster import ClusterClient
 
 URL = "/v1/collections/plants"
@@ -79,3 +80,27 @@ def test_a_backend_is_shown_before_shards_attach_it(database_url: str, tmp_path:
         assert (shown["name"], shown["kind"], shown["status"]) == ("own", "exact", "building")
         assert client.post(f"{URL}/query", json=QUERY).status_code == 200
         assert client.get(URL).json()["backends"][-1]["status"] == "ready"
+
+
+def test_a_backend_that_a_shard_cannot_attach_is_on_none(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(ClusterClient(database_url, tmp_path)) as client:
+        fill(client)
+        number = client.app.state.service.collection("plants").number
+        full = client.shards.replicas[1][0].host.collection(number, 0, 20)
+        attach = StoredCollection.attach
+
+        def attach_where_room(collection: StoredCollection, *given: Json) -> Json:
+            if collection is full:
+                raise DiskFull(collection.name)
+            return attach(collection, *given)
+
+        body = {"kind": "exact", "name": "own"}
+        with monkeypatch.context() as patched:
+            patched.setattr(StoredCollection, "attach", attach_where_room)
+            refused = client.post(f"{URL}/backends", json=body)
+        assert_problem(refused, 507, "shard_full", "shard 1", "'own'", "no space")
+        assert seen(client) == {(404, "gcws")}
+        assert client.post(f"{URL}/backends", json=body).status_code == 201
+        assert seen(client) == {(200, "own")}
