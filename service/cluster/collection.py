@@ -641,7 +641,8 @@ class ClusterCollection:
 
         Shards prepare all items under these beside the present ones. Then queries ask for the new
         ones, and each is answered under the same weights by all shards. InvalidParameter, as on a
-        node; ShardUnavailable where a shard is not ready in time.
+        node; Refused where a shard has no room for both, ShardUnavailable where one is not ready in
+        time.
         """
         config, database = ix.config_with(self.config, weights), self.database
         found = ix.weights_of(config, self.space.weights, self._batches(config))
@@ -653,6 +654,8 @@ class ClusterCollection:
         try:
             end = time.monotonic() + operations.LONG_SECONDS
             while not fresh.is_prepared():
+                if (refused := self.shards.full()) is not None:
+                    raise refused
                 if time.monotonic() > end:
                     raise ShardUnavailable([*range(len(self.shards))], len(self.shards))
                 checked = self._check_items(space, checked)

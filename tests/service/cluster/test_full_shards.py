@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.follower import name_of
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
@@ -65,6 +66,25 @@ def test_a_sister_takes_the_writes_of_a_full_replica(
         assert cluster.post(f"{URL}/query", json={"id": "a"}).status_code == 200
     assert last.asked > before
     assert "shard 1, replica shard-1-1: can store again" in caplog.text
+
+
+def test_weights_that_shards_have_no_room_for_are_refused(
+    database_url: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = ix.StoredCollection.commit
+    with running(ClusterClient(database_url, data_dir, shard_seconds=1.0)) as client:
+        fill(client)
+        present = name_of(client.app.state.service.collection("plants").number)
+
+        def commit_where_room(collection: ix.StoredCollection, write: Any) -> Any:  # noqa: ANN401
+            if collection.name != present:
+                raise ix.DiskFull(collection.name)
+            return commit(collection, write)
+
+        monkeypatch.setattr(ix.StoredCollection, "commit", commit_where_room)
+        answer = client.post(f"{URL}/transform/fit", json={"weights": [1, 2, 3, 4]})
+        assert_problem(answer, 507, "shard_full", "no space")
+        assert client.get(URL).json()["weights"] is None
 
 
 def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
