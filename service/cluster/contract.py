@@ -196,6 +196,13 @@ class ChangeSet(NamedTuple):
     deleted: list[str]  # ids of items that were there before and are not after
     rows: list[Row]  # items put, by key
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its ids, vectors and payloads."""
+        rows = self.rows
+        ids = sum(map(len, self.deleted)) + sum(len(row.id) for row in rows)
+        return ids + sum(len(row.vector) + len(row.payload or b"") for row in rows)
+
     def divide(self, shards: int, buckets: int) -> list[ChangeSet]:
         """Split a change into one part a shard, by the ids' buckets."""
         parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]

@@ -114,7 +114,7 @@ class HostOptions:
     offload: bool = False  # whether vectors that bases have are moved out of the database
     segment_bytes: int = 1 << 26  # of such vectors in a file
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
-    # vectors that wait to be applied as routers sent them; with more, all are read instead
+    # of changes that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
     # how long a full disk is waited for before the file is dropped and filled again
     full_seconds: float = 60.0
@@ -165,6 +165,7 @@ class Follower:
         self._changed = threading.Condition()
         self._wanted = _EMPTY
         self._queue: list[ChangeSet] = []
+        self._queued_bytes = 0
         self._is_running = False
         self._is_stopping = False
         self._is_damaged = False
@@ -227,10 +228,9 @@ class Follower:
         """Take what commits changed, in their order; it is applied when it is waited for."""
         with self._changed:
             self._queue += changes
-            if sum(len(row.vector) for each in self._queue for row in each.rows) > (
-                self._options.queue_bytes
-            ):
-                self._queue = []
+            self._queued_bytes += sum(each.nbytes for each in changes)
+            if self._queued_bytes > self._options.queue_bytes:
+                self._queue, self._queued_bytes = [], 0
 
     def has(self, key: int, epoch: int | None = None) -> bool:
         """Return whether a key has been reached, of an epoch; None: of the last that is known.
@@ -478,7 +478,7 @@ class Follower:
     def _apply_queue(self, collection: ix.StoredCollection) -> None:
         """Apply changes that routers sent, as long as each begins where the last one ended."""
         with self._changed:
-            changes, self._queue = self._queue, []
+            changes, self._queue, self._queued_bytes = self._queue, [], 0
         after, deleted, rows = self._position, dict[str, None](), dict[str, Row]()
         for change in changes:
             if change.before != after:

@@ -55,14 +55,14 @@ def write(written: Written) -> list[ChangeSet]:
     return written.changes[before:]
 
 
+def unavailable(*_: object, **__: object) -> NoReturn:
+    raise StoreUnavailable("it is gone")
+
+
 @pytest.fixture
 def unread(hosts: list[ShardHost], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have shards read no change from the database, once they know the collection."""
     del hosts
-
-    def unavailable(*_: object, **__: object) -> NoReturn:
-        raise StoreUnavailable("it is gone")
-
     monkeypatch.setattr(Database, "changes", unavailable)
 
 
@@ -109,10 +109,22 @@ def test_a_restart_begins_where_sent_changes_ended(written: Written, start: Star
         assert not any(fills(hosts))
 
 
-def test_more_than_may_wait_is_read_instead(written: Written, start: Start) -> None:
-    with start(1, options=replace(IDLE, queue_bytes=10)) as hosts:
+def test_more_than_may_wait_is_read_instead(
+    written: Written, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids and payloads count, too."""
+    with start(1, options=replace(IDLE, queue_bytes=500)) as hosts:
         follow(hosts, written)
-        send_all(hosts, written, write(written))
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "changes", unavailable)
+            written.put_some(["a", "b", "c"])
+            send_all(hosts, written, written.changes[-1:])
+            written.put_some([240 * name for name in "abc"])
+            part = encode_change(written.changes[-1])
+            said: dict[str, Any] = {"key": written.head, "changes": [part.head], "seconds": 0.5}
+            reached = ask(hosts[0], "follow", written.number, part.blobs, **said).head["key"]
+            assert reached < written.head
+        send_all(hosts, written, [])
 
 
 def test_a_change_of_another_history_is_not_applied(
