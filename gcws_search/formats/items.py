@@ -417,11 +417,11 @@ def arrow(
         if batch.expires is not None:
             times = [None if each is None else str(each) for each in batch.expires]
             columns["expires"] = _arrow_texts(times)
-        record = pa.record_batch(columns, schema=schema)
+        arrays = [*columns.values()]
         if schema is None:
-            schema = record.schema
+            schema = pa.record_batch(arrays, [*columns]).schema
             yield memoryview(schema.serialize())
-        yield memoryview(record.serialize())
+        yield memoryview(pa.record_batch(arrays, schema=schema).serialize())
         if progress is not None:
             progress(len(batch))
     if schema is not None:

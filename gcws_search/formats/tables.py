@@ -517,7 +517,9 @@ def items_of_batch(
     items = Items(ids, rows, payloads)
     if layout.expires is None:
         return items
-    return with_expiries(items, _python_values(columns[layout.expires], layout.expires))
+    found = with_expiries(items, _python_values(columns[layout.expires], layout.expires))
+    # A batch in which nothing expires has the column, as the others of its table do.
+    return found if found.expires else replace(found, expires=[None] * count)
 
 
 def _without_empty(table: Any) -> Any:

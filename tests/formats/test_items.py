@@ -2,17 +2,21 @@
 
 import io
 import json
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
+from gcws_search.formats.files import input_files
 from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries, with_expiries
 from gcws_search.formats.payloads import filter_of, read_json
+from gcws_search.formats.sources import Choices, source_of
 from gcws_search.formats.tables import guess, items_of_batch
 from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
@@ -219,6 +223,22 @@ def test_an_arrow_body_holds_the_same_items(vectors: Json) -> None:
     again = items_of_batch(table, guess(table.schema))
     assert list(again.rows.json()) == list(items.rows.json())
     assert (again.texts(), again.payloads) == (items.texts(), items.payloads)
+
+
+@pytest.mark.parametrize("row", [0, 2999])
+def test_rows_of_a_file_expire_wherever_they_stand(tmp_path: Path, row: int) -> None:
+    """It is read in batches, and in some of them no row expires."""
+    rows, at = 3000, datetime(2127, 1, 1, tzinfo=UTC)
+    columns = {
+        "vector": [[1.0, 2.0]] * rows,
+        "payload": ["{}"] * rows,
+        "expires": [at if each == row else None for each in range(rows)],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    [file] = input_files(str(tmp_path / "rows.parquet"), None)
+    body = b"".join(source_of(file, Choices()).whole(lambda _: None).pieces())
+    found = pa.ipc.open_stream(body).read_all().column("expires").to_pylist()
+    assert [each and datetime.fromisoformat(each) for each in found] == columns["expires"]
 
 
 def test_a_body_of_queries_has_no_ids() -> None:
