@@ -1,6 +1,6 @@
 """Faster imports for our own commands: no garbage collection, no optional libraries.
 
-Some libraries import an optional one, such as scipy.linalg, although we never call what needs it.
+Some libraries import an optional one, such as pandas, although we never call what needs it.
 """
 
 import gc

@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from sqlite_utils import Database, Migrations
 
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
 from gcws_search.index.contracts.parameters import MAX_DENSE_DIM
@@ -330,22 +330,8 @@ SELECT name FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
 """
 _OBJECTS: Final = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-_CREATE_MIGRATIONS: Final = (
-    """CREATE TABLE IF NOT EXISTS "_sqlite_migrations" (
-   "id" INTEGER PRIMARY KEY,
-   "migration_set" TEXT,
-   "name" TEXT,
-   "applied_at" TEXT
-)""",
-    """CREATE UNIQUE INDEX IF NOT EXISTS "idx__sqlite_migrations_migration_set_name"
-    ON "_sqlite_migrations" ("migration_set", "name")""",
-)
-"""As the library sqlite-utils makes them, which made the files of earlier versions."""
 _APPLIED: Final = """
 SELECT name FROM _sqlite_migrations WHERE migration_set = 'collection' ORDER BY id
-"""
-_RECORD_MIGRATION: Final = """
-INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('collection', ?, ?)
 """
 _SPELLING: Final = re.compile(r"[\s\"`\[\]]+")
 """White space and quotes, by which versions of one statement differ."""
@@ -375,7 +361,6 @@ READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
 DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 READ_META: Final = "SELECT value FROM meta WHERE name = ?"
-_READ_ALL_META: Final = "SELECT name, value FROM meta"
 WRITE_META: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
 DELETE_ALL_LINKS: Final = "DELETE FROM links"
 DELETE_META: Final = "DELETE FROM meta WHERE name = ?"
@@ -469,27 +454,27 @@ _CHANGES: Final = {
 """All changes of format there have been, in order: a file records the names of those made to it."""
 MIGRATIONS: Final = (*_CHANGES,)
 
+_migrations = Migrations("collection")
 _log = logging.getLogger(__name__)
 
 
-def _migrate(connection: sqlite3.Connection, names: Sequence[str]) -> None:
-    """Make changes of format, each in one transaction with the record of it."""
-    for function in (content_checksum, codes_checksum, backend_checksum, text_checksum):
-        count = function.__code__.co_argcount
-        connection.create_function(function.__name__, count, function)
-    for statement in _CREATE_MIGRATIONS:
-        connection.execute(statement)
-    for name in names:
-        with connection:  # ends the transaction
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in _CHANGES[name]:
-                connection.execute(statement)
-            connection.execute(_RECORD_MIGRATION, (name, str(datetime.now(UTC))))
+def _add_migration(name: str, statements: Sequence[str]) -> None:
+    @_migrations(name=name)
+    def migrate(database: Database) -> None:
+        for function in (content_checksum, codes_checksum, backend_checksum, text_checksum):
+            database.register_function(function)
+        for statement in statements:
+            database.execute(statement)
+
+
+for _name, _statements in _CHANGES.items():
+    _add_migration(_name, _statements)
 
 
 def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
     """Make all tables in the file of `mark`, and let it say what it is."""
-    _migrate(connection, MIGRATIONS)
+    database = Database(connection, execute_plugins=False)
+    _migrations.apply(database)
     config = orjson.dumps(identity.config).decode()
     meta = {
         "format_version": str(FORMAT_VERSION),
@@ -497,9 +482,7 @@ def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
         "config": config,
         "config_checksum": str(text_checksum(config)),
     }
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(WRITE_META, meta.items())
+    database.table("meta").insert_all({"name": key, "value": value} for key, value in meta.items())
 
 
 def mark(connection: sqlite3.Connection) -> None:
@@ -532,7 +515,9 @@ def check_mark(connection: sqlite3.Connection, name: str) -> None:
 def _objects_after(migrations: int) -> dict[str, str]:
     """Return the tables and indexes of a file after its first migrations, by name."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        _migrate(connection, MIGRATIONS[:migrations])
+        _migrations.apply(
+            Database(connection, execute_plugins=False), stop_before=MIGRATIONS[migrations:]
+        )
         return _objects(connection)
 
 
@@ -540,10 +525,10 @@ def _objects(connection: sqlite3.Connection) -> dict[str, str]:
     return {name: _SPELLING.sub("", sql).lower() for name, sql in connection.execute(_OBJECTS)}
 
 
-def _pending_migrations(connection: sqlite3.Connection, name: str) -> Sequence[str]:
-    """Return what is to be done to a file; it has the tables and indexes of what was done.
+def _check_objects(connection: sqlite3.Connection, name: str) -> None:
+    """Raise unless a file has the tables and indexes that its migrations make, and no others.
 
-    Raises IncompatibleFile, DamagedFile (it has others).
+    Raises IncompatibleFile, DamagedFile.
     """
     applied = [row[0] for row in connection.execute(_APPLIED)]
     unknown = [each for each in applied if each not in MIGRATIONS]
@@ -555,7 +540,6 @@ def _pending_migrations(connection: sqlite3.Connection, name: str) -> Sequence[s
     for each in sorted({*found, *expected}):
         if found.get(each) != expected.get(each):
             raise DamagedFile(name, f"{each!r} is none of a collection's tables, or another one")
-    return MIGRATIONS[len(applied) :]
 
 
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
@@ -563,9 +547,11 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
 
     Raises IncompatibleFile (of a later format; nothing was changed), DamagedFile.
     """
-    pending = _pending_migrations(connection, name)
+    _check_objects(connection, name)
+    database = Database(connection, execute_plugins=False)
+    pending = _migrations.pending(database)
     try:
-        meta = dict(connection.execute(_READ_ALL_META))
+        meta = {row["name"]: row["value"] for row in database.table("meta").rows}
         config = fields_of(orjson.loads(meta["config"]))
         identity = Identity(config, int(meta["algorithm_version"]))
         version = int(meta["format_version"])
@@ -577,7 +563,7 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
         raise IncompatibleFile(name, f"format 1 to {FORMAT_VERSION}", f"format {version}")
     if pending:
         _log.info("collection %r: from format %d to %d", name, version, FORMAT_VERSION)
-        _migrate(connection, pending)
+        _migrations.apply(database)
     return identity
 
 

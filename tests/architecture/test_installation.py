@@ -318,8 +318,6 @@ def test_no_start_waits_for_what_it_does_not_call(tmp_path: Path) -> None:
         "group.resolve_command(click.Context(group), ['serve'])\n"
         "from gcws_search.index import compile_kernels\n"
         "compile_kernels(without_blas=True)\n"
-        "from gcws_search import Collection\n"
-        "Collection.open('items.sqlite', dim=2).close()\n"
         "print(json.dumps(['.'.join(n.split('.')[:2]) for n in sys.modules]))"
     )
     loaded = set(json.loads(said(Path(sys.executable), program, tmp_path)))

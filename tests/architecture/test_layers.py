@@ -223,7 +223,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
     (("index",), {"fastapi", "starlette", "uvicorn", "httpx", "service"}, ()),
-    (("service",), {"numba", "llvmlite", "sqlite3"}, ()),
+    (("service",), {"numba", "llvmlite", "sqlite3", "sqlite_utils"}, ()),
     (
         ("service",), {"psycopg"},
         tuple(f"service/cluster/{name}.py" for name in
@@ -240,7 +240,7 @@ LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
     (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
     # SQLite's version is described; its log and free pages are given back.
     (
-        ("index",), {"sqlite3"},
+        ("index",), {"sqlite3", "sqlite_utils"},
         ("index/storage/", "index/collection/describe.py", "index/collection/reclaim.py"),
     ),
     (PRODUCT, {"benchmarks", "tests"}, ()),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlite_utils import Database
 
 from gcws_search import index as ix
 from gcws_search.index.backends import GcwsBackend
@@ -306,8 +307,8 @@ def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path) -> None:
     change_file(tmp_path, "UPDATE meta SET value = '9' WHERE name = 'format_version'")
     with pytest.raises(ix.IncompatibleFile, match="format 9"), opened(tmp_path):
         pass
-    with closing(sqlite3.connect(format_1)) as database:
-        assert ("links",) not in database.execute("SELECT name FROM sqlite_master").fetchall()
+    with Database(format_1) as database:
+        assert not database.table("links").exists()
 
 
 VALUES: dict[str, float] = {f"i{n}": n + 1 for n in range(300)}

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
 from gcws_search import index as ix
 from gcws_search.index.storage.connection import connect, transaction
@@ -251,8 +252,8 @@ def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
 
 def test_another_programs_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE animals (name TEXT)")
+    with Database(path) as database:
+        database.table("animals").insert({"name": "cat"})
     before = path.read_bytes()
     with pytest.raises(ix.DamagedFile, match="not a collection's file"):
         Store(path, "things")
