@@ -21,6 +21,7 @@ from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import too_many_pairs
 from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.contracts.scores import Ranking
@@ -491,7 +492,7 @@ class PairJoin:
     tables: Tables  # those made so far
     plan: BandPlan  # of all there can be
     widen: Callable[[int], Tables]  # returns the same rows in at least that many tables
-    links: Int32s | None  # (n, R): of the neighbour graph, where there is one
+    links: LinkArray | None  # of the neighbour graph, where there is one
     inverted: InvertedIndex
     workers: Workers
     policy: PairPolicy = PAIR_POLICY
@@ -606,7 +607,7 @@ class PairJoin:
         every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
         return float(matches.sum()) * plan.bands * every
 
-    def join_links(self, links: Int32s, sink: PairSink, patience: int) -> None:
+    def join_links(self, links: LinkArray, sink: PairSink, patience: int) -> None:
         """Offer each row with the rows it is linked to, and those they are linked to."""
         chosen = np.flatnonzero(self.view.permitted)
 
@@ -628,7 +629,7 @@ class PairJoin:
 
     def _partners(
         self,
-        links: Int32s,
+        links: LinkArray,
         chosen: Int64s,
         patience: int,
         threshold: float,
@@ -645,11 +646,11 @@ class PairJoin:
         out = PairArrays(a, b, np.zeros(WORK, np.int64) if work is None else work)
         rows, done = self._rows(), 0
         while done < len(chosen):
-            count, done = find_pairs(rows, links, chosen, done, rule, out)
+            count, done = find_pairs(rows, links.packed, chosen, done, rule, out)
             yield a[:count], b[:count]
 
     def plan_searches(
-        self, links: Int32s, sample: PairSample, recall: float
+        self, links: LinkArray, sample: PairSample, recall: float
     ) -> tuple[int, float, float] | None:
         """Choose walk settings that reach the requested recall on a sample.
 

@@ -23,6 +23,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.errors import StoreError
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.saved_index import UNKNOWN, notes_of, text_of
 from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.storage.graph_parts import (
@@ -234,7 +235,7 @@ class Checkpoints(BackgroundTask):
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
 
 
-def _links_of(links: Int32s, rows: slice) -> Int32s:
+def _links_of(links: Int32s | LinkArray, rows: slice) -> Int32s:
     """Return a copy of the links of some rows; those of the last rows may not be known yet."""
     copy = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
     known = links[rows]

@@ -2,6 +2,7 @@
 
 - `arrays`: names of array types
 - `batches`: vectors as arrays
+- `links`: links of a neighbour graph, three bytes each
 - `hits`: what a search sees, and what it returns by row
 - `parameters`: of collections, backends and searches, validated
 - `policies`: of searches by hash tables, and of near-duplicate pairs

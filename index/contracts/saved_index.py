@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from gcws_search.index.contracts.arrays import AnyArray, Int32s
+from gcws_search.index.contracts.links import LinkArray
 
 NO_ROW: Final = -1
 """An entry of `SavedIndex.links` that names no row."""
@@ -22,16 +23,16 @@ UNKNOWN: Final = -2
 class SavedIndex:
     """What of a state is worth keeping beside the codes, for it is slow to make from them.
 
-    links: (n, R) int32, row numbers, `NO_ROW` for none; row i's list, its entries in the backend's
-        order. R may be any number from 1 on. A backend may leave out the lists of the last rows. As
-        handed to a backend there are all; the entries of a list have no gaps, and a row whose list
-        is unknown has `UNKNOWN` as its first entry. The backend may change that array in place.
+    links: (n, R), row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order.
+        R may be any number from 1 on. A backend may leave out the lists of the last rows. As handed
+        to a backend it is an array of all, which that may change in place; the entries of a list
+        have no gaps, and a row whose list is unknown has `UNKNOWN` as its first entry.
     notes: JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
         what the backend has measured of its rows. Links that change while no rows are added or
         removed are only written if the notes change, too.
     """
 
-    links: Int32s
+    links: Int32s | LinkArray
     notes: dict[str, Any]
 
 

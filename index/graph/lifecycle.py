@@ -450,7 +450,7 @@ class GraphLifecycle:
             used,
             narrow=narrow,
             drift=drift,
-            links=_own_links(saved.links, unknown),
+            links=_own_links(saved.links[:], unknown),
         )
         links = neighbours.cover(rows, workers)
         # Rows that were dead when the graph was built, or died since, are gone.

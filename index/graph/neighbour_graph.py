@@ -7,8 +7,8 @@ clusters. So the graph is rebuilt, in random order, when the collection has grow
 between, rows are linked as they come.
 
 Links change in place while others read them. A reader may see part of an old row of links and part
-of a new one, which costs at most a step of its search. Links to rows that a reader does not know
-yet are passed over.
+of a new one, or a number of which some bytes are new, which names any row: that costs at most a
+step of its search. Links to rows that a reader does not know yet are passed over.
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import (
-    AddressSpace,
-    Int32s,
-    Int64s,
-    UInt8s,
-    UInt64s,
-    growable,
-)
+from gcws_search.index.contracts.arrays import AddressSpace, Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.graph.recall_watch import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE, Graph
@@ -102,7 +96,7 @@ class NeighbourLinks:
     Searches enter through the first ``entry_tables``.
     """
 
-    array: Int32s
+    array: LinkArray
     quantized: QuantizedView
     entry_tables: int
 
@@ -116,8 +110,8 @@ class NeighbourGraph:
 
     One thread at a time changes it: `extend` sees to that, in all else its caller does. ``narrow``
     rows are dense and lie along few dimensions, so that a narrow beam is enough to link them. The
-    graph changes (n, WIDTH) ``links`` in place from now on; without them no row is linked.
-    ``drift`` is that of rows linked since the graph was built, by whatever state.
+    graph begins with a copy of (n, WIDTH) ``links``; without them no row is linked. ``drift`` is
+    that of rows linked since the graph was built, by whatever state.
     """
 
     def __init__(
@@ -136,7 +130,7 @@ class NeighbourGraph:
         self._tables = tables
         wide = _SPARSE_BEAM if quantizer.kind == SPARSE else _BEAM
         self._beam = _NARROW_BEAM if narrow else wide
-        self._links: Int32s = np.empty((0, WIDTH), np.int32)
+        self._links = LinkArray.of(np.empty((0, WIDTH), np.int32), len(rows))
         self._room = AddressSpace()
         self._count = 0
         self._longest = 0
@@ -159,21 +153,29 @@ class NeighbourGraph:
         n = len(rows)
         if n > self._count:
             self._take_in(rows, None)
-        return NeighbourLinks(self._links[:n], self._quantized.cover(rows, workers), self._tables)
+        links = LinkArray(self._links.packed[:n])
+        return NeighbourLinks(links, self._quantized.cover(rows, workers), self._tables)
 
     def _take_in(self, rows: VectorBatch, links: Int32s | None) -> None:
         """Take in new rows, with the (n, WIDTH) links of all rows or without."""
         n = len(rows)
-        if links is not None:
-            self._links = links
-            self._room.adopt(links)
+        if links is not None:  # they may name rows that come after these
+            self._hold(links, max(n, int(links.max(initial=NONE)) + 1))
         else:
-            self._links = self._room.with_room(self._links, self._count, n)
+            if not self._links.has_room(n):
+                self._hold(self._links, n)
+            packed = self._room.with_room(self._links.packed, self._count, n)
+            self._links = LinkArray(packed)
             self._links[self._count : n] = NONE
         if rows.form == "sparse":
             new = np.diff(rows.indptr[self._count : n + 1])
             self._longest = max(self._longest, int(new.max(initial=0)))
         self._count = n
+
+    def _hold(self, links: Int32s | LinkArray, rows: int) -> None:
+        """Hold a copy of links that name some of ``rows`` rows."""
+        self._links = LinkArray.of(links, rows)
+        self._room.adopt(self._links.packed)
 
     @property
     def tables(self) -> int:
@@ -289,7 +291,7 @@ class NeighbourGraph:
         """
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(len(segments), beam, SEEN_A_PLACE * beam)
-        graph = Graph(links.quantized.addresses, segments, links.array)
+        graph = Graph(links.quantized.addresses, segments, links.array.packed)
         if len(chosen) > 1:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]
@@ -315,7 +317,7 @@ class NeighbourGraph:
 
         def join(first: int, last: int) -> None:
             with self.scratch.lend(sizes) as scratch:
-                rows, addresses, out = graph.rows, scratch.addresses, links.array
+                rows, addresses, out = graph.rows, scratch.addresses, links.array.packed
                 join_links(rows, addresses, targets, sources, first, last, pruning, out)
 
         workers.split(count, join, min_size=64, pieces=PIECES)
@@ -333,7 +335,7 @@ class NeighbourGraph:
         for group in groups:
             root, copies = group[linked - 1], np.append(group[linked:], NONE)
             last = len(copies) - 1
-            shared = array[group[:linked], : WIDTH - children - 1].copy()
+            shared = array[group[:linked], : WIDTH - children - 1]
             for first in range(0, last, _ROWS_A_STEP):
                 place = np.arange(first, min(first + _ROWS_A_STEP, last))
                 parents = np.where(place < children, root, copies[place // children - 1])
@@ -343,10 +345,11 @@ class NeighbourGraph:
                 )
                 order = np.argsort(lines == NONE, axis=1, kind="stable")
                 array[copies[place]] = np.take_along_axis(lines, order, axis=1)
-            own = array[root][array[root] != NONE][: WIDTH - children]
-            topmost = copies[: min(children, last)]
-            array[root] = NONE
-            array[root, : len(own) + len(topmost)] = np.concatenate([own, topmost])
+            line = array[root]
+            own, topmost = line[line != NONE][: WIDTH - children], copies[: min(children, last)]
+            line[:] = NONE
+            line[: len(own) + len(topmost)] = np.concatenate([own, topmost])
+            array[root] = line
 
     def reach_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
         """See that links lead to each of these rows, from the rows that most others link to.
@@ -355,10 +358,13 @@ class NeighbourGraph:
         Such rows are found through the tables alone. ``links`` change in place.
         """
         array = links.array
-        naming = np.bincount(array[array != NONE], minlength=len(array))
+        naming = np.zeros(len(array), np.int64)
+        for first in range(0, len(array), _ROWS_A_STEP):
+            part = array[first : first + _ROWS_A_STEP]
+            naming += np.bincount(part[part != NONE], minlength=len(array))
         order = chosen[np.argsort(-naming[chosen], kind="stable")]
         starts, above = np.empty((2, len(order)), np.int32)
-        walks = find_starts(array, order, starts, above)
+        walks = find_starts(array.packed, order, starts, above)
         for row, near in zip(starts[:walks].tolist(), above[:walks], strict=True):
             if near != NONE:
                 _link_from(near[None], row, array)
@@ -371,7 +377,8 @@ class NeighbourGraph:
             nearest = array[part, :_LOOKED_AT]
             likely = (array[nearest] == part[:, None, None]).any(axis=(1, 2))
             for row in part[~likely].tolist():
-                own = array[row][array[row] != NONE]
+                own = array[row]
+                own = own[own != NONE]
                 if not (array[own] == row).any():
                     _link_from(own, row, array)
 
@@ -388,10 +395,7 @@ class NeighbourGraph:
             self.quantizer, rows[:0], self._tables, narrow=self.narrow, drift=self.drift
         )
         with self._extending:  # links change in place
-            links = growable((len(remaining), WIDTH), np.int32)
-            # By default the whole result is buffered, to leave ``out`` as it was on an error.
-            np.take(self._links, remaining, axis=0, out=links, mode="clip")
-            deleted = self._links[dead]
+            links, deleted = self._links.take(remaining), self._links.take(dead)
             taken._quantized = self._quantized.take(remaining)
         for own_links in (links, deleted):
             for first in range(0, len(own_links), _ROWS_A_STEP):
@@ -400,8 +404,7 @@ class NeighbourGraph:
                 order = np.argsort(renamed < 0, axis=1, kind="stable")
                 part[:] = np.take_along_axis(renamed, order, 1)
         bridge(links, deleted, NONE)
-        taken._links = links
-        taken._room.adopt(links)
+        taken._hold(links, len(rows))
         taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest
         return taken
@@ -422,7 +425,7 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
     return keys
 
 
-def _link_from(near: Int32s, row: int, array: Int32s) -> None:
+def _link_from(near: Int32s, row: int, array: LinkArray) -> None:
     """Link to a row from the first of some rows that has room, or from one behind them.
 
     Of a tight group all rows may have chosen the same one, in the middle, which has no room for
@@ -431,8 +434,8 @@ def _link_from(near: Int32s, row: int, array: Int32s) -> None:
     for steps in range(_STEPS_BEHIND + 1):
         with_room = near[array[near, -1] == NONE]
         if len(with_room):
-            line = array[with_room[row % len(with_room) if steps else 0]]
-            line[np.argmax(line == NONE)] = row
+            chosen = with_room[row % len(with_room) if steps else 0]
+            array[chosen, np.argmax(array[chosen] == NONE)] = row
             return
         near = np.unique(array[near])
         near = near[(near != NONE) & (near != row)]

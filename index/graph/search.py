@@ -409,7 +409,7 @@ class GraphSearch:
         m, n, limit = queries.count, view.vectors.count, params.limit
         links, hashing = self.links, self.band_keys.hashing(plan.kernel.tables)
         addresses = links.quantized.addresses, self.segments(tables)
-        graph = Graph(*addresses, links.array)
+        graph = Graph(*addresses, links.array.packed)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
         if keys is None and hashing is None:
             keys = self.band_keys.keys(queries, plan.kernel.tables)
@@ -483,7 +483,7 @@ class GraphSearch:
         limits = [each.limit for each in calibration.curves]
         return {
             "width": links.shape[1],
-            "mean_length": float(np.count_nonzero(links >= 0)) / max(1, len(links)),
+            "mean_length": links.count_numbers() / max(1, len(links)),
             "rows_as": NAMES[self.neighbours.quantizer.kind],
             "bytes": self.nbytes,
             "made_for_rows": self.built,

@@ -11,13 +11,13 @@ from gcws_search.index.kernels.graph.beam_search import (
     STATE,
     Beam,
     Graph,
-    Links,
     admit_dropped,
     begin,
     begin_again,
     best_rows,
     expand,
     expand_filtered,
+    links_at,
     lowest_within,
     scratch_at,
     slack_within,
@@ -432,7 +432,7 @@ def _search(
     m_all, tables = len(queries.norms), plan.tables
     slots, limit = scratch.shape[0], out.scores.shape[1]
     is_filtered = visible.permitted_count < visible.count
-    links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
+    links = links_at(graph.links, visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     drawn = query_keys(queries, hashing, tables)
     block, start, copy_norms = quantize_queries(rows, queries, plan.step, plan.origin)

@@ -30,9 +30,10 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     set_expanded,
 )
 from gcws_search.index.kernels.lanes.vector import (
-    NUMBERS_A_LINE,
     at,
+    int32_at,
     offset,
+    pointer,
     pointer_to_float32,
     pointer_to_int32,
     pointer_to_int64,
@@ -40,6 +41,7 @@ from gcws_search.index.kernels.lanes.vector import (
     prefetch,
     put,
 )
+from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
 from gcws_search.index.kernels.quantized.rows import fetch_ahead, score_rows
 
 _ONE = np.uint64(1)
@@ -89,17 +91,20 @@ class Graph(NamedTuple):
     # the first on, (L, count), and count; its first table and the end of its tables; the number of
     # rows that it stands for. `lsh.tables` owns them.
     segments: Any
-    links: Any  # (n, width) int32: neighbours of each row, best first; `NONE` behind the last
+    # (n, width, size) uint8 of a `LinkArray`: neighbours of each row, best first; `NONE` behind the
+    # last.
+    links: Any
 
 
 class Links(NamedTuple):
-    """The neighbours of all rows, by address: ``width`` places for each row.
+    """The neighbours of all rows, by address: ``width`` places of ``size`` bytes for each row.
 
     Neighbours from the row number ``count`` on are passed over: they are newer than this search.
     """
 
     first: Any
     width: Any
+    size: Any
     count: Any
 
 
@@ -213,21 +218,40 @@ def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, bound: Any) -
     state.size = insert_all(pool, size, state.capacity, scratch.fresh, count)
 
 
+@inlined
+def links_at(links: Any, count: Any) -> Links:
+    """Return the links of `Graph.links` for a search that knows ``count`` rows."""
+    return Links(pointer(links), links.shape[1], links.shape[2], count)
+
+
+@inlined
+def line_of(links: Any, row: Any) -> Any:
+    """Return the address of a row's neighbours, for `neighbour_at`."""
+    return offset(links.first, row * (links.width * links.size))
+
+
+@inlined
+def neighbour_at(line: Any, place: Any, size: Any) -> Any:
+    """Return the neighbour at a place, negative behind the last; each has ``size`` bytes."""
+    unused = 32 - 8 * size  # bits of what is read behind a number of three bytes
+    return np.int64(np.int32(int32_at(line, place * size) << unused) >> unused)
+
+
 @inner
 def fetch_links(links: Any, row: Any) -> None:
     """Prefetch a row's neighbours."""
-    address = offset(links.first, row * links.width)
-    for line in range(0, links.width, NUMBERS_A_LINE):
-        prefetch(offset(address, line))
+    address = line_of(links, row)
+    for byte in range(0, links.width * links.size, REGISTER_BYTES):
+        prefetch(offset(address, byte))
 
 
 @inner
 def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -> Any:
     """Mark a row's neighbours, prefetch those not seen before, and return how many are marked."""
-    own = offset(links.first, row * links.width)
+    own = line_of(links, row)
     before = marked
     for j in range(links.width):
-        neighbour = np.int64(at(own, j))
+        neighbour = neighbour_at(own, j, links.size)
         if neighbour < 0:
             break
         if neighbour < links.count:

@@ -18,11 +18,13 @@ from gcws_search.index.kernels.graph.beam_search import (
     NONE,
     STATE,
     Beam,
-    Links,
     begin,
     expand,
     fetch_links,
+    line_of,
+    links_at,
     mark,
+    neighbour_at,
     scratch_at,
     unmark,
 )
@@ -40,7 +42,7 @@ from gcws_search.index.kernels.graph.entry_points import (
     enter,
     find_entry_points,
 )
-from gcws_search.index.kernels.lanes.vector import at, offset, pointer, put
+from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer, put
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
     fetch_ahead,
@@ -207,9 +209,9 @@ def choose_neighbours(
     ``alive``. ``keys`` are the (c, t) of the ``chosen``, ``out`` has their (c, width) neighbours.
     """
     rows = rows_at(graph.rows)
-    n, width = graph.links.shape
+    n, width = graph.links.shape[0], graph.links.shape[1]
     entries = EntryTables(graph.segments, keys.shape[1], ROWS_A_SIDE, leaders)
-    links = Links(pointer(graph.links), width, n)
+    links = links_at(graph.links, n)
     beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
     slots = scratch.shape[0]
     states = np.zeros(slots, STATE)
@@ -229,18 +231,18 @@ def choose_neighbours(
                     size += 1
             found_links = offset(pointer(out), i * width)
             prune(rows, chosen[i], own, size, rule.neighbours, rule.diversity, found_links, width)
-            _keep_joined(offset(links.first, chosen[i] * width), found_links, width)
+            _keep_joined(line_of(links, chosen[i]), links.size, found_links, width)
 
 
 @inner
-def _keep_joined(old: Any, new: Any, width: Any) -> None:
+def _keep_joined(old: Any, size: Any, new: Any, width: Any) -> None:
     """Fill up a row's new neighbours with those that joined its old ones."""
     count = 0
     while count < width and at(new, count) >= 0:
         count += 1
     found = count
     for i in range(width):
-        row = at(old, i)
+        row = neighbour_at(old, i, size)
         if row < 0 or count == width:
             break
         known = False
@@ -274,20 +276,22 @@ def join_links(
     first: int,
     last: int,
     rule: Any,
-    out: Int32s,
+    out: UInt8s,
 ) -> None:
     """Add rows to the neighbours of those they chose, pruning where there are too many.
 
     ``targets`` rise. Those whose first pair is in the range are dealt with here. A row with too
     many neighbours is pruned to as many as the rule says; the room left is for others. ``out`` has
-    the (n, width) neighbours of all rows.
+    the neighbours of all rows, as of `Graph.links`.
     """
     rows = rows_at(row_addresses)
     own_scratch = scratch_at(scratch[0])
     pool = own_scratch.pool
     waiting = own_scratch.marks.seen
-    links = Links(pointer(out), out.shape[1], out.shape[0])
+    links = links_at(out, out.shape[0])
     width = out.shape[1]
+    line = np.empty(width, np.int32)
+    own = pointer(line)
     capacity = min(own_scratch.room, width + _MAX_JOINING)
     place = first
     while 0 < place < last and targets[place] == targets[place - 1]:
@@ -299,9 +303,11 @@ def join_links(
             end += 1
         if end < last:
             fetch_links(links, np.int64(targets[end]))
-        own = offset(links.first, target * width)
-        held = 0
-        while held < width and at(own, held) >= 0:
+        held, in_place = 0, line_of(links, target)
+        while held < width:
+            put(own, held, neighbour_at(in_place, held, links.size))
+            if at(own, held) < 0:
+                break
             held += 1
         count = held
         left_over = 0
@@ -334,18 +340,24 @@ def join_links(
             for j in range(size):
                 put(pool, j, salted(at(pool, j), salt))
             prune(rows, target, own_scratch, size, rule.neighbours, rule.diversity, own, width)
+            held, count = 0, width
+        for j in range(held, count):
+            for byte in range(links.size):
+                put(in_place, j * links.size + byte, np.uint8(at(own, j) >> (8 * byte)))
         place = end
+    keep(line)
 
 
 @kernel
-def find_starts(links: Int32s, order: Int64s, out_starts: Int32s, out_above: Int32s) -> int:
+def find_starts(packed: UInt8s, order: Int64s, out_starts: Int32s, out_above: Int32s) -> int:
     """Walk along links from each row that no walk before has reached; return how many walks.
 
     Write where each began, and a row reached before to which one of its rows links, or `NONE`: that
     of the first row that has one, its nearest.
     """
-    reached_by = np.zeros(links.shape[0], np.int32)
-    waiting = np.empty(links.shape[0], np.int32)
+    links = links_at(packed, packed.shape[0])
+    reached_by = np.zeros(links.count, np.int32)
+    waiting = np.empty(links.count, np.int32)
     walks = 0
     for start in order:
         if reached_by[start] != 0:
@@ -356,8 +368,8 @@ def find_starts(links: Int32s, order: Int64s, out_starts: Int32s, out_above: Int
         while size > 0:
             size -= 1
             row = waiting[size]
-            for j in range(links.shape[1]):
-                neighbour = links[row, j]
+            for j in range(links.width):
+                neighbour = neighbour_at(line_of(links, row), j, links.size)
                 if neighbour < 0:
                     break
                 if reached_by[neighbour] == 0:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.exact_rerank import compare, quick_gmm
 from gcws_search.index.kernels.gmm.sparse import spread, spread_size
+from gcws_search.index.kernels.graph.beam_search import line_of, links_at, neighbour_at
 from gcws_search.index.kernels.lanes.vector import (
     NUMBERS_A_LINE,
     at,
@@ -87,14 +88,14 @@ def _fetch(rows: Any, row: Any) -> None:
 
 
 @inlined
-def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
+def _expand(rows: Any, links: Any, here: Any, marked: Any, seen: Any) -> Any:
     """List a row's neighbours that have not been seen, and prefetch them; return how many."""
     count = 0
-    for j in range(links.shape[1]):
-        row = np.int64(links[here, j])
+    for j in range(links.width):
+        row = neighbour_at(line_of(links, here), j, links.size)
         if row < 0:
             break
-        if row >= rows.norms.shape[0]:
+        if row >= links.count:
             continue
         bit = np.uint64(1) << np.uint64(row & 63)
         if seen.words[row >> 6] & bit != 0:
@@ -143,7 +144,7 @@ def _insert(seen: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
 
 @inner
 def _find_partners(
-    rows: Any, links: Int32s, a: Any, pair: Any, rule: Any, found: int, seen: Any, out: Any
+    rows: Any, links: Any, a: Any, pair: Any, rule: Any, found: int, seen: Any, out: Any
 ) -> tuple[int, int, bool]:
     """List the partners of one row, which is compared as ``pair``, behind ``found`` pairs.
 
@@ -195,17 +196,18 @@ def _find_partners(
 
 @kernel
 def find_pairs(
-    rows: PairRows, links: Int32s, chosen: Int64s, first: int, rule: PairRule, out: Pairs
+    rows: PairRows, packed: UInt8s, chosen: Int64s, first: int, rule: PairRule, out: Pairs
 ) -> tuple[int, int]:
     """List the pairs of (m,) chosen rows with the partners that searches from them find.
 
     The work stops when the output is full, and can go on from a number ``first`` of a chosen row.
-    links (n, R): neighbours of each row, a negative number behind the last; rows from n on are
-      unknown here.
+    packed: the neighbours of each row, as of `Graph.links`; those that ``rows`` has not are passed
+      over.
     Returns pairs written, and where to go on: m when all is done.
     """
     rows, rule, out = PairRows(*rows), PairRule(*rule), Pairs(*out)
     n = rows.norms.shape[0]
+    links = links_at(packed, n)
     dense = rows.dense.shape[1] > 0
     longest = 0
     for i in range(rows.indptr.shape[0] - 1):
@@ -216,7 +218,7 @@ def find_pairs(
     seen = _Seen(
         np.zeros((n + 63) // 64, np.uint64),
         np.empty(n, np.int32),
-        np.empty(links.shape[1], np.int64),
+        np.empty(links.width, np.int64),
         np.empty(n, np.int32),
         np.empty(patience, np.int32),
         np.empty(patience, np.float32),

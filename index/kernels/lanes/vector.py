@@ -261,6 +261,13 @@ def at(typingctx, address, place):
     return address.dtype(address, types.intp), codegen
 
 
+@instruction(types.int32(types.CPointer(types.uint8), types.intp))
+def int32_at(builder, address, place):
+    """Return the int32 of the four bytes from ``place`` on behind an address of bytes."""
+    word = builder.bitcast(builder.gep(address, [place]), _INT.as_pointer())
+    return builder.load(word, align=1)
+
+
 def _lanes_of(container):
     if isinstance(container, types.Array) and (container.ndim != 1 or container.layout != "C"):
         return None

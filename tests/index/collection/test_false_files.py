@@ -201,7 +201,7 @@ def test_lists_that_name_no_row_name_none(bench: Bench) -> None:
 
     with bench.brought_in(crafted(bench, "dense", relinked(change)), "open") as stored:
         assert has_lists(stored)
-        links = stored.memory.view.state.graph.links.array
+        links = stored.memory.view.state.graph.links.array[:]
         assert links.max() < len(stored.memory.view)
         require_sound(stored)
 

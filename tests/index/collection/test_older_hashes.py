@@ -154,7 +154,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
 def _lists(stored: ix.StoredCollection) -> Any:  # noqa: ANN401
     saved = stored.memory.backend.saved(stored.memory.view.state)
     assert saved is not None
-    return saved.links.copy()
+    return saved.links[:].copy()
 
 
 @pytest.mark.parametrize("version", [-1, ix.ALGORITHM_VERSION + 1])

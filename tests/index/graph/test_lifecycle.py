@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import Policies
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.lifecycle import GraphPolicy
@@ -36,7 +37,7 @@ def indexed(config: CollectionConfig, threads: int = 1) -> SmallIndex:
 
 def lists_of(index: SmallIndex) -> list[list[int]]:
     """Return each row's list, checking its form."""
-    links = index.state.graph.links.array
+    links = index.state.graph.links.array[:]
     assert len(links) == len(index.rows)
     found = []
     for row, own in enumerate(links.tolist()):
@@ -223,7 +224,7 @@ def kept(index: SmallIndex, **changed: Any) -> SavedIndex:  # noqa: ANN401
     saved = index.backend.saved(index.state)
     assert saved is not None
     notes = {**json.loads(json.dumps(saved.notes)), **changed}
-    return SavedIndex(saved.links.copy(), notes)
+    return SavedIndex(saved.links[:].copy(), notes)
 
 
 def restored(index: SmallIndex, saved: SavedIndex, policies: Policies = POLICIES) -> SmallIndex:
@@ -378,7 +379,7 @@ def test_a_search_enters_the_further_tables_by_its_keys_there(rng: np.random.Gen
     rows, _ = clustered(rng, 3000, 0)
     index = linked(rows, policies=MANY_TABLES)
     graph, view = index.state.graph, index.view()
-    links = replace(graph.links, array=np.full_like(graph.links.array, NONE))
+    links = replace(graph.links, array=LinkArray.of(np.full((3000, WIDTH), NONE, np.int32), 3000))
     graph, none = replace(graph, links=links), Tables.of(index.state.tables.bands, ())
     setting = graph.calibration.setting(10, 0.9)
     plan = graph.plan_for(none, view, 10, setting)
@@ -488,7 +489,7 @@ def test_links_that_name_rows_after_the_linked_ones_are_no_harm(rng: np.random.G
     saved.links[2000:, 0] = UNKNOWN
     saved.links[500:700, 0] = UNKNOWN
     again = restored(index, saved, MANY_TABLES)
-    links = again.state.graph.links.array
+    links = again.state.graph.links.array[:]
     assert links.max() < len(links)
     again.finish_background_work()
     assert len(lists_of(again)) == 3000

@@ -1,11 +1,13 @@
 """Lists of rows, and through how many tables walks enter them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gcws_search.index.backends.gcws import GcwsState
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row
@@ -84,6 +86,29 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     assert joined
 
 
+def test_links_of_three_and_of_four_bytes_are_made_alike(rng: np.random.Generator) -> None:
+    data, _ = clustered(rng, 3000, 0)
+    index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
+    tables, alive, order = index.state.tables, np.ones(3000, np.uint8), rng.permutation(3000)
+    neighbours, keys = empty_graph(index), keys_by_row(tables, tables.bands)
+    short = neighbours.cover(index.rows.view())
+    long = replace(short, array=LinkArray.of(short.array, 1 << 24))
+    for links in (short, long):
+        neighbours.link(order, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
+        neighbours.reach_all(order, links)
+    np.testing.assert_array_equal(long.array[:], short.array[:])
+    assert (short.array[:, 0] >= 0).all()
+
+
+def test_saved_links_may_name_rows_far_beyond_those_that_are_there(
+    rng: np.random.Generator,
+) -> None:
+    index = SmallIndex(CollectionConfig(dim=24)).add(clustered(rng, 300, 0)[0])
+    lines, rows = np.full((300, WIDTH), 1 << 23, np.int32), index.rows.view()
+    graph = NeighbourGraph(empty_graph(index).quantizer, rows, 4, links=lines)
+    np.testing.assert_array_equal(graph.cover(rows).array[:], lines)
+
+
 @pytest.mark.parametrize("first", [0, 1000])
 def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> None:
     """Where no row has links, a search sees the rows beside its keys alone."""
@@ -103,7 +128,7 @@ def without_links(index: SmallIndex) -> list[int]:
     """Return the rows to which no row links."""
     assert isinstance(index.state, GcwsState)
     assert index.state.graph is not None
-    links = index.state.graph.links.array
+    links = index.state.graph.links.array[:]
     return np.flatnonzero(np.bincount(links[links >= 0], minlength=len(links)) == 0).tolist()
 
 

@@ -376,7 +376,7 @@ def test_no_rows_are_left_to_which_only_they_themselves_link(rng: np.random.Gene
     rows = pictures[rng.integers(30, size=3000)] * rng.gamma(4, 0.25, (3000, 784))
     variants = rows[:1] * (1 + 0.003 * rng.standard_normal((1000, 784)))
     stored = np.concatenate([rows.clip(max=255), variants])[rng.permutation(4000)]
-    links = linked(stored.astype(np.float32)).state.graph.links.array
+    links = linked(stored.astype(np.float32)).state.graph.links.array[:]
     naming = np.bincount(links[links >= 0], minlength=len(links))
     reached: set[int] = set()
     for start in np.argsort(-naming, kind="stable").tolist():

@@ -9,8 +9,8 @@ import pytest
 
 from gcws_search.index import POLICIES, Policies, joins
 from gcws_search.index.backends.gcws import GcwsBackend
-from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.joins import PairJoin, PairSink, join_pairs
@@ -57,7 +57,7 @@ def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noq
     )
 
 
-def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> Any:  # noqa: ANN401
+def measured(join: PairJoin, links: LinkArray, least: float, recall: float) -> Any:  # noqa: ANN401
     sample = join.sample_partners(least)
     assert sample is not None
     return join.plan_searches(links, sample, recall)
@@ -98,7 +98,7 @@ def test_a_join_with_lists_finds_the_share_asked_for(
     walked = []
     walk = PairJoin.join_links
 
-    def note(self: PairJoin, links: Int32s, sink: PairSink, patience: int) -> None:
+    def note(self: PairJoin, links: LinkArray, sink: PairSink, patience: int) -> None:
         walked.append(patience)
         walk(self, links, sink, patience)
 
@@ -121,15 +121,15 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
     assert good is not None
     _, expected, _ = good
     assert expected >= 0.9
-    forgotten = np.where(rng.random(links.shape) < 0.97, -1, links).astype(np.int32)
+    forgotten = np.where(rng.random(links.shape) < 0.97, -1, links[:]).astype(np.int32)
     forgotten = -np.sort(-forgotten, axis=1)
-    assert measured(join, forgotten, MIN, 0.9) is None
+    assert measured(join, LinkArray.of(forgotten, ROWS), MIN, 0.9) is None
 
 
 def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     rows, backend, state, view = linked_twenties()
     join = join_of(backend, state, view)
-    links = state.graph.links.array.copy()
+    links = LinkArray.of(state.graph.links.array, ROWS)
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     walks = measured(join, links, MIN, 0.3)

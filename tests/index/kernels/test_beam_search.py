@@ -11,8 +11,9 @@ import pytest
 from numba import njit
 
 from benchmarks.harness.engine import row_hits
-from gcws_search.index.contracts.arrays import Int32s, UInt8s
+from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.hits import BatchHits
+from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.graph.recall_curve import (
@@ -488,10 +489,17 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     assert graph.search(SETTINGS[1], 10) == untouched
 
 
+def test_links_of_three_and_of_four_bytes_lead_to_the_same(rng: np.random.Generator) -> None:
+    graph = Graph(rng)
+    before = graph.search(SETTINGS[1], 5)
+    graph.links = replace(graph.links, array=LinkArray.of(graph.links.array, 1 << 24))
+    assert graph.search(SETTINGS[1], 5) == before
+
+
 def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:
     graph = Graph(rng)
     before = graph.search(SETTINGS[1], 5)
-    links: Int32s = graph.links.array
+    links = graph.links.array
     for row in range(ROWS):
         links[row, len(graph.chosen[row]) % WIDTH :] = ROWS + row
     assert graph.search(SETTINGS[1], 5) == before

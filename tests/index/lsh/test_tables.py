@@ -345,7 +345,7 @@ def test_tables_that_only_link_rows_are_not_held(rng: np.random.Generator, bands
     assert not backend.is_overdue(state, 2500, 2500)
     saved = backend.saved(state)
     assert saved is not None
-    links = saved.links.copy()
+    links = saved.links[:].copy()
     links[::50] = UNKNOWN  # these are linked anew
     again = backend.restore(view, backend.encode(view), SavedIndex(links, saved.notes))
     assert again.graph is not None
