@@ -162,7 +162,7 @@ def _items(found: list[tuple[int, Entry, Any]], *, has_ids: bool, by_name: bool)
     return Items(
         [entry.id for entry in entries] if has_ids else None,
         vectors,
-        payloads if any(payloads) else None,
+        payloads,
         rows,
         shown.__getitem__,
     )

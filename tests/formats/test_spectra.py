@@ -5,11 +5,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyteomics import mgf
 
 import gcws_search
-from gcws_search.formats.files import BadFile
+from gcws_search.formats.files import BadFile, input_files
+from gcws_search.formats.sources import Choices, source_of
 from gcws_search.index import InvalidVector
 from gcws_search.spectra import bins
 from tests.support.files import items, source
@@ -211,6 +213,20 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str, text: str, w
     (tmp_path / name).write_text(text)
     with pytest.raises(BadFile, match=rf"{name}: {words}"):
         items(tmp_path / name)
+
+
+@pytest.mark.parametrize("row", [0, 2099])
+def test_a_field_is_kept_wherever_it_stands(tmp_path: Path, row: int) -> None:
+    """Spectra are sent in batches, and in some of them none has a field."""
+    texts = [f"TITLE=s{each}\n100.5 3\n200.5 4\n" for each in range(2100)]
+    texts[row] = f"CHARGE=2+\n{texts[row]}"
+    path = tmp_path / "spectra.mgf"
+    path.write_text("".join(f"BEGIN IONS\n{each}END IONS\n" for each in texts))
+    [file] = input_files(str(path), None)
+    body = b"".join(source_of(file, Choices()).whole(lambda _: None).pieces())
+    payloads = pa.ipc.open_stream(body).read_all().column("payload").to_pylist()
+    assert payloads[row] == '{"charge":2}'
+    assert payloads.count(None) == 2099
 
 
 def test_bins_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
