@@ -218,15 +218,20 @@ class NeighbourGraph:
             last_ones = measured[measured >= first]
             alive = np.ones(len(rows), np.uint8)
             alive[last_ones] = 0
+
+            def of(chosen: Int64s) -> UInt64s:
+                found: UInt64s = keys[chosen - begins]
+                return found
+
             others = np.flatnonzero(alive[first:]) + first
             if len(others):
-                self.link(others, keys, segments, links, alive, linked=first, workers=workers)
+                self.link(others, of, segments, links, alive, linked=first, workers=workers)
             if len(last_ones):
                 if measure is not None:
                     self.drift = measure(links, last_ones)
                 alive[last_ones] = 1
                 linked = len(rows) - len(last_ones)
-                self.link(last_ones, keys, segments, links, alive, linked=linked, workers=workers)
+                self.link(last_ones, of, segments, links, alive, linked=linked, workers=workers)
             self._name_new(np.arange(first, len(rows)), links)
             self._in_turn = max(self._in_turn, len(rows))
         return links
@@ -234,7 +239,7 @@ class NeighbourGraph:
     def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
         self,
         chosen: Int64s,
-        keys: UInt64s,
+        keys: Callable[[Int64s], UInt64s],
         segments: Int64s,
         links: NeighbourLinks,
         alive: UInt8s,
@@ -246,13 +251,12 @@ class NeighbourGraph:
     ) -> None:
         """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
 
-        Once ``stop`` is set, the rest is left. The (k, t) ``keys`` are of the last k of all rows,
-        which include ``chosen``, in the tables of the ``segments``. Rows that are
-        ``alive`` may be chosen as neighbours. By (n,) or (0,) ``leaders`` a search enters instead
-        of the rows of a table: another one, for copies of that.
+        Once ``stop`` is set, the rest is left. ``keys`` returns the (k, t) keys of k rows in the
+        tables of the ``segments``. Rows that are ``alive`` may be chosen as neighbours. By (n,) or
+        (0,) ``leaders`` a search enters instead of the rows of a table: another one, for copies of
+        that.
         """
         done = 0
-        first = len(links) - len(keys)
         while done < len(chosen) and not (stop is not None and stop.is_set()):
             share = (linked + done) // _ROUND_SHARE
             size = max(_MIN_ROUND, min(_MAX_ROUND, share))
@@ -261,7 +265,7 @@ class NeighbourGraph:
             beam = self._beam * (_EARLY_FACTOR if early else 1)
             self._link_round(
                 chosen[part],
-                keys[chosen[part] - first],
+                keys(chosen[part]),
                 segments,
                 links,
                 alive,
@@ -411,7 +415,11 @@ class NeighbourGraph:
 
 
 def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
-    """Return (n - first, count): the keys of the rows from ``first`` on in the first tables."""
+    """Return (n - first, count): the keys of the rows from ``first`` on in the first tables.
+
+    There may be fewer tables.
+    """
+    count = min(count, tables.bands)
     keys = np.empty((len(tables) - first, count), np.uint64)
     end = 0
     for segment in tables.segments:

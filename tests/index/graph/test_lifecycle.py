@@ -128,6 +128,19 @@ def test_any_number_of_threads_makes_the_same_lists(rng: np.random.Generator) ->
     assert made[0] == made[1] == made[2]
 
 
+def test_keys_that_are_drawn_anew_while_rows_are_linked_give_the_same_lists(
+    rng: np.random.Generator,
+) -> None:
+    rows = sparse_of(np.maximum(clustered(rng, 1500, 0)[0], 0))  # linked through 16 tables
+    made = []
+    for room in (0, 1 << 30):
+        policies = Policies(graph=GraphPolicy(min_rows=MIN, max_key_bytes=room))
+        index = linked(rows, policies=policies)
+        made.append(lists_of(index))
+        assert index.state.tables.bands < index.state.graph.neighbours.tables
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_compaction_keeps_lists_under_new_row_numbers(
     sparse: bool, rng: np.random.Generator

@@ -69,7 +69,7 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
     neighbours = empty_graph(index)
     links = neighbours.cover(rows)
-    keys = keys_by_row(tables, tables.bands)
+    keys = keys_by_row(tables, tables.bands).__getitem__
     first, rest = np.split(rng.permutation(3000), [2000])
     neighbours.link(first, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
     joined = 0
@@ -90,7 +90,7 @@ def test_links_of_three_and_of_four_bytes_are_made_alike(rng: np.random.Generato
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     tables, alive, order = index.state.tables, np.ones(3000, np.uint8), rng.permutation(3000)
-    neighbours, keys = empty_graph(index), keys_by_row(tables, tables.bands)
+    neighbours, keys = empty_graph(index), keys_by_row(tables, tables.bands).__getitem__
     short = neighbours.cover(index.rows.view())
     long = replace(short, array=LinkArray.of(short.array, 1 << 24))
     for links in (short, long):
@@ -120,7 +120,15 @@ def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> N
         neighbours = empty_graph(index)
         links = neighbours.cover(rows)
         chosen = np.array([row])
-        neighbours.link(chosen, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
+        neighbours.link(
+            chosen,
+            lambda rows: keys[rows - first],
+            tables.addresses,
+            links,
+            alive,
+            linked=0,
+            workers=Workers(1),
+        )
         assert row - 1500 in links.array[row]
 
 
