@@ -83,6 +83,7 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
 _ROWS_A_STEP: Final = 1 << 16
+_STEPS: Final = 16
 _LOOKED_AT: Final = 4
 """Neighbours of a new row that are looked at first: most name it."""
 _STEPS_BEHIND: Final = 3
@@ -363,8 +364,9 @@ class NeighbourGraph:
         """
         array = links.array
         naming = np.zeros(len(array), np.int64)
-        for first in range(0, len(array), _ROWS_A_STEP):
-            part = array[first : first + _ROWS_A_STEP]
+        step = max(_ROWS_A_STEP, len(array) // _STEPS)  # each looks at all counts
+        for first in range(0, len(array), step):
+            part = array[first : first + step]
             naming += np.bincount(part[part != NONE], minlength=len(array))
         order = chosen[np.argsort(-naming[chosen], kind="stable")]
         starts, above = np.empty((2, len(order)), np.int32)
