@@ -30,13 +30,14 @@ _BLOCK: Final = 512
 class GroupedRows:
     """What groups are made of, wherever the rows are.
 
-    ids: of ``count`` rows, at least.
+    count: how many there are.
+    ids_of: returns the ids of rows.
     rank: returns rows in the order in which they are kept, the best first.
     score: returns the exact score of each pair of rows.
     """
 
     count: int
-    ids: Sequence[str]
+    ids_of: Callable[[Sequence[int]], list[str]]
     rank: Callable[[Int64s], Int64s]
     score: Callable[[Int64s, Int64s], Float64s]
 
@@ -57,7 +58,7 @@ def group_rows(
     def score(a: Int64s, b: Int64s) -> Float64s:
         return pair_scores(vectors, a, b, ranking)
 
-    rows = GroupedRows(len(view), view.ids, rank, score)
+    rows = GroupedRows(len(view), view.ids.of, rank, score)
     return join_groups(rows, copies, pairs, params.mode)
 
 
@@ -185,11 +186,12 @@ def _named(grouped: GroupedRows, rows: Int64s, owners: Int64s, weakest: Float64s
     starts = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
     ends = np.append(starts[1:], len(rows))
     scores = grouped.score(rows[owners[order]], rows[order])
-    ids, members = grouped.ids, rows[order].tolist()
+    members = rows[order].tolist()
+    ids = grouped.ids_of(members)
     groups: list[tuple[int, int, Group]] = []
     several = ends - starts > 1
     for first, last in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
-        names = [ids[row] for row in members[first:last]]
+        names = ids[first:last]
         pairs = zip(names[1:], scores[first + 1 : last].tolist(), strict=True)
         ranked = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
         least = float(weakest[owners[order[first]]])

@@ -432,7 +432,7 @@ class _GroupedItems:
                 scores[part] = self._score(ids, a[part], b[part], gone)
             return scores
 
-        grouped = ix.GroupedRows(len(ids), ids, rank, score)
+        grouped = ix.GroupedRows(len(ids), lambda rows: [ids[row] for row in rows], rank, score)
         equal = _equal_rows(first, other, row_of)
         groups = ix.join_groups(grouped, equal, (a, b, scores), params.mode)
         if gone:
