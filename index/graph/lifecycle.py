@@ -80,7 +80,7 @@ class GraphPolicy:
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
     # Keys of all rows are held while they are linked, if they take no more, else drawn anew: of
-    # 10,000,000 rows they took 5 of 18 GB, and drawing them takes 5 to 12 % of the time.
+    # 10,000,000 rows they took 5 of 18 GB. Drawing them takes 10 to 25 % of the time of a build.
     max_key_bytes: int = 1 << 30
     scan_factor: float = 2.0  # a graph of sparse rows is built where scans take so many searches
     search: SearchPolicy = field(default_factory=SearchPolicy)
