@@ -259,7 +259,7 @@ class GraphLifecycle:
     def _keys_of(
         self, rows: VectorBatch, keys: UInt64s, last: int, workers: Workers
     ) -> Callable[[Int64s], UInt64s]:
-        """Return what returns the (k, last) keys of k rows; of all rows ``keys`` has some."""
+        """Return a function for the (k, last) keys of k rows; ``keys`` are all rows' first ones."""
         known = keys.shape[1]
 
         def find(chosen: Int64s) -> UInt64s:
