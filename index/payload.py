@@ -11,9 +11,10 @@ import math
 import operator
 import re
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -186,7 +187,7 @@ def check_metadata(value: bytes | None) -> None:
 
 
 MAX_COLUMNS: Final = 64
-"""Keys whose values are kept; the one used least recently is forgotten first."""
+"""Keys whose values are kept, or all of the last filter; the one used least recently goes first."""
 MAX_MASKS: Final = 4
 """Row masks remembered, so that a filter asked again and again is evaluated once."""
 
@@ -221,7 +222,8 @@ class Column:
         infinite where they are beyond it; NaN for strings and booleans.
     values: the distinct scalars, tagged; at least as many as there are ``numbers``.
     code_of: inverse of ``values``; may hold codes that are newer than this column.
-    inexact: codes of integers that float64 does not hold.
+    texts: returns the distinct scalars that are texts, in order, and the code of each; some may be
+        newer, too.
     """
 
     rows: Int64s
@@ -229,7 +231,7 @@ class Column:
     numbers: Float64s
     values: list[Any]
     code_of: dict[Hashable, int]
-    inexact: list[int]
+    texts: Callable[[], tuple[list[str], Int64s]]
 
     def rows_where(self, wanted: AnyArray, n: int) -> UInt8s:
         """Return the (n,) mask of the rows with a scalar that ``wanted`` (distinct,) bool names."""
@@ -239,28 +241,27 @@ class Column:
 
 
 class _GrowingColumn:
-    def __init__(self, key: str, payloads: Sequence[bytes | None], find: _Find) -> None:
-        self._key, self._find = key, find
-        self._payloads = payloads
-        self._lock = threading.Lock()
-        self._covered = 0
+    def __init__(self, key: str, find: _Find) -> None:
+        self.key, self._find = key, find
+        self.lock = threading.Lock()
+        self.covered = 0
         self._rows = np.empty(0, np.int64)
         self._codes = np.empty(0, np.int64)
         self._used = 0
         self._numbers = np.empty(0, np.float64)
         self._values: list[Any] = []
         self._code_of: dict[Hashable, int] = {}
-        self._inexact: list[int] = []
+        self._texts: tuple[list[str], Int64s] = [], self._codes
+        self._sorted = 0
 
     @property
     def nbytes(self) -> int:
-        return self._rows.nbytes + self._codes.nbytes + self._numbers.nbytes
+        arrays = self._rows, self._codes, self._numbers, self._texts[1]
+        return sum(array.nbytes for array in arrays)
 
     def upto(self, n: int) -> Column:
-        """Return the column of the first n rows."""
-        with self._lock:
-            while self._covered < n:
-                self._extend(min(n, self._covered + _CHUNK))
+        """Return the column of the first n rows, which it covers."""
+        with self.lock:
             used = int(np.searchsorted(self._rows[: self._used], n))
             return Column(
                 self._rows[:used],
@@ -268,19 +269,25 @@ class _GrowingColumn:
                 self._numbers[: len(self._values)],
                 self._values,
                 self._code_of,
-                list(self._inexact),
+                self._sorted_texts,
             )
 
-    def _extend(self, stop: int) -> None:
-        chunk = self._payloads[self._covered : stop]
-        text = b"[" + b",".join(text or b"null" for text in chunk) + b"]"
-        # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
-        documents = json.loads(text) if has_long_number(text) else orjson.loads(text)
+    def _sorted_texts(self) -> tuple[list[str], Int64s]:
+        with self.lock:
+            if self._sorted < len(self._values):
+                more = (each for each in self._values[self._sorted :] if isinstance(each, str))
+                texts = sorted([*self._texts[0], *more])
+                self._texts = texts, np.array([self._code_of[each] for each in texts], np.int64)
+                self._sorted = len(self._values)
+            return self._texts
+
+    def add(self, documents: Iterable[tuple[int, Any]], stop: int) -> None:
+        """Take in payloads, by row: those of the rows before ``stop`` that may have the key."""
         rows: list[int] = []
         codes: list[int] = []
-        key, find, values, code_of = self._key, self._find, self._values, self._code_of
+        key, find, values, code_of = self.key, self._find, self._values, self._code_of
         before, is_scalar = len(values), find is _scalars
-        for row, document in enumerate(documents, self._covered):
+        for row, document in documents:
             value = document.get(key) if is_scalar and document is not None else None
             # Most payloads have one text or number there.
             found = (value,) if type(value) in _UNTAGGED else map(tag, find(document, key))
@@ -291,27 +298,63 @@ class _GrowingColumn:
                     values.append(tagged)
                 rows.append(row)
                 codes.append(code)
-        self._numbers = with_room(self._numbers, before, len(values))
-        self._numbers[before : len(values)] = [*map(self._number, range(before, len(values)))]
-        used = self._used + len(rows)
-        self._rows = with_room(self._rows, self._used, used)
-        self._codes = with_room(self._codes, self._used, used)
-        self._rows[self._used : used] = rows
-        self._codes[self._used : used] = codes
-        self._used = used
-        self._covered = stop
+        if rows:
+            self._numbers = with_room(self._numbers, before, len(values))
+            self._numbers[before : len(values)] = [*map(_number, values[before:])]
+            used = self._used + len(rows)
+            self._rows = with_room(self._rows, self._used, used)
+            self._codes = with_room(self._codes, self._used, used)
+            self._rows[self._used : used] = rows
+            self._codes[self._used : used] = codes
+            self._used = used
+        self.covered = stop
 
-    def _number(self, code: int) -> float:
-        """Return the scalar of a code as `Column.numbers` has it."""
-        value = self._values[code]
-        if isinstance(value, float):
-            return value
-        if not isinstance(value, int):
-            return math.nan
-        rounded = _round(value)
-        if rounded != value:
-            self._inexact.append(code)
-        return rounded
+
+def _extend(columns: list[_GrowingColumn], payloads: Sequence[bytes | None], stop: int) -> None:
+    """Parse the payloads up to a row once for all columns, which cover as many rows each."""
+    start = columns[0].covered
+    text = b"[" + b",".join(text or b"null" for text in payloads[start:stop]) + b"]"
+    # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
+    documents = (json if has_long_number(text) else orjson).loads(text)
+    if len(columns) == 1:
+        return columns[0].add(enumerate(documents, start), stop)
+    top: _Level = {}
+    for place, column in enumerate(columns):
+        level, key, dot = top, column.key, "."
+        while dot:
+            level.setdefault(key, ([], {}))[0].append(place)
+            head, dot, key = key.partition(".")
+            level = level.setdefault(head, ([], {}))[1] if dot else level
+    having: list[dict[int, Any]] = [{} for _ in columns]
+    for row, document in enumerate(documents, start):
+        for place in _places(document, top):
+            having[place][row] = document
+    for column, found in zip(columns, having, strict=True):
+        column.add(found.items(), stop)
+    return None
+
+
+_Level = dict[str, tuple[list[int], "_Level"]]
+"""By names in an object: places of the keys that end there, and what is within."""
+
+
+def _places(document: Any, level: _Level) -> Iterator[int]:  # noqa: ANN401 (JSON)
+    """Yield the places of keys that an object may have, whatever else it has."""
+    if isinstance(document, list):
+        for element in document:
+            if not isinstance(element, list):
+                yield from _places(element, level)
+    elif isinstance(document, dict):
+        for name in level.keys() & document.keys():
+            places, within = level[name]
+            yield from places
+            if within:
+                yield from _places(document[name], within)
+
+
+def _number(scalar: Hashable) -> float:
+    """Return a tagged scalar as `Column.numbers` has it."""
+    return _round(scalar) if isinstance(scalar, int | float) else math.nan
 
 
 def _round(number: float) -> float:
@@ -386,6 +429,8 @@ def _moments(document: Any, key: str) -> Iterator[int]:  # noqa: ANN401 (JSON)
 
 
 _Find = Callable[[Any, str], Iterator[bool | float | str]]
+_Source = tuple[str, _Find]
+"""A key (nested keys joined by dots), and what yields what a payload has under it."""
 
 
 def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
@@ -489,7 +534,7 @@ class Columns:
         self._payloads = payloads
         self.changes = PayloadChanges()
         self._lock = threading.Lock()
-        self.growing: OrderedDict[tuple[str, _Find], _GrowingColumn] = OrderedDict()
+        self.growing: OrderedDict[_Source, _GrowingColumn] = OrderedDict()
         self.masks: OrderedDict[tuple[Filter, int, int], UInt8s] = OrderedDict()
 
     @property
@@ -499,23 +544,37 @@ class Columns:
             masks = sum(mask.nbytes for mask in self.masks.values())
             return masks + sum(column.nbytes for column in self.growing.values())
 
-    def column(self, key: str, n: int, find: _Find = _scalars) -> Column:
-        """Return the column of a key (nested keys joined by dots) for the first n rows.
-
-        find: yields what a payload has under a key.
-        """
-        name = key, find
-        with self._lock:
-            growing = self.growing.get(name)
-            if growing is None:
-                growing = self.growing[name] = _GrowingColumn(key, self._payloads, find)
-                if len(self.growing) > MAX_COLUMNS:
-                    self.growing.popitem(last=False)
-            self.growing.move_to_end(name)
+    def column(self, source: _Source, n: int) -> Column:
+        """Return the column of a key for the first n rows."""
+        [growing] = self._cover([source], n)
         return growing.upto(n)
 
-    def live_values(self, key: str, alive: UInt8s, changed: int) -> dict[Hashable, None]:
-        """Return the scalars, tagged, that rows have under a key.
+    def _cover(self, sources: Iterable[_Source], n: int) -> list[_GrowingColumn]:
+        """Return columns that cover the first n rows; payloads are parsed once for all of them."""
+        names = [*dict.fromkeys(sources)]
+        with self._lock:
+            missing = [name for name in names if name not in self.growing]
+            self.growing.update((name, _GrowingColumn(*name)) for name in missing)
+            for name in names:
+                self.growing.move_to_end(name)
+            while missing and len(self.growing) > max(MAX_COLUMNS, len(names)):
+                self.growing.popitem(last=False)
+            columns = [self.growing[name] for name in names]
+        with ExitStack() as locks:
+            for column in sorted(columns, key=id):  # the same order for everyone
+                locks.enter_context(column.lock)
+            while behind := [column for column in columns if column.covered < n]:
+                start = min(column.covered for column in behind)
+                others = (column.covered for column in behind if column.covered > start)
+                stop = min(n, start + _CHUNK, *others)
+                same = [column for column in behind if column.covered == start]
+                _extend(same, self._payloads, stop)
+        return columns
+
+    def live_values(
+        self, keys: Sequence[str], alive: UInt8s, changed: int
+    ) -> dict[str, dict[Hashable, None]]:
+        """Return the scalars, tagged, that rows have under each key.
 
         alive: (n,) ones of these rows; changed: number of changes that count.
         """
@@ -529,11 +588,13 @@ class Columns:
             alive = alive.copy()
             alive[rows] = 0
             parts = [(self, alive), (self.changes.columns, shown)]
-        found: dict[Hashable, None] = {}
+        found: dict[str, dict[Hashable, None]] = {key: {} for key in keys}
         for columns, shown in parts:
-            column = columns.column(key, len(shown))
-            codes = np.unique(column.codes[shown[column.rows] == 1])
-            found |= dict.fromkeys(map(column.values.__getitem__, codes.tolist()))
+            growing = columns._cover([(key, _scalars) for key in found], len(shown))
+            for key, column in zip(found, growing, strict=True):
+                values = column.upto(len(shown))
+                codes = np.unique(values.codes[shown[values.rows] == 1])
+                found[key] |= dict.fromkeys(map(values.values.__getitem__, codes.tolist()))
         return found
 
     def mask(self, where: Filter, n: int, changed: int = 0) -> UInt8s:
@@ -549,6 +610,7 @@ class Columns:
             if changed:
                 mask = self.changes.over(self.mask(where, n), where, changed)
             else:
+                self._cover(where.sources(), n)
                 mask = where.mask(self, n)
             with self._lock:
                 self.masks[name] = mask
@@ -589,9 +651,14 @@ class Match:
     key: str
     values: tuple[Hashable, ...]
 
+    @property
+    def source(self) -> _Source:
+        """The column that it is about."""
+        return self.key, _scalars
+
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the condition holds."""
-        column = columns.column(self.key, n)
+        column = columns.column(self.source, n)
         wanted = np.zeros(len(column.numbers), np.bool_)
         for value in self.values:
             code = column.code_of.get(value)
@@ -611,12 +678,20 @@ class Prefix:
     key: str
     prefix: str
 
+    @property
+    def source(self) -> _Source:
+        """The column that it is about."""
+        return self.key, _scalars
+
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the condition holds."""
-        column = columns.column(self.key, n)
-        values = column.values[: len(column.numbers)]
-        begins = [isinstance(each, str) and each.startswith(self.prefix) for each in values]
-        return column.rows_where(np.array(begins, np.bool_), n)
+        column = columns.column(self.source, n)
+        (texts, codes), size = column.texts(), len(self.prefix)
+        first = bisect_left(texts, self.prefix)
+        stop = bisect_right(texts, self.prefix, first, key=lambda text: text[:size])
+        found, wanted = codes[first:stop], np.zeros(len(column.numbers), np.bool_)
+        wanted[found[found < len(wanted)]] = True
+        return column.rows_where(wanted, n)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that it is parsed from."""
@@ -634,9 +709,14 @@ class Presence:
     word: str
     wanted: bool
 
+    @property
+    def source(self) -> _Source:
+        """The column that it is about."""
+        return self.key, _presence
+
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the condition holds."""
-        column = columns.column(self.key, n, _presence)
+        column = columns.column(self.source, n)
         words = column.values[: len(column.numbers)]
         holds = np.array([each == self.word for each in words], np.bool_)
         return column.rows_where(holds, n) ^ np.uint8(not self.wanted)
@@ -658,9 +738,14 @@ class Range:
     bounds: tuple[tuple[str, float], ...]
     is_of_dates: bool = False
 
+    @property
+    def source(self) -> _Source:
+        """The column that it is about."""
+        return self.key, _moments if self.is_of_dates else _scalars
+
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the condition holds."""
-        column = columns.column(self.key, n, _moments if self.is_of_dates else _scalars)
+        column = columns.column(self.source, n)
         wanted = ~np.isnan(column.numbers)
         for word, bound in self.bounds:
             wanted &= _compare(_COMPARISONS[word], column, bound)
@@ -680,11 +765,8 @@ def _compare(holds: Callable[[Any, Any], Any], column: Column, bound: float) -> 
     """Return (distinct,) bool, exact also for integers that float64 does not hold."""
     rounded = float(bound)
     wanted = cast("AnyArray", holds(column.numbers, rounded))
-    if rounded != bound:
-        wanted[column.numbers == rounded] = holds(rounded, bound)
-    for code in column.inexact:
-        if code < len(wanted):
-            wanted[code] = holds(column.values[code], bound)
+    for code in np.flatnonzero(column.numbers == rounded).tolist():  # the rest is as rounded
+        wanted[code] = holds(column.values[code], bound)
     return wanted
 
 
@@ -695,6 +777,11 @@ class Filter:
     must: tuple[Condition, ...] = ()
     should: tuple[Condition, ...] = ()
     must_not: tuple[Condition, ...] = ()
+
+    def sources(self) -> Iterator[_Source]:
+        """Yield the columns that its conditions are about."""
+        for each in (*self.must, *self.should, *self.must_not):
+            yield from each.sources() if isinstance(each, Filter) else (each.source,)
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the filter holds for a row's payload; see `Columns.mask`."""

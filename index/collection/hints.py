@@ -45,21 +45,25 @@ class KnownWords(NamedTuple):
 
 def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
     """Yield what the items of a view have of each condition."""
+    conditions = [*_conditions(where)]
+    columns = (each.key for each in conditions if not isinstance(each, Presence))
+    live = view.columns.live_values([*columns], view.alive, view.changed)
+    exists = {each.key: Presence(each.key, "exists", True) for each in conditions}
+    doubtful = tuple(each for key, each in exists.items() if not live.get(key))
+    view.mask(Filter(should=doubtful))  # parses payloads once for all of them
     keys: dict[str, str] | None = None
-    for condition in _conditions(where):
+    for condition in conditions:
         values = condition.values if isinstance(condition, Match) else ()
-        live: dict[Hashable, None] = {}
-        is_null = isinstance(condition, Presence) and condition.word == "is_null"
-        if not isinstance(condition, Presence):  # columns that it used
-            live = view.columns.live_values(condition.key, view.alive, view.changed)
-        if not live and not _has_key(view, condition.key):
+        there = live.get(condition.key, {})
+        if not there and not _is_met(view, exists[condition.key]):
             keys = _words(_keys(view)) if keys is None else keys
             yield KnownWords(False, range(len(values))[:_MAX_WORDS], keys)
             continue
-        missing = [place for place, value in enumerate(values) if value not in live]
+        missing = [place for place, value in enumerate(values) if value not in there]
+        is_null = isinstance(condition, Presence) and condition.word == "is_null"
         if is_null and not _is_met(view, condition):
             missing = [0]
-        words = _words(map(untag, live)) if missing else {}
+        words = _words(map(untag, there)) if missing else {}
         yield KnownWords(True, missing[:_MAX_WORDS], words)
 
 
@@ -117,11 +121,6 @@ def hints_on_rows(names: CoordinateNames, rows: InputVectors) -> list[list[str]]
         found.append(name_hints(names, [rows.names[code] for code in codes]))
         hinted += bool(found[-1])
     return found
-
-
-def _has_key(view: View, key: str) -> bool:
-    """Return whether an item has a key, of whatever value."""
-    return _is_met(view, Presence(key, "exists", True))
 
 
 def _is_met(view: View, condition: Match | Prefix | Presence | Range) -> bool:

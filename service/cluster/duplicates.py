@@ -316,7 +316,7 @@ def _passing(rows: list[Row], where: ix.Filter | None, without: Collection[str])
         rows = [row for row in rows if row.id not in without]
     if where is None:
         return rows
-    passes = where.mask(ix.Columns([row.payload for row in rows]), len(rows))
+    passes = ix.Columns([row.payload for row in rows]).mask(where, len(rows))
     return [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
 
 

@@ -244,19 +244,48 @@ def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not() -> No
     assert columns.mask(where, 3).tolist() == [1, 0, 1]
 
 
+class Counted(list[bytes | None]):
+    reads = 0
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
+        self.reads += 1
+        return super().__getitem__(key)
+
+
 def test_payloads_are_parsed_once_a_key() -> None:
-    class Counted(list[bytes | None]):
-        reads = 0
-
-        def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
-            self.reads += 1
-            return super().__getitem__(key)
-
     payloads = Counted([b'{"a":%d}' % (i % 7) for i in range(5000)])
     columns = Columns(payloads)
     for value in range(7):
         columns.mask(ix.parse_filter({"must": [match("a", value)]}), 5000)
     assert payloads.reads == 2  # two chunks
+
+
+def test_payloads_are_parsed_once_for_all_keys_of_a_filter() -> None:
+    payload = b'{"a%d":[{"b":{"d":%d}}],"c":"x%d"}'
+    payloads = Counted([payload % (i % 300, i % 2, i) for i in range(5000)])
+    conditions = [
+        *(match(f"a{i}.b.d", 1) for i in range(MAX_COLUMNS)),
+        *({"key": f"no{i}", "exists": True} for i in range(MAX_COLUMNS)),
+        {"key": "c", "match": {"prefix": "x499"}},
+        {"key": "a9", "exists": True},
+    ]
+    columns = Columns(payloads)
+    columns.mask(ix.parse_filter({"must": [match("c", "x1")]}), 4000)
+    before = payloads.reads
+    mask = columns.mask(ix.parse_filter({"must": {"should": conditions}}), 5000)
+    assert payloads.reads - before == 2  # to row 4,000, and the rest
+    alone = [Columns(payloads).mask(ix.parse_filter({"must": [each]}), 5000) for each in conditions]
+    assert mask.tolist() == np.bitwise_or.reduce(alone).tolist()
+
+
+def test_a_prefix_finds_the_texts_that_come_later() -> None:
+    payloads: list[bytes | None] = [b'{"a":"bb"}', b'{"a":7}']
+    columns = Columns(payloads)
+    where = ix.parse_filter({"must": [{"key": "a", "match": {"prefix": "b"}}]})
+    assert columns.mask(where, 2).tolist() == [1, 0]
+    payloads += [b'{"a":"a"}', b'{"a":["c","ba"]}', b'{"a":"b"}']
+    assert columns.mask(where, 5).tolist() == [1, 0, 0, 1, 1]
+    assert columns.mask(where, 4).tolist() == [1, 0, 0, 1]
 
 
 def test_columns_and_masks_kept_are_bounded() -> None:
