@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,7 +28,6 @@ from gcws_search.index.graph.neighbour_graph import (
     WIDTH,
     NeighbourGraph,
     NeighbourLinks,
-    keys_by_row,
 )
 from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, Calibration, SearchSetting
 from gcws_search.index.graph.recall_watch import (
@@ -79,9 +77,7 @@ class GraphPolicy:
     # recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
-    # Keys of all rows are held while they are linked, if they take no more, else drawn anew: of
-    # 10,000,000 rows they took 5 of 18 GB. Drawing them takes 10 to 25 % of the time of a build.
-    max_key_bytes: int = 1 << 30
+    max_key_bytes: int = 1 << 29  # rows are linked by so many, whose keys take no more
     scan_factor: float = 2.0  # a graph of sparse rows is built where scans take so many searches
     search: SearchPolicy = field(default_factory=SearchPolicy)
 
@@ -195,41 +191,47 @@ class GraphLifecycle:
         if tables.bands < links.entry_tables:
             further = all_tables.sampled(tables.bands, links.entry_tables)
         last = min(neighbours.tables, all_tables.bands)
-        is_small = len(rows) * last * 8 <= self.policy.max_key_bytes
-        kept = keys_by_row(all_tables if is_small else tables, last)
-        keys = self._keys_of(rows, kept, last, workers)
         linked = order[len(held_out) :]
         visible = alive.copy()
         visible[held_out] = 0
-        groups = equal_groups(rows, linked, kept, more_than=LINKED_COPIES)
+        codes = all_tables.codes(min(FIRST_TABLES, last)).T
+        groups = equal_groups(rows, linked, codes, more_than=LINKED_COPIES)
+        del codes
         leaders = np.arange(len(rows) if groups else 0, dtype=np.int32)
         for group in groups:
             leaders[group[LINKED_COPIES:]] = group[0]
             visible[group[LINKED_COPIES:]] = 0
         single = linked[leaders[linked] == linked] if groups else linked
-        neighbours.link(
-            single,
-            keys,
-            segments,
-            links,
-            visible,
-            linked=0,
-            workers=workers,
-            stop=stop,
-            leaders=leaders,
-        )
+        at_once = self.policy.max_key_bytes // (8 * last)
+        for done in range(0, len(single), at_once):
+            if stop.is_set():
+                return None
+            chosen = single[done : done + at_once]
+            keys = all_tables.keys_of(chosen, last, workers)
+            neighbours.link(
+                chosen,
+                keys,
+                segments,
+                links,
+                visible,
+                linked=done,
+                workers=workers,
+                stop=stop,
+                leaders=leaders,
+            )
         neighbours.link_copies(groups, links)
         neighbours.reach_all(linked, links)
         if stop.is_set():
             return None
         graph = self._search_of(neighbours, links, NOT_CALIBRATED, len(rows), workers)
         graph = replace(graph, further=further)
+        keys = all_tables.keys_of(held_out, last, workers)
         sample = HeldOut.of(
             graph,
             tables,
             RowView(rows, alive, len(order)),
             held_out,
-            keys(held_out),
+            keys,
             inverted,
             sums=self._sums(len(held_out)),
             stop=stop,
@@ -255,21 +257,6 @@ class GraphLifecycle:
         neighbours.mark_all_linked()
         neighbours.scratch.clear()  # linking and calibrating need more than most searches
         return replace(graph, calibration=calibration, workers=self._workers)
-
-    def _keys_of(
-        self, rows: VectorBatch, keys: UInt64s, last: int, workers: Workers
-    ) -> Callable[[Int64s], UInt64s]:
-        """Return a function for the (k, last) keys of k rows; ``keys`` are all rows' first ones."""
-        known = keys.shape[1]
-
-        def find(chosen: Int64s) -> UInt64s:
-            own: UInt64s = keys[chosen]
-            if known == last:
-                return own
-            new = self._band_keys.keys(rows[chosen], last, first=known, workers=workers)
-            return np.concatenate([own, new], axis=1)
-
-        return find
 
     def with_entries(
         self,
@@ -403,7 +390,8 @@ class GraphLifecycle:
             return graph
         if len(rows) > self.policy.growth * known:
             return None
-        keys = keys_by_row(tables, graph.neighbours.tables, known)
+        bands = min(graph.neighbours.tables, tables.bands)
+        keys = tables.keys_of(np.arange(known, len(rows)), bands, self._workers)
         return self.extend(graph, rows, keys, tables, inverted, workers=self._workers)
 
     def renumber(
@@ -486,7 +474,7 @@ class GraphLifecycle:
             all_tables = self._band_keys.widen(tables, rows, used, workers)
             if tables.bands < used:
                 graph = replace(graph, further=all_tables.sampled(tables.bands, used))
-            keys = self._keys_of(rows, keys_by_row(all_tables, used), used, workers)
+            keys = all_tables.keys_of(unknown, used, workers)
             segments = all_tables.addresses
             neighbours.link(unknown, keys, segments, links, alive, linked=known, workers=workers)
         neighbours.mark_all_linked()

@@ -37,7 +37,6 @@ from gcws_search.index.kernels.graph.build import (
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.ordering.keys import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
-from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import ALONE, PIECES, Workers
 from gcws_search.index.vectors.quantization import QuantizedRows, QuantizedView, Quantizer
 
@@ -220,19 +219,17 @@ class NeighbourGraph:
             alive = np.ones(len(rows), np.uint8)
             alive[last_ones] = 0
 
-            def of(chosen: Int64s) -> UInt64s:
-                found: UInt64s = keys[chosen - begins]
-                return found
-
             others = np.flatnonzero(alive[first:]) + first
             if len(others):
-                self.link(others, of, segments, links, alive, linked=first, workers=workers)
+                own = keys[others - begins]
+                self.link(others, own, segments, links, alive, linked=first, workers=workers)
             if len(last_ones):
                 if measure is not None:
                     self.drift = measure(links, last_ones)
                 alive[last_ones] = 1
                 linked = len(rows) - len(last_ones)
-                self.link(last_ones, of, segments, links, alive, linked=linked, workers=workers)
+                own = keys[last_ones - begins]
+                self.link(last_ones, own, segments, links, alive, linked=linked, workers=workers)
             self._name_new(np.arange(first, len(rows)), links)
             self._in_turn = max(self._in_turn, len(rows))
         return links
@@ -240,7 +237,7 @@ class NeighbourGraph:
     def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
         self,
         chosen: Int64s,
-        keys: Callable[[Int64s], UInt64s],
+        keys: UInt64s,
         segments: Int64s,
         links: NeighbourLinks,
         alive: UInt8s,
@@ -252,8 +249,8 @@ class NeighbourGraph:
     ) -> None:
         """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
 
-        Once ``stop`` is set, the rest is left. ``keys`` returns the (k, t) keys of k rows in the
-        tables of the ``segments``. Rows that are ``alive`` may be chosen as neighbours. By (n,) or
+        Once ``stop`` is set, the rest is left. ``keys`` are theirs, (k, t), in the tables of the
+        ``segments``. Rows that are ``alive`` may be chosen as neighbours. By (n,) or
         (0,) ``leaders`` a search enters instead of the rows of a table: another one, for copies of
         that.
         """
@@ -266,7 +263,7 @@ class NeighbourGraph:
             beam = self._beam * (_EARLY_FACTOR if early else 1)
             self._link_round(
                 chosen[part],
-                keys(chosen[part]),
+                keys[part],
                 segments,
                 links,
                 alive,
@@ -414,25 +411,6 @@ class NeighbourGraph:
         taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest
         return taken
-
-
-def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
-    """Return (n - first, count): the keys of the rows from ``first`` on in the first tables.
-
-    There may be fewer tables.
-    """
-    count = min(count, tables.bands)
-    keys = np.empty((len(tables) - first, count), np.uint64)
-    end = 0
-    for segment in tables.segments:
-        start, end = end, end + len(segment)
-        for table in range(count if end > first else 0):
-            rows, held = segment.rows[table], segment.keys[table]
-            if start < first:
-                newer = rows >= first
-                rows, held = rows[newer], held[newer]
-            keys[rows - first, table] = held
-    return keys
 
 
 def _link_from(near: Int32s, row: int, array: LinkArray) -> None:

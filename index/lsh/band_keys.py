@@ -105,14 +105,14 @@ class BandKeys:
         stop: threading.Event | None = None,
     ) -> Tables:
         """Return the same first of ``rows`` in ``bands`` tables or more, or in all there can be."""
-        known, bands = tables.bands, min(bands, self.plan.bands)
-        if bands <= known:
+        bands = min(bands, self.plan.bands)
+        if bands <= tables.bands:
             return tables
 
-        def further(start: int, end: int) -> UInt64s:
-            return self.keys(rows[start:end], bands, first=known, workers=workers, stop=stop)
+        def keys_of(some: slice, first: int, last: int) -> UInt64s:
+            return self.keys(rows[some], last, first=first, workers=workers, stop=stop)
 
-        return tables.widen(bands, further, workers, stop=stop)
+        return tables.widen(bands, keys_of, workers, stop=stop)
 
     def sampled(
         self,

@@ -15,7 +15,12 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Int32s, Int64s, UInt32s, UInt64s, large
-from gcws_search.index.kernels.lsh.tables import build_tables, merge_tables, renumber_tables
+from gcws_search.index.kernels.lsh.tables import (
+    build_tables,
+    gather_keys,
+    merge_tables,
+    renumber_tables,
+)
 from gcws_search.index.threads import Workers, end_if
 
 TAIL_ROWS: Final = 512
@@ -32,6 +37,8 @@ _SPREAD: Final = np.uint32(0x9E3779B1)
 """2^32 divided by the golden ratio: it spreads the sample over rows in any order."""
 _SPREAD_END: Final = np.uint32((1 << 32) // SAMPLE)
 
+_TABLES_AT_ONCE: Final = 8
+"""New tables for which keys of all rows are drawn at a time."""
 _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread does not pay
 
 
@@ -168,14 +175,14 @@ class Tables:
     def widen(
         self,
         bands: int,
-        keys_of: Callable[[int, int], UInt64s],
+        keys_of: Callable[[slice, int, int], UInt64s],
         workers: Workers,
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
         """Return the same rows in more tables, ``bands`` in all.
 
-        ``keys_of(first, last)`` returns the (n, further) keys of rows in the tables that are new.
+        ``keys_of(rows, first, last)`` returns the (n, last - first) keys of rows in new tables.
         Once ``stop`` is set, StoppedError is raised.
         """
         segments, end = [], 0
@@ -184,9 +191,11 @@ class Tables:
             keys = large((bands, len(segment)), np.uint64)
             rows = large((bands, len(segment)), np.int32)
             known = len(segment.keys)
-            further = keys_of(start, end)
-            _fill(further, start, workers, keys[known:], rows[known:], stop=stop)
             keys[:known], rows[:known] = segment.keys, segment.rows
+            for first in range(known, bands, _TABLES_AT_ONCE):
+                part = slice(first, min(first + _TABLES_AT_ONCE, bands))
+                codes = keys_of(slice(start, end), part.start, part.stop)
+                _fill(codes, start, workers, keys[part], rows[part], stop=stop)
             segments.append(TableSegment(keys, rows))
         return Tables.of(bands, tuple(segments))
 
@@ -225,6 +234,22 @@ class Tables:
         for segment in self.segments:
             for band in range(bands):
                 found[band, segment.rows[band]] = segment.keys[band]
+        return found
+
+    def keys_of(self, chosen: Int64s, bands: int, workers: Workers) -> UInt64s:
+        """Return the (k, bands) keys of k different rows in the first tables."""
+        places = np.full(len(self), -1, np.int32)
+        places[chosen] = np.arange(len(chosen))
+        found, end = np.empty((len(chosen), bands), np.uint64), 0
+        for segment in self.segments:
+            start, end = end, end + len(segment)
+            if places[start:end].max(initial=-1) < 0:
+                continue
+
+            def gather(first: int, last: int, segment: TableSegment = segment) -> None:
+                gather_keys(segment.keys, segment.rows, places, first, last, found)
+
+            workers.split(bands, gather, min_size=max(1, _ROWS_A_THREAD // len(segment)))
         return found
 
     def merged(self, workers: Workers) -> TableSegment | None:

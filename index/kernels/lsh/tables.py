@@ -86,6 +86,18 @@ def renumber_tables(
                 place += 1
 
 
+@kernel
+def gather_keys(
+    keys: UInt64s, rows: Int32s, places: Int32s, first_table: int, last_table: int, out: UInt64s
+) -> None:
+    """Write the keys of rows that have a place among (n,) ``places``, not -1, into (k, L) keys."""
+    for table in range(first_table, last_table):
+        for i in range(keys.shape[1]):
+            place = places[rows[table, i]]
+            if place >= 0:
+                out[place, table] = keys[table, i]
+
+
 @inner
 def find_places(keys: Any, count: int, sought: UInt64s, out: Int64s) -> None:
     """Write where each sought key would be inserted into its table (before equal keys).

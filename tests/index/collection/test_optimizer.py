@@ -19,11 +19,8 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import Arrivals, optimize
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
-from gcws_search.index.graph.neighbour_graph import keys_by_row
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.beam_search import NONE
-from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
 from tests.support.index.policies import FREE_SEARCHES, graphs_from
@@ -410,16 +407,6 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
     queries = collection.space.prepare(collection.space.from_dense(new))
     found = collection.search(collection.view, queries, ix.SearchParams(limit=1))
     assert np.mean([result.scores[0] > 1 - 1e-6 for result in found]) > 0.9
-
-
-@pytest.mark.parametrize("first", [0, 1, 600, 1100, 1199, 1200])
-def test_keys_of_later_rows_are_those_at_the_end_of_all(first: int) -> None:
-    codes = np.random.default_rng(first).integers(0, 2**63, (1200, 4)).astype(np.uint64)
-    tables, workers = Tables.of(4, ()), Workers(1)
-    for start, end in ((0, 1100), (1100, 1190), (1190, 1200)):
-        tables = tables.extend(codes[start:end], start, workers)
-    assert len(tables.segments) > 1
-    assert np.array_equal(keys_by_row(tables, 3, first), codes[first:, :3])
 
 
 def test_what_is_to_stop_while_it_is_measured_measures_no_further(

@@ -10,7 +10,7 @@ from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.contracts.links import LinkArray
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
-from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row
+from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered, counts
 from tests.support.index.small_index import SmallIndex
@@ -69,15 +69,16 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
     neighbours = empty_graph(index)
     links = neighbours.cover(rows)
-    keys = keys_by_row(tables, tables.bands).__getitem__
+    keys, segments = tables.codes(tables.bands).T, tables.addresses
     first, rest = np.split(rng.permutation(3000), [2000])
-    neighbours.link(first, keys, tables.addresses, links, alive, linked=0, workers=Workers(1))
+    neighbours.link(
+        first, keys[first], tables.addresses, links, alive, linked=0, workers=Workers(1)
+    )
     joined = 0
     for row in rest[:200]:
         before = [other for other in links.array[row].tolist() if other >= 0]
-        neighbours.link(
-            np.array([row]), keys, tables.addresses, links, alive, linked=2000, workers=Workers(1)
-        )
+        one = np.array([row])
+        neighbours.link(one, keys[one], segments, links, alive, linked=2000, workers=Workers(1))
         after = [other for other in links.array[row].tolist() if other >= 0]
         assert len(set(after)) == len(after)
         assert set(before) <= set(after) or len(after) == WIDTH
@@ -90,7 +91,7 @@ def test_links_of_three_and_of_four_bytes_are_made_alike(rng: np.random.Generato
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     tables, alive, order = index.state.tables, np.ones(3000, np.uint8), rng.permutation(3000)
-    neighbours, keys = empty_graph(index), keys_by_row(tables, tables.bands).__getitem__
+    neighbours, keys = empty_graph(index), tables.keys_of(order, tables.bands, Workers(1))
     short = neighbours.cover(index.rows.view())
     long = replace(short, array=LinkArray.of(short.array, 1 << 24))
     for links in (short, long):
@@ -109,20 +110,18 @@ def test_saved_links_may_name_rows_far_beyond_those_that_are_there(
     np.testing.assert_array_equal(graph.cover(rows).array[:], lines)
 
 
-@pytest.mark.parametrize("first", [0, 1000])
-def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> None:
+def test_a_row_enters_by_its_own_keys(rng: np.random.Generator) -> None:
     """Where no row has links, a search sees the rows beside its keys alone."""
     data, _ = clustered(rng, 1500, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(np.concatenate([data, data]))
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    keys = keys_by_row(tables, tables.bands, first)
     for row in rng.choice(np.arange(1500, 3000), 20, replace=False):
         neighbours = empty_graph(index)
         links = neighbours.cover(rows)
         chosen = np.array([row])
         neighbours.link(
             chosen,
-            lambda rows: keys[rows - first],
+            tables.keys_of(chosen, tables.bands, Workers(1)),
             tables.addresses,
             links,
             alive,

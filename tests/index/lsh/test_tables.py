@@ -171,6 +171,17 @@ def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Ge
     assert_sorted(both.segments)
 
 
+def test_keys_of_some_rows_are_those_that_they_were_given(rng: np.random.Generator) -> None:
+    codes = rng.integers(0, 2**63, (1200, 4)).astype(np.uint64)
+    tables, workers = Tables.of(4, ()), Workers(2)
+    for start, end in ((0, 1100), (1100, 1190), (1190, 1200)):
+        tables = tables.extend(codes[start:end], start, workers)
+    assert len(tables.segments) > 1
+    order = rng.permutation(1200)
+    for rows in (order, order[:50], np.arange(1190, 1200), order[:0]):
+        np.testing.assert_array_equal(tables.keys_of(rows, 3, workers), codes[rows, :3])
+
+
 def test_memory_is_12_bytes_a_row_and_table(rng: np.random.Generator) -> None:
     tables = grown(keys_of(rng, 5000), [1000] * 5)
     assert 12 * BANDS * 5000 <= tables.nbytes <= 12 * BANDS * 5000 * 1.05
