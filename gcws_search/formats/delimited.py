@@ -110,36 +110,51 @@ def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | Non
     return parse
 
 
-def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
-    """Count the kinds of the cells of each column, of all at once: there may be many."""
+def _flat(table: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the cells of all columns, and what sums truths or numbers of them by the column.
+
+    Arrow takes longer to begin with one of many columns than for its cells.
+    """
     shape = table.num_columns, table.num_rows
-    flat = pa.concat_arrays(column.combine_chunks() for column in table.columns)
+    cells = pa.concat_arrays(column.combine_chunks() for column in table.columns)
 
-    def sums(is_so: Any) -> Any:
-        is_true = pc.and_kleene(is_so, is_so.is_valid())  # not of what is missing
-        return numpy_of(is_true).reshape(shape).sum(axis=1)
+    def sums(values: Any) -> Any:
+        filled = pc.fill_null(values, pa.scalar(False).cast(values.type))
+        return numpy_of(filled).reshape(shape).sum(axis=1)
 
+    return cells, sums
+
+
+def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
+    """Count the kinds of the cells of each column."""
+    flat, sums = _flat(table)
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
     patterns = _IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH
     found = (sums(pc.match_substring_regex(flat, pattern)) for pattern in patterns)
     missing, numbers, zeros, truths = found
     missing += sums(flat.is_null())
-    columns = shape[1] - missing, missing, numbers, np.minimum(zeros, numbers), truths
+    columns = table.num_rows - missing, missing, numbers, np.minimum(zeros, numbers), truths
     counts = zip(*(column.tolist() for column in columns), strict=True)
     return dict(zip(table.column_names, starmap(CellCounts, counts), strict=True))
 
 
-def _with_marks(table: _Table, name: str) -> str | None:
-    """Return a number such as 1,234.5 or 12% of a column of numbers, some of which have marks."""
-    if name not in table.tallies:
-        return None
-    known, cells = table.tallies[name], table.head[name].combine_chunks()
-    amounts = cells.filter(pc.match_substring_regex(cells, _MARKED))
-    if len(amounts) <= max(known.numbers, known.cells // 2):
-        return None
-    number = _number_parser(table.point)
-    texts = (cell.decode() for cell in amounts.to_pylist())
-    return next((text for text in texts if number(text) is None), None)
+def _with_marks(table: _Table, names: Sequence[str]) -> dict[str, str]:
+    """Return a number such as 1,234.5 or 12% of columns of numbers, some of which have marks."""
+    known = [name for name in names if name in table.tallies]
+    if not known:
+        return {}
+    cells, sums = _flat(table.head.select(known))
+    is_amount = pc.match_substring_regex(cells, _MARKED)
+    number, found = _number_parser(table.point), dict[str, str]()
+    for name, amounts in zip(known, sums(is_amount).tolist(), strict=True):
+        each = table.tallies[name]
+        if amounts > max(each.numbers, each.cells // 2):
+            column = table.head[name].combine_chunks()
+            marked = column.filter(pc.match_substring_regex(column, _MARKED)).to_pylist()
+            others = (text for text in map(bytes.decode, marked) if number(text) is None)
+            if (text := next(others, None)) is not None:
+                found[name] = text
+    return found
 
 
 def _fast_numbers(cells: Any, point: str) -> Any:
@@ -469,11 +484,11 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
         known = [name for name in layout.vector if name in first.tallies]
         columns = {name: _numbers(first.head[name], first.point) for name in known}
         shares, warnings = describe_shares(source, columns)
-    marked = {name: _with_marks(first, name) for name in layout.payload}
+    marked = _with_marks(first, layout.payload)
     if digits := [repr(name) for name in first.digits if name in layout.payload]:
         words = "digits that are text there; --vector takes them as numbers"
         source.guess.append(("text", f"{list_some(digits)}: {words}"))
-    if told := [f"{name!r} with {cell!r}" for name, cell in marked.items() if cell]:
+    if told := [f"{name!r} with {cell!r}" for name, cell in marked.items()]:
         source.guess.append(("text", f"{list_some(told)}: numbers with marks, and lists, are text"))
     return shares, warnings
 
@@ -572,7 +587,8 @@ def _open_folder(
 def _text_column(table: _Table) -> str | None:
     """Return the column called text, or else the longest in the first rows that has no ids."""
     free = [name for name in table.names if name.lower() not in ("id", UNNAMED)]
-    sizes = {name: pc.sum(pc.binary_length(table.head[name])).as_py() or 0 for name in free}
+    flat, sums = _flat(table.head)
+    sizes = dict(zip(table.names, sums(pc.binary_length(flat)).tolist(), strict=True))
     called = (name for name in free if name.lower() == "text")
     return next(called, max(sizes, key=lambda name: sizes[name], default=None))
 

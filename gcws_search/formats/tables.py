@@ -935,15 +935,22 @@ def describe_shares(
     ``columns`` are numbers of the first rows. A column without a number has no share; a unit is the
     median of |x| in a column that is mostly not 0. Return the shares, and warnings.
     """
-    sums, units, long = dict[str, float](), dict[str, float](), list[str]()
-    for name, values in columns.items():
-        sizes = np.abs(values[np.isfinite(values)])
-        if (sizes > _WHOLE).any() and (sizes == np.rint(sizes)).all():
-            long.append(name)
-        sums[name] = float(sizes.sum())
-        filled = sizes[sizes > 0]
-        if 2 * len(filled) > len(sizes):
-            units[name] = float(np.median(filled))
+    names = [*columns]
+    sizes = np.full((len(names), max(map(len, columns.values()), default=0)), np.nan)
+    for place, values in enumerate(columns.values()):
+        sizes[place, : len(values)] = np.abs(values)
+    is_number = np.isfinite(sizes)
+    is_whole = ((sizes == np.rint(sizes)) | ~is_number).all(axis=1)
+    is_long = ((sizes > _WHOLE) & is_number).any(axis=1)
+    long = [names[place] for place in np.flatnonzero(is_long & is_whole)]
+    sums = dict(zip(names, sizes.sum(axis=1, where=is_number).tolist(), strict=True))
+    is_filled = is_number & (sizes > 0)
+    filled = is_filled.sum(axis=1)
+    sizes[~is_filled] = np.inf  # sorted, they come last
+    sizes.sort(axis=1)
+    has_unit = np.flatnonzero(2 * filled > is_number.sum(axis=1))
+    middle = sizes[has_unit, [(filled[has_unit] - 1) // 2, filled[has_unit] // 2]].mean(axis=0)
+    units = {names[place]: unit for place, unit in zip(has_unit, middle.tolist(), strict=True)}
     total = sum(sums.values())
     shares = {name: size / total for name, size in sums.items()} if total else {}
     if len(shares) <= 1:
