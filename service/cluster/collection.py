@@ -33,12 +33,13 @@ from gcws_search.service.cluster.contract import (
     Row,
     bucket_of,
     encode_filter,
+    items_of,
 )
 from gcws_search.service.cluster.names import free_names
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, Refused, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
-from gcws_search.service.messages import Message, decode_names, encode_sparse
+from gcws_search.service.messages import Message, encode_sparse
 from gcws_search.service.searches import Batcher
 
 if TYPE_CHECKING:
@@ -123,8 +124,7 @@ class ClusterCollection:
         return {
             "method": method,
             "collection": self.row.served,
-            "at": self.committer.last.key,
-            "since": self.committer.last.epoch,
+            **_as_of(self.committer.last),
             "now": self.database.now_ms,  # items that expire by then are hidden
             "epoch": self.shards.epoch,
             "seconds": self.shards.seconds,
@@ -232,8 +232,7 @@ class ClusterCollection:
         """Search for a request's vectors, item or query with unknown names."""
         more = dict[str, Any]()
         if asked.is_strict:
-            moment = await asyncio.to_thread(self.database.last_moment, self.number)
-            more |= {"at": moment.key, "since": moment.epoch}
+            more |= _as_of(await asyncio.to_thread(self.database.last_moment, self.number))
         vectors = asked.vectors
         if asked.item_id is not None:
             head = self.head("rows", ids=[asked.item_id], with_vector=True) | more
@@ -420,7 +419,7 @@ class ClusterCollection:
         head: int,
     ) -> Callable[[PreparedPut, GroupPlan], PreparedPut]:
         """Ask shards for items like others, as of a change; return what leaves these out."""
-        moment = {"at": head, "since": self.database.connections.memory.number}
+        moment = _as_of(Moment(self.database.connections.memory.number, head))
 
         def ask(some: ix.RawBatch, limit: int) -> Future[list[ix.QueryResult]]:
             params = ix.SearchParams(limit=limit, recall=unless.recall, min_score=unless.min_score)
@@ -542,6 +541,7 @@ class ClusterCollection:
                 outcome = error
             finally:
                 ended(outcome)
+            await self.shards.follow(self.row.served, last)  # searches will ask for it
 
         def after_commit(outcome: ix.WriteResult | int | BaseException) -> None:
             if isinstance(outcome, BaseException):
@@ -590,12 +590,10 @@ class ClusterCollection:
 
     def _ids_where(self, where: ix.Filter, head: int) -> list[str]:
         """Return the ids of items that pass a filter after a change, in the order of keys."""
-        since = self.database.connections.memory.number
-        found = list[tuple[int, str]]()
-        for answer in self.ask("rows", filter=encode_filter(where), at=head, since=since):
-            names = decode_names(*answer.blobs[1:3])
-            found += zip(operations.decode_keys(answer), names, strict=True)
-        return [item_id for _, item_id in sorted(found)]
+        moment = Moment(self.database.connections.memory.number, head)
+        answers = self.ask("rows", filter=encode_filter(where), **_as_of(moment))
+        listed = sorted(chain.from_iterable(map(operations.decode_listed, answers)))
+        return [item_id for _, item_id in listed]
 
     def load_names(self) -> None:
         """Read the names that others may have stored since they were read."""
@@ -696,7 +694,7 @@ class ClusterCollection:
         moment = self.database.last_moment(self.number)
         self.database.await_generation(self.row)
         wanted = {each.name for each in self.database.backends(self.number)}
-        asked = self.head("describe", at=moment.key, since=moment.epoch)
+        asked = self.head("describe", **_as_of(moment))
         try:
             answers = self.shards.wait(self.shards.tell(Message(asked)))
         except (ShardUnavailable, ix.CollectionNotFound):  # an older program knows no generations
@@ -796,15 +794,17 @@ class ClusterCollection:
             rows = [row for row in rows if row.key > after][: limit + 1]
             keys = [row.key for row in rows]
         elif where is not None:
+            # Pages show later moments than those before them: what was put again comes last.
+            now = _as_of(database.last_moment(self.number)) if after else {}
             told = encode_filter(where)
-            answers = self.ask("rows", filter=told, after=after, limit=limit + 1)
+            answers = self.ask("rows", filter=told, after=after, limit=limit + 1, **now)
             keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
             # Without those gone by now.
             rows = database.rows_by_key(self.number, keys[:limit])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
             keys = [row.key for row in rows]
-        has_more = len(keys) > limit or len(rows) < len(keys)  # those put again come last
+        has_more = len(keys) > limit or len(rows) < len(keys)
         next_cursor = str(keys[:limit][-1]) if has_more else None
         items = [self._item(row, with_vector=with_vector) for row in rows[:limit]]
         return ix.Page(items, next_cursor)
@@ -819,9 +819,16 @@ class ClusterCollection:
 
     def find(self, text: str, limit: int) -> ix.Page:
         answers = self.ask("find", text=text, limit=limit)
-        keys = operations.merge_found(answers)[:limit]
-        rows = {row.key: row for row in self.database.rows_by_key(self.number, keys)}
-        items = [self._item(rows[key], with_vector=False) for key in keys if key in rows]
+        named = dict(islice(operations.merge_found(answers).items(), limit))
+        rows = {row.key: row for row in self.database.rows_by_key(self.number, [*named])}
+        if changed := {named[key]: key for key in named if key not in rows}:
+            now = self.database.fetch(self.number, [*changed])
+            with closing(self._in_memory()) as some:
+                some.names.load(self.empty.names.listed())
+                some.put(items_of([*now.values()], self.space))
+                found = some.find(text, limit).items
+                rows |= {changed[item.id]: now[item.id] for item in found}
+        items = [self._item(rows[key], with_vector=False) for key in named if key in rows]
         return ix.Page(items, None, all(answer.head["complete"] for answer in answers))
 
     def count(self, where: ix.Filter | None) -> int:
@@ -953,6 +960,11 @@ class ClusterCollection:
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
+
+
+def _as_of(moment: Moment) -> dict[str, Any]:
+    """Return what the head of a message says of the moment that its answer must have."""
+    return {"at": moment.key, "since": moment.epoch}
 
 
 def _digest(vectors: ix.RawBatch) -> bytes:

@@ -76,7 +76,8 @@ DELETE FROM expiries AS e USING unnest(%b::bigint[], %b::smallint[], %b::bytea[]
     AS gone(at, bucket, id)
 WHERE e.collection = %b AND e.at = gone.at AND e.bucket = gone.bucket AND e.id = gone.id
 """
-_HEAD: Final = """
+_END: Final = f"""
+WITH stamped AS ({STAMP_COMMIT})
 UPDATE heads
 SET head = %b, items = items + %b, removed = removed + %b, free_id = greatest(free_id, %b)
 WHERE collection = %b
@@ -569,8 +570,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
         self._store_beside(connection, plan)
         removed = len(plan.ids_to_remove)
-        connection.run(_HEAD, plan.key, len(plan.rows) - removed, removed, plan.free_id, number)
-        connection.run(STAMP_COMMIT, number, plan.key, stamp)
+        moved = plan.key, len(plan.rows) - removed, removed, plan.free_id, number
+        connection.run(_END, number, plan.key, stamp, *moved)
 
     def _store_beside(self, connection: Connection, plan: GroupPlan) -> None:
         """Store times, names and loads."""

@@ -208,15 +208,18 @@ class Follower:
         idle = time.monotonic() - self._checked
         return self.reached != head or idle > self._options.check_seconds
 
-    def wake(self, key: int = _LAST) -> None:
-        """Follow, unless a key has been reached."""
+    def wake(self, key: int = _LAST, *, here: bool = False) -> None:
+        """Follow, unless a key has been reached: in another thread, or in this one."""
         with self._changed:
             self._wanted = max(self._wanted, key)
             if self._is_running or self._is_stopping:
                 return
             self._is_running = True
         try:
-            self._submit(self._run)
+            if here:
+                self._run()
+            else:
+                self._submit(self._run)
         except BaseException as error:  # the threads have ended, or this one is interrupted
             with self._changed:
                 self._is_running = False
@@ -232,6 +235,13 @@ class Follower:
             if self._queued_bytes > self._options.queue_bytes:
                 self._queue, self._queued_bytes = [], 0
 
+    def _is_sent(self, key: int) -> bool:
+        """Return whether changes up to a key were sent: to apply them is short work."""
+        with self._changed:
+            sent = self._queue
+            is_next = bool(sent) and sent[0].before == self._position and self.reached > _EMPTY
+            return is_next and sent[-1].after.key >= key
+
     def has(self, key: int, epoch: int | None = None) -> bool:
         """Return whether a key has been reached, of an epoch; None: of the last that is known.
 
@@ -245,7 +255,8 @@ class Follower:
     def wait(self, key: int, seconds: float, epoch: int | None = None) -> bool:
         """Follow until a key of an epoch has been reached; return whether it has."""
         if not self.has(key, epoch):
-            self.wake(_LAST if self.epoch < self._memory.number else max(key, 0))
+            wanted = _LAST if self.epoch < self._memory.number else max(key, 0)
+            self.wake(wanted, here=self._is_sent(wanted))
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._is_stopping or self.has(key, epoch), max(0.0, seconds)

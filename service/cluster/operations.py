@@ -361,19 +361,30 @@ def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     return keys, items
 
 
+def decode_listed(answer: Message) -> list[tuple[int, str]]:
+    """Return the keys and ids of the rows that a shard names."""
+    return [*zip(decode_keys(answer), decode_names(*answer.blobs[1:3]), strict=True)]
+
+
 def _answer_find(collection: ix.StoredCollection, asked: Message) -> Message:
     view, found = collection.memory.find(asked.head["text"], asked.head["limit"])
     blobs = [view.sequences[rows].tobytes() for rows in (found.prefixed, found.others)]
-    return Message({"complete": found.complete}, blobs)
+    ids = view.ids.of(np.concatenate([found.prefixed, found.others]))
+    return Message({"complete": found.complete}, [*blobs, *encode_names(ids)])
 
 
-def merge_found(answers: Sequence[Message]) -> list[int]:
-    """Return the keys that shards found: by their ids' beginning first, each kind rising."""
-    found = list[int]()
-    for part in range(2):
-        keys = [np.frombuffer(answer.blobs[part], np.int64) for answer in answers]
-        found += np.sort(np.concatenate(keys)).tolist()
-    return found
+def merge_found(answers: Sequence[Message]) -> dict[int, str]:
+    """Return the keys and ids that shards found: by their ids' beginning first, each kind rising.
+
+    Shards of older programs name no ids, which are empty then.
+    """
+    found: tuple[dict[int, str], dict[int, str]] = {}, {}
+    for answer in answers:
+        keys = [np.frombuffer(blob, np.int64).tolist() for blob in answer.blobs[:2]]
+        names = decode_names(*answer.blobs[2:4]) if answer.blobs[2:] else [""] * sum(map(len, keys))
+        found[0].update(zip(keys[0], names, strict=False))
+        found[1].update(zip(keys[1], names[len(keys[0]) :], strict=True))
+    return {key: part[key] for part in found for key in sorted(part)}
 
 
 def _answer_hints(collection: ix.StoredCollection, asked: Message) -> Message:

@@ -553,18 +553,18 @@ class ShardSet(Collector):
     ) -> None:
         """Return when every replica that is there has reached a moment, or after a second.
 
-        One that failed is not waited for until it has answered a query. Shards not concerned (None:
-        all are) are told of the moment, and not waited for.
+        Of the shards concerned, all where None. One that failed is not waited for until it has
+        answered a query.
         """
-        waiting = []
-        for shard, replicas in enumerate(self._live()):
-            for replica in replicas:
-                following = replica.followings[number]
-                if following.reached < moment:
-                    ask = partial(self._ask_to_follow, shard, replica, number)
-                    told = self._follow_messages.search(following, moment, ask, rows=0)
-                    if concerned is None or shard in concerned:
-                        waiting.append(told)
+        waiting = [
+            self._follow_messages.search(
+                following, moment, partial(self._ask_to_follow, shard, replica, number), rows=0
+            )
+            for shard, replicas in enumerate(self._live())
+            if concerned is None or shard in concerned
+            for replica in replicas
+            if (following := replica.followings[number]).reached < moment
+        ]
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
