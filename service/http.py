@@ -59,6 +59,11 @@ HEADERS: Final = "gcws.headers"
 _REQUEST_ID: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
+_NUMBERS: Final[dict[type, tuple[re.Pattern[str], str]]] = {
+    int: (re.compile("-?[0-9]+"), "an integer"),
+    float: (re.compile("[^_]*"), "a number without underscores"),
+}
+"""How numbers are written in a URL: the framework reads 1.0, as no body may have it, and 1_0."""
 _JSON: Final = JSON.encode()
 _draw: Final = random.Random()  # seeded by the system; names need not be secret
 _log = logging.getLogger(__name__)
@@ -271,12 +276,10 @@ def read_params(request: Request, model: type[Params]) -> Params:
             raise ix.InvalidParameter(
                 expected="one value", got=f"{len(found)} values", loc=(name[:80],)
             )
-        if field is not None and "_" in found[0]:  # which the framework overlooks in a number
-            kinds = field.annotation, *get_args(field.annotation)
-            if int in kinds or float in kinds:
-                raise ix.InvalidParameter(
-                    expected="a number without underscores", got=repr(found[0])[:80], loc=(name,)
-                )
+        annotation = None if field is None else field.annotation
+        for kind, (pattern, expected) in _NUMBERS.items():
+            if kind in (annotation, *get_args(annotation)) and not pattern.fullmatch(found[0]):
+                raise ix.InvalidParameter(expected=expected, got=f"{found[0]!r:.80}", loc=(name,))
         values[name] = found if is_list else found[0]
         if any("\ufffd" in each for each in (name, *found)):  # stands for bytes that are no text
             require_utf8(request.scope["query_string"], name[:80])

@@ -137,6 +137,7 @@ def load(
         int | None,
         typer.Option(
             min=0,
+            max=2**63 - 1,
             help="Number rows without ids from here on, over items of these numbers; otherwise "
             "they get the next numbers not taken.",
         ),

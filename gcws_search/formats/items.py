@@ -37,6 +37,7 @@ NDJSON: Final = "application/x-ndjson"
 SEGMENT_ROWS: Final = 8192
 _BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
+MAX_ID_START: Final = 2**63 - 1
 DOCUMENT: Final = {"id", "vector", "payload", "version", "expires"}
 """What an item of JSON has; its version is not looked at."""
 TEXT_DOCUMENT: Final = {"id", "text", "payload", "version", "expires"}
@@ -268,9 +269,11 @@ def _odd_times(times: Iterable[Any], *, is_many: bool) -> Iterator[InvalidParame
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     """Return the ids of ``count`` items; None lets the collection number them."""
-    if id_start is not None and (not isinstance(id_start, int | np.integer) or id_start < 0):
-        expected, got = "a whole number, at least 0", f"{id_start!r:.60}"
-        raise InvalidParameter(expected=expected, got=got, loc=("id_start",))
+    if id_start is not None:
+        is_whole = isinstance(id_start, int | np.integer) and not isinstance(id_start, bool)
+        if not is_whole or not 0 <= id_start <= MAX_ID_START:
+            expected, got = f"a whole number from 0 to {MAX_ID_START}", f"{id_start!r:.60}"
+            raise InvalidParameter(expected=expected, got=got, loc=("id_start",))
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
     if isinstance(given, set | frozenset) or not isinstance(given, Iterable):

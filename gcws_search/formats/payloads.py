@@ -34,9 +34,17 @@ _LONG_INTEGER: Final = b"0" * 19
 _LONG_FRACTION: Final = b"." + b"0" * 18
 _HALVES: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """Text that has one may hold half of a surrogate pair, which is no Unicode."""
+_PLAINER: Final = {
+    "number is infinity when parsed as double": "a number beyond float64",
+    "UTF-8 byte order mark (BOM) is not supported": "a mark of the byte order",
+    "no low surrogate in string": "half of a surrogate pair, which is no Unicode",
+}
+"""What parsers say of what is no JSON, in plain words."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
 _JSON: Final = "values that JSON holds"
 NAME_IT: Final = "; {'label': values} gives each item one of them"
+_MAX_DIGITS: Final = 4300
+"""Of a whole number, as Python reads it."""
 FLOAT_DIGITS: Final = 15
 """Decimal digits that a float keeps."""
 _SHORT_FLOATS: Final = (np.float16, np.float32)
@@ -49,12 +57,19 @@ def read_json(text: bytes | str) -> Any:
     try:
         if not _has_long_integer(raw):
             return orjson.loads(raw)
-        found = json.loads(raw.decode(), parse_float=_finite, parse_constant=_finite)
+        found = json.loads(
+            raw.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite
+        )
         if _HALVES.search(raw):
             _long_json(found).encode()
         return found
     except RecursionError:
         raise ValueError("a document that is too deep") from None
+    except json.JSONDecodeError as error:
+        words = _PLAINER.get(error.msg, error.msg).removesuffix(" at")
+        raise ValueError(f"{words} at line {error.lineno} column {error.colno}") from None
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair, which is no Unicode") from None
 
 
 def _has_long_integer(raw: bytes) -> bool:
@@ -64,6 +79,12 @@ def _has_long_integer(raw: bytes) -> bool:
     """
     zeros = raw.translate(_TO_ZEROS)
     return _LONG_INTEGER in zeros and _LONG_INTEGER in zeros.replace(_LONG_FRACTION, b".")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -210,6 +210,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ("ids=" + ",".join("a" * 10_001), "parameter", "ids: expected at most 10000"),
         ("limit=0", "parameter", "limit"),
         ("limit=x", "parameter", "limit"),
+        ("limit=2.0", "parameter", "limit: expected an integer, got '2.0'"),
         ("limit=99999999", "parameter", "limit"),
         ("limt=3", "parameter", "'limt'; expected one of limit, cursor, with_vector, filter, ids"),
         ("q=", "parameter", "q"),
@@ -224,6 +225,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
     **{
         f"DELETE /items/a?{query}": [(None, "parameter", query.partition("=")[0])]
         for query in ("mode=soft", "if_version=0", "if_version=x", "version=1",
+                      "if_version=1.0", "if_version=%201", "if_version=%2B1",
                       *(f"if_version={each}" for each in BEYOND))
     },
     "PUT /items?mode=insert": [({"items": [GOOD]}, "parameter", "mode")],
