@@ -116,11 +116,20 @@ class HostOptions:
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
     # of changes that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
-    # how long a full disk is waited for before the file is dropped and filled again
+    # how long a full disk is waited for before the file is dropped and filled again, and a backend
+    # that could not be attached is not tried again
     full_seconds: float = 60.0
     # takes the share of the memory that others have of those it is shared with; returns why nothing
     # more is to be stored, None where more is
     full: Callable[[float], Exception | None] = lambda _: None
+
+
+class _Failure(NamedTuple):
+    """Why a backend could not be attached, and until when (`monotonic`) that is not tried again."""
+
+    row: ix.BackendRecord
+    reason: str
+    rests_until: float
 
 
 class Follower:
@@ -173,7 +182,7 @@ class Follower:
         self._last_error = ""
         self._listing = threading.Lock()
         self._listed: set[str] = set()  # backends of the database
-        self._failed: dict[str, tuple[ix.BackendRecord, str]] = {}  # and why
+        self._failed: dict[str, _Failure] = {}  # of those that could not be attached
         self._attaching: threading.Thread | None = None
         self.fills = 0  # how often its file was of no use, and it was filled again
         self.base_reads = 0  # how often its file began with a base
@@ -577,9 +586,7 @@ class Follower:
             wanted = {row.name: row for row in self._database.backends(self.number)}
             self._listed = {*wanted}
             self._failed = {
-                name: failed
-                for name, failed in self._failed.items()
-                if wanted.get(name) == failed[0]
+                name: each for name, each in self._failed.items() if wanted.get(name) == each.row
             }
             ready = collection.memory.view.attached
             there = {name: indexed.params for name, indexed in ready.items()}
@@ -588,7 +595,9 @@ class Follower:
                 if name not in wanted or _params(wanted[name]) != params:
                     with suppress(ix.BackendNotFound):
                         collection.detach(name)
-            known = {*there, *self._failed}
+            now = time.monotonic()
+            resting = (name for name, each in self._failed.items() if now < each.rests_until)
+            known = {*there, *resting}
             missing = [row for name, row in wanted.items() if name not in known]
             if missing and (self._attaching is None or not self._attaching.is_alive()):
                 self._attaching = threading.Thread(
@@ -600,31 +609,38 @@ class Follower:
     @property
     def failed_backends(self) -> dict[str, str]:
         """Backends that could not be attached here, and why."""
-        return {name: reason for name, (_, reason) in self._failed.items()}
+        return {name: each.reason for name, each in self._failed.items()}
 
     def expects_backend(self, name: str, seconds: float) -> bool:
         """Return whether the database lists a backend, after a wait while it is attached here."""
         with suppress(StoreUnavailable):  # it listed what is known
             self.follow_backends()
-        if name not in self._listed or name in self._failed:
-            return False
-        if (thread := self._attaching) is not None:
+        if name in self._listed and (thread := self._attaching) is not None:
             thread.join(seconds)
-        return True
+        return name in self._listed
 
     def _attach(self, collection: ix.StoredCollection, rows: Sequence[ix.BackendRecord]) -> None:
         for row in rows:
+            began = time.monotonic()
+            failed = dict[str, _Failure]()
             try:
                 collection.attach(_params(row), row.name, row.notes)
             except (ix.CollectionNotFound, ix.CollectionLoading):
                 return
             except (ix.BackendExists, ix.BackendNotFound):
-                continue
+                pass
             except Exception as error:
+                # A replica without room tries no more than half of the time.
+                rest = max(self._options.full_seconds, time.monotonic() - began)
+                reason = str(error) or type(error).__name__
+                failed[row.name] = _Failure(row, reason, time.monotonic() + rest)
+                if self.failed_backends.get(row.name) != reason:
+                    text = "collection %r: backend %r cannot be attached (%s)"
+                    _log.warning(text, collection.name, row.name, error)
+            with self._listing:
                 if collection is self._collection:
-                    self._failed[row.name] = row, str(error) or type(error).__name__
-                text = "collection %r: backend %r cannot be attached (%s)"
-                _log.warning(text, collection.name, row.name, error)
+                    others = {n: each for n, each in self._failed.items() if n != row.name}
+                    self._failed = others | failed
 
 
 def name_of(number: int) -> str:

@@ -1,5 +1,6 @@
 """Comparison backends of a cluster: all shards have the same one, and all their replicas."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from gcws_search.index import BackendRecord, DiskFull, StoredCollection, notes_of_backend
 from tests.support.service.client import Client, Json, assert_problem, fill, running
 from tests.support.service.cluster import ClusterClient
+from tests.support.service.shards import QUICK
+from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
 SHARDS = 3
@@ -104,3 +107,27 @@ def test_a_backend_that_a_shard_cannot_attach_is_on_none(
         assert seen(client) == {(404, "gcws")}
         assert client.post(f"{URL}/backends", json=body).status_code == 201
         assert seen(client) == {(200, "own")}
+
+
+def test_a_replica_tries_again_to_attach_a_backend_and_its_sister_answers_meanwhile(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, attach = replace(QUICK, full_seconds=0.1), StoredCollection.attach
+    with running(ClusterClient(database_url, tmp_path, replicas=2, options=options)) as client:
+        fill(client)
+        collection = client.app.state.service.collection("plants")
+        hosts = [replica.host for [replica, _] in client.shards.replicas]
+        full = [host.collection(collection.number, 0, 20) for host in hosts]
+
+        def attach_where_room(collection: StoredCollection, *given: Json) -> Json:
+            if collection in full:
+                raise DiskFull(collection.name)
+            return attach(collection, *given)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(StoredCollection, "attach", attach_where_room)
+            row = BackendRecord("own", "exact", "{}", None)
+            collection.database.add_backend(collection.number, row)
+            wait_until(lambda: client.post(f"{URL}/query", json=QUERY).status_code == 200)
+            assert {client.post(f"{URL}/query", json=QUERY).status_code for _ in range(8)} == {200}
+        wait_until(lambda: all("own" in each.memory.view.attached for each in full))
