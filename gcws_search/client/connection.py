@@ -70,7 +70,7 @@ _TOLD_SECONDS: Final = 1.0
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _STARTING: Final = "loading"
 """Code of the problem of a server, or of a collection, that has not started yet."""
-_DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
+_DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping", "store_unavailable"})
 """Codes of problems after which the request may have been served all the same."""
 _SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
@@ -192,9 +192,11 @@ class Requester(ABC):
 
         ``collection`` is the name of the one that is asked, for errors. A problem that the server
         answers is raised as the class of its code. A callable ``content`` is called again for each
-        attempt. ``repeatable``: it may be sent again where it may have been served.
+        attempt. ``repeatable``: it may be sent again where it may have been served. A DELETE that
+        was sent again, and finds nothing, was served before.
         """
         policy = self.policy
+        was_served = False  # perhaps, by an earlier attempt
         waited, is_told = 0.0, policy.report is None
         attempt, progress = -1, None
         while True:
@@ -213,20 +215,23 @@ class Requester(ABC):
                 if is_last or is_doubtful or not self.has_answered:
                     doubt = ", so it may have been done" if is_doubtful else ""
                     raise NoServer(self.url, f"{error}{doubt}") from error
+                was_served |= error.is_sent
                 wait = policy.wait_seconds(attempt)
                 cause = f"{self.url} does not answer ({error})"
             else:
                 self.has_answered = True
-                if reply.status_code < HTTPStatus.BAD_REQUEST:
+                is_gone = was_served and (method, reply.status_code) == ("DELETE", 404)
+                if reply.status_code < HTTPStatus.BAD_REQUEST or is_gone:
                     return reply
                 text = reply.headers.get("retry-after", "")
                 after = float(text) if text.isdecimal() else 0.0
                 # Of conflicts only another operation on the same name is over soon.
                 is_conflict = reply.status_code == HTTPStatus.CONFLICT and after > 0
-                is_busy = reply.status_code in _BUSY or is_conflict
                 problem = _problem_of(reply.content)
-                if not repeatable and problem.get("code") in _DOUBTFUL:
-                    is_busy = False
+                is_doubtful = problem.get("code") in _DOUBTFUL
+                was_served |= is_doubtful
+                is_busy = reply.status_code in _BUSY or is_conflict
+                is_busy &= repeatable or not is_doubtful
                 if problem.get("code") == _STARTING:
                     before, progress = progress, await self._progress()
                     if progress is not None and progress != before:

@@ -480,7 +480,9 @@ class RemoteCollection:
         return await self.send("profile", asked, dict)
 
     async def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
-        return await self.send("backends", ix.backend_document(params) | present(name=name), dict)
+        document = ix.backend_document(params) | present(name=name)
+        # Without a name it would be attached once more, under another one.
+        return await self.send("backends", document, dict, repeatable=name is not None)
 
     async def detach(self, name: str) -> None:
         await self.ask("DELETE", f"backends/{segment(name)}")

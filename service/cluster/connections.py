@@ -210,11 +210,15 @@ class Connections:
                 connection.roll_back()
                 raise
             connection.warnings.clear()
-            connection.run("COMMIT")
-            # A commit that was warned of is stored on one machine alone: the wait for the standby
-            # was cancelled.
-            if connection.warnings:
-                raise StoreUnavailable(connection.warnings[0])
+            try:
+                connection.execute("COMMIT", prepare=False)
+                # A commit that was warned of is stored on one machine alone: the wait for the
+                # standby was cancelled.
+                if connection.warnings:
+                    raise psycopg.OperationalError(connection.warnings[0])
+            except psycopg.OperationalError as error:
+                doubt = "" if how else "; the change may be stored"
+                raise StoreUnavailable(first_line(error) + doubt) from error
 
     @contextmanager
     def lock(

@@ -347,7 +347,8 @@ class Database:
         """
         with self.connections.transaction() as connection:
             found = _drop(connection, number)
-        self.remove_dropped()
+        with suppress(StoreUnavailable):  # it is dropped all the same
+            self.remove_dropped()
         return found
 
     def rename(
@@ -370,7 +371,8 @@ class Database:
             connection.run(forget, number, BULK_KEYS)
             if load is not None:
                 write_load(connection, number, load)
-        self.remove_dropped()
+        with suppress(StoreUnavailable):
+            self.remove_dropped()
 
     def remove_dropped(self) -> None:
         """Remove the rows of collections that were dropped, where nobody reads them."""

@@ -45,12 +45,12 @@ class Scripted(Requester):
 
     def __init__(self, answers: list[Answer | Unreachable], policy: RetryPolicy) -> None:
         super().__init__("http://there", policy=policy)
-        self._answers = iter(answers)
+        self.answers = iter(answers)
         self.done: list[str | float] = []
 
     async def exchange(self, method: str, path: str, **options: object) -> Answer:
         self.done.append(f"{method} {path}")
-        answer = next(self._answers)
+        answer = next(self.answers)
         if isinstance(answer, Unreachable):
             raise answer
         return answer
@@ -110,7 +110,7 @@ ENDS: dict[str, tuple[list[Answer | Unreachable], str, object, int]] = {
     "another key": ([problem(403, "key_refused")], "", AccessRefused, 1),
     **{
         f"{code} {known}": ([problem(503, code), DONE], known, end, sent)
-        for code in ("owner_unavailable", "stopping")
+        for code in ("owner_unavailable", "stopping", "store_unavailable")
         for known, end, sent in (("", DONE, 2), ("sent once", ServerBusy, 1))
     },
 }  # fmt: skip
@@ -147,6 +147,25 @@ def test_a_write_over_a_version_is_not_sent_again_once_it_may_be_done(
     server.has_answered = True
     with pytest.raises(NoServer, match="it may have been done"):
         write(Collection(RemoteCollection("coffees", CollectionConfig(dim=1), server)))
+
+
+@pytest.mark.parametrize("lost", [RESET, problem(503, "store_unavailable")])
+def test_what_is_gone_when_a_delete_is_sent_again_was_deleted(lost: Answer | Unreachable) -> None:
+    missing, server = problem(404, "collection_not_found"), Scripted([], POLICY)
+    server.has_answered = True
+    for answers in ([lost, missing], [lost, lost, DONE]):
+        server.answers = iter(answers)
+        run(server.ask("DELETE", "/v1/collections/coffees", collection="coffees"))
+    server.answers = iter([problem(429, "queue_full"), missing])
+    with pytest.raises(ix.CollectionNotFound):
+        run(server.ask("DELETE", "/v1/collections/coffees", collection="coffees"))
+
+
+def test_a_backend_without_a_name_is_attached_once() -> None:
+    server = Scripted([RESET], POLICY)
+    server.has_answered = True
+    with pytest.raises(NoServer, match="it may have been done"):
+        Collection(RemoteCollection("coffees", CollectionConfig(dim=1), server)).attach("exact")
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,30 @@ def test_a_write_whose_end_nobody_knows_says_so(
     assert database.count(number) == 4
 
 
+def test_a_drop_whose_end_nobody_knows_says_so_and_may_be_repeated(
+    far: Database, database: Database, proxy: CutProxy
+) -> None:
+    number, _ = plants_of(far)
+    far.connections.forget()  # the next COMMIT is of a new connection, which the proxy reads
+    proxy.choose = iter([Cut.AFTER, *[None] * 9]).__next__
+    with pytest.raises(StoreUnavailable, match="may be stored"):
+        far.drop(number)
+    assert database.find("plants") is None
+    assert not far.drop(number)
+
+
+def test_a_collection_is_dropped_though_its_rows_cannot_be_removed_yet(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Database) -> None:
+        raise StoreUnavailable("it is gone")
+
+    number, _ = plants_of(database)
+    monkeypatch.setattr(Database, "remove_dropped", fail)
+    assert database.drop(number)
+    assert database.find("plants") is None
+
+
 def wait_for_nobody(server: Postgres) -> None:
     """Let commits wait for a standby that there is not."""
     server.wait_for_standby("nobody")
