@@ -26,8 +26,8 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.payload import parse_filter
-from tests.support.data.adapters import from_csr
-from tests.support.data.generated import Floats, clustered, sparse_of
+from tests.support.data.adapters import raw_of
+from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import opened_catalog, put_rows
 from tests.support.index.policies import compacting_from
 from tests.support.index.small_index import all_scores
@@ -117,8 +117,7 @@ class Scene:
 
     def put(self, first: int, rows: Floats) -> None:
         ids = [f"i{n}" for n in range(first, first + len(rows))]
-        space = self.stored.space
-        raw = space.from_dense(rows) if self.config.dim else from_csr(space, sparse_of(rows))
+        raw = raw_of(self.stored.space, rows)
         labels = [int(item_id[1:]) % 3 for item_id in ids]
         self.stored.put(ItemBatch(ids, raw, [b'{"label":%d}' % label for label in labels]))
         for item_id, row, label in zip(ids, rows, labels, strict=True):
@@ -132,8 +131,7 @@ class Scene:
     def search(
         self, queries: Floats, params: SearchParams, label: int | None = None
     ) -> list[QueryResult]:
-        space = self.stored.space
-        raw = space.from_dense(queries) if self.config.dim else from_csr(space, sparse_of(queries))
+        raw = raw_of(self.stored.space, queries)
         document = {"must": [{"key": "label", "match": {"value": label}}]}
         where = None if label is None else parse_filter(document)
         return list(self.stored.search(raw, params, where=where, backend=self.name))

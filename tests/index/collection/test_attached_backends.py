@@ -54,12 +54,6 @@ def test_names_are_kinds_numbered_where_taken(stored: ix.StoredCollection) -> No
     assert stored.attach(NRFF).name == "nrff_2"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "-x", "a" * 129])
-def test_a_name_is_letters_digits_and_marks(stored: ix.StoredCollection, name: str) -> None:
-    with pytest.raises(ix.InvalidParameter):
-        stored.attach(NRFF, name)
-
-
 # --- dropping ----------------------------------------------------------------------------------
 
 
@@ -72,13 +66,6 @@ def test_dropping_gives_the_memory_back(stored: ix.StoredCollection) -> None:
     assert list(backends(stored)) == ["exact"]
     with pytest.raises(ix.BackendNotFound, match="nrff"):
         found(stored, "nrff")
-
-
-def test_only_what_is_attached_is_dropped(stored: ix.StoredCollection) -> None:
-    with pytest.raises(ix.PrimaryBackend):
-        stored.detach("exact")
-    with pytest.raises(ix.BackendNotFound):
-        stored.detach("nrff")
 
 
 def test_a_dropped_backend_stays_away(tmp_path: Path, stored: ix.StoredCollection) -> None:

@@ -19,7 +19,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
-from tests.support.index.items import put
+from tests.support.index.items import Clock, put, put_rows
 from tests.support.index.saved_graph import Restart
 from tests.support.index.small_index import all_scores
 from tests.support.statistics import assert_proportion
@@ -27,15 +27,8 @@ from tests.support.statistics import assert_proportion
 Doubles = npt.NDArray[np.float64]
 DIM = 6
 WEEK = 7 * 24 * 3600.0
+FIRST_WEEK = 1_767_225_600.0  # its Thursday, of 2026
 ALL = ix.Policies(audit_share=1.0, max_waiting=10_000)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_767_225_600.0  # Thursday of the first week of 2026
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def filled(
@@ -46,9 +39,7 @@ def filled(
     ids = [str(number) for number in range(len(rows))]
     payloads: list[bytes | None] = [b'{"odd":%d}' % (number % 2) for number in range(len(rows))]
     raw = memory.space.from_dense(rows.astype(np.float32))
-    parts = memory.encode([ix.ItemBatch(ids, raw, payloads)])
-    parts[0].sequences = range(1, len(rows) + 1)
-    memory.put(parts)
+    put_rows(memory, ids, raw, keys=range(1, len(rows) + 1), payloads=payloads)
     return memory
 
 
@@ -79,7 +70,7 @@ def true_scores(rows: Doubles, query: Doubles, limit: int) -> Doubles:
 def test_what_a_query_found_is_compared_with_its_true_hits(rng: np.random.Generator) -> None:
     rows, queries = rng.normal(size=(200, DIM)), rng.normal(size=(5, DIM))
     memory = filled(rows)
-    audit = RecallAudit(memory, ALL, clock=Clock())
+    audit = RecallAudit(memory, ALL, clock=Clock(FIRST_WEEK))
     params = ix.SearchParams(limit=4, recall=0.8)
     for number, query in enumerate(queries):
         scores = true_scores(rows, query, 4)
@@ -101,7 +92,7 @@ def test_what_a_query_found_is_compared_with_its_true_hits(rng: np.random.Genera
 def test_filters_and_rows_left_out_count(rng: np.random.Generator) -> None:
     rows = rng.normal(size=(100, DIM))
     memory = filled(rows)
-    audit = RecallAudit(memory, ALL, clock=Clock())
+    audit = RecallAudit(memory, ALL)
     params = ix.SearchParams(limit=3, recall=0.9)
     where, skip = ix.parse_filter({"must": {"key": "odd", "match": {"value": 1}}}), np.array([7])
     others = np.delete(rows, 7, axis=0)[np.arange(99) + (np.arange(99) >= 7) & 1 == 1]
@@ -225,7 +216,7 @@ def test_a_query_that_waits_does_not_hold_its_batch(rng: np.random.Generator) ->
 
 
 def asked_in_weeks(weeks: int) -> tuple[RecallAudit, Clock]:
-    memory, clock = filled(np.eye(DIM)), Clock()
+    memory, clock = filled(np.eye(DIM)), Clock(FIRST_WEEK)
     audit = RecallAudit(memory, ALL, clock=clock)
     rows, params = memory.view.vectors[:1], ix.SearchParams(limit=1, recall=0.9)
     for _ in range(weeks):

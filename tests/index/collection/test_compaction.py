@@ -16,7 +16,7 @@ from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from tests.support.data.generated import Floats
 from tests.support.index.attached_backends import NRFF
-from tests.support.index.items import held, opened_catalog, reopened
+from tests.support.index.items import held, opened_catalog, put_vectors, reopened
 from tests.support.index.policies import DEAR_SCANS, FREE_SEARCHES, compacting_from, graphs_from
 from tests.support.index.saved_graph import Restart, copied, opened
 from tests.support.index.small_index import all_scores
@@ -321,7 +321,7 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
     catalog = ix.Catalog.open(tmp_path / "first", threads=1, policies=POLICIES)
     things, _ = catalog.create("things", ix.CollectionConfig(dim=DIM))
     rows, queries = some(rng, ROWS), some(rng, HOLES)
-    things.put(ix.ItemBatch([*map(str, range(ROWS))], things.space.from_dense(rows), [None] * ROWS))
+    put_vectors(things, rows)
     things.finish_background_work()
     things.checkpoints.write_all()
     near = things.search(things.space.from_dense(queries), ix.SearchParams(limit=20, recall=1.0))

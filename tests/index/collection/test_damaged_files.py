@@ -448,7 +448,6 @@ def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
         ("UPDATE meta SET value = 'x' WHERE name = 'notes'", "notes", False),
         ("INSERT INTO links (part, data) VALUES (999, x'00')", "part 999", False),
         ("INSERT INTO loads VALUES ('a key', 1, '{}', 0)", "load 'a key'", False),
-        ("INSERT INTO meta (name, value) VALUES ('metadata', '0 {}')", "the metadata", True),
         ("INSERT INTO meta (name, value) VALUES ('next_id', '7')", "the number of the next", True),
         ("INSERT INTO meta (name, value) VALUES ('audit', '[')", "the results of the audit", False),
     ],

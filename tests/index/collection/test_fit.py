@@ -19,6 +19,7 @@ from gcws_search.index.collection.fit import Reencoding
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import DiskFull, InvalidParameter
 from gcws_search.index.storage.store import Store
+from tests.support.data.adapters import raw_of
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import FEW_ROWS
 from tests.support.index.saved_graph import copied
@@ -52,20 +53,13 @@ def rows_of(rng: np.random.Generator, count: int, dim: int | None = DIM) -> Rows
     return np.asarray(rows, np.float32)
 
 
-def raw_of(stored: ix.StoredCollection, rows: Rows) -> Any:  # noqa: ANN401
-    if stored.config.dim is not None:
-        return stored.space.from_dense(rows)
-    found = sparse.csr_matrix(rows)
-    return stored.space.from_sparse(found.indptr, found.indices, found.data)
-
-
 def put(stored: ix.StoredCollection, items: Model) -> None:
     stored.put(batch(stored, items))
 
 
 def batch(stored: ix.StoredCollection, items: Model) -> ix.ItemBatch:
     payloads: list[bytes | None] = [b'{"first":%d}' % ord(each[0]) for each in items]
-    return ix.ItemBatch([*items], raw_of(stored, np.stack([*items.values()])), payloads)
+    return ix.ItemBatch([*items], raw_of(stored.space, np.stack([*items.values()])), payloads)
 
 
 def named(rows: Rows, first: str = "i") -> dict[str, Rows]:
@@ -84,7 +78,7 @@ def check_answers(
     """Check that queries find what a scan over the weighted vectors finds, and vectors as sent."""
     rows = weigh(np.stack([*items.values()]))
     params = ix.SearchParams(limit=10, recall=1.0)
-    found = stored.search(raw_of(stored, queries), params)
+    found = stored.search(raw_of(stored.space, queries), params)
     assert len(stored) == len(items)
     for query, result in zip(weigh(queries), found, strict=True):
         scores = gmm_of_rows(np.tile(query, (len(rows), 1)), rows)
@@ -104,27 +98,28 @@ def check_answers(
             assert np.array_equal(np.array(values, np.float32), items[each.id][indices])
 
 
-def opened(
-    directory: Path,
+@pytest.fixture
+def policies() -> ix.Policies:
+    return FEW_ROWS
+
+
+def made(
+    catalog: Catalog,
     dim: int | None = DIM,
     weights: Any = None,  # noqa: ANN401
-    policies: ix.Policies = FEW_ROWS,
     **more: Any,  # noqa: ANN401
-) -> tuple[Catalog, ix.StoredCollection]:
-    catalog = opened_catalog(directory, policies)
-    transform = ix.Transform(weights=weights)
-    return catalog, catalog.create(
-        "things", ix.CollectionConfig(dim=dim, transform=transform, **more)
-    )[0]
+) -> ix.StoredCollection:
+    config = ix.CollectionConfig(dim=dim, transform=ix.Transform(weights=weights), **more)
+    return catalog.create("things", config)[0]
 
 
 @pytest.mark.parametrize(
     ("dim", "kind"), [*((DIM, kind) for kind in SCALERS), *((None, kind) for kind in SPARSE)]
 )
 def test_answers_are_those_of_a_scan_over_scaled_vectors_and_stay_so(
-    tmp_path: Path, rng: np.random.Generator, dim: int | None, kind: ix.WeightKind
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, dim: int | None, kind: ix.WeightKind
 ) -> None:
-    catalog, stored = opened(tmp_path, dim, kind)
+    stored = made(catalog, dim, kind)
     rows, queries = rows_of(rng, 300, dim), rows_of(rng, 8, dim)
     items = named(rows)
     put(stored, items)
@@ -155,35 +150,35 @@ def test_answers_are_those_of_a_scan_over_scaled_vectors_and_stay_so(
 
 
 def test_weights_are_learned_anew_and_given_by_hand(
-    tmp_path: Path, rng: np.random.Generator
+    catalog: Catalog, rng: np.random.Generator
 ) -> None:
-    catalog, stored = opened(tmp_path)
-    with closing(catalog):
-        first, more, queries = rows_of(rng, 100), 5 * rows_of(rng, 100), rows_of(rng, 5)
-        items = named(first)
-        put(stored, items)
-        with pytest.raises(InvalidParameter) as refused:
-            stored.fit()
-        assert refused.value.loc == ("weights",)
-        stored.fit("standard")
-        items |= named(more, "m")
-        put(stored, items)
-        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), first, each))
-        rows = np.stack([*items.values()])
-        assert stored.fit().version == 2
-        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
-        numbers = (1.0, 2.0, 3.0, 0.5, 10.0, 1.0)
-        assert stored.fit(numbers).kind == "list"
-        assert stored.config.transform.weights == numbers
-        check_answers(stored, items, queries, lambda each: each.astype(float) * numbers)
-        assert stored.fit("max").version == 4
-        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+    stored = made(catalog)
+    first, more, queries = rows_of(rng, 100), 5 * rows_of(rng, 100), rows_of(rng, 5)
+    items = named(first)
+    put(stored, items)
+    with pytest.raises(InvalidParameter) as refused:
+        stored.fit()
+    assert refused.value.loc == ("weights",)
+    stored.fit("standard")
+    items |= named(more, "m")
+    put(stored, items)
+    check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), first, each))
+    rows = np.stack([*items.values()])
+    assert stored.fit().version == 2
+    check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
+    numbers = (1.0, 2.0, 3.0, 0.5, 10.0, 1.0)
+    assert stored.fit(numbers).kind == "list"
+    assert stored.config.transform.weights == numbers
+    check_answers(stored, items, queries, lambda each: each.astype(float) * numbers)
+    assert stored.fit("max").version == 4
+    check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
 
 
 @pytest.mark.parametrize("policies", [FEW_ROWS, IN_BACKGROUND], ids=["writes", "background"])
 @pytest.mark.parametrize("done", [False, True], ids=["while encoding", "before the change"])
 @pytest.mark.parametrize("before", [None, "max"], ids=["plain", "weighted"])
 def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
+    catalog: Catalog,
     tmp_path: Path,
     rng: np.random.Generator,
     policies: ix.Policies,
@@ -191,115 +186,112 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
     before: ix.WeightKind | None,
 ) -> None:
     """A write prepared before the change and committed after it is encoded once more."""
-    catalog, stored = opened(tmp_path, policies=policies)
-    with closing(catalog):
-        items = named(rows_of(rng, 200))
-        put(stored, items)
-        stored.finish_background_work()
-        if before is not None:
-            stored.fit(before)
-        rows, queries = np.stack([*items.values()]), rows_of(rng, 5)
-        late = named(rows_of(rng, 3), "late")
-        prepared = stored.prepare(batch(stored, late))
-        with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("robust"), done=done) as fit:
-            for turn in range(3):
-                changed = {f"i{n}": row for n, row in enumerate(rows_of(rng, 40))}
-                items |= changed | (new := named(rows_of(rng, 60), f"n{turn}-"))
-                put(stored, changed)
-                put(stored, new)
-                gone = [f"i{n}" for n in range(100 + 20 * turn, 120 + 20 * turn)]
-                assert stored.delete(gone) == 20
-                for item_id in gone:
-                    del items[item_id]
-            change = ix.PayloadChange(b'{"seen":1}', True)
-            stored.change_payloads(change, ["i5", "i190", "n0-1"])
-            stored.change_payloads(change, ["i190"])
-            assert fit.is_under_way
-        assert fit.error is None
-        stored.commit(prepared)
-        items |= late
+    stored = made(catalog)
+    items = named(rows_of(rng, 200))
+    put(stored, items)
+    stored.finish_background_work()
+    if before is not None:
+        stored.fit(before)
+    rows, queries = np.stack([*items.values()]), rows_of(rng, 5)
+    late = named(rows_of(rng, 3), "late")
+    prepared = stored.prepare(batch(stored, late))
+    with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("robust"), done=done) as fit:
+        for turn in range(3):
+            changed = {f"i{n}": row for n, row in enumerate(rows_of(rng, 40))}
+            items |= changed | (new := named(rows_of(rng, 60), f"n{turn}-"))
+            put(stored, changed)
+            put(stored, new)
+            gone = [f"i{n}" for n in range(100 + 20 * turn, 120 + 20 * turn)]
+            assert stored.delete(gone) == 20
+            for item_id in gone:
+                del items[item_id]
+        change = ix.PayloadChange(b'{"seen":1}', True)
+        stored.change_payloads(change, ["i5", "i190", "n0-1"])
+        stored.change_payloads(change, ["i190"])
+        assert fit.is_under_way
+    assert fit.error is None
+    stored.commit(prepared)
+    items |= late
 
-        def weigh(each: Rows) -> Rows:
-            return weighted(RobustScaler(), rows, each)
+    def weigh(each: Rows) -> Rows:
+        return weighted(RobustScaler(), rows, each)
 
-        seen = ix.parse_filter({"must": [{"key": "seen", "match": {"value": 1}}]})
-        assert stored.count(seen) == 3
-        versions = {"i5": 5, "i39": 4, "i40": 1, "i190": 3, "n0-1": 2, "n0-2": 1}
-        assert {each: stored.get(each).version for each in versions} == versions
-        check_answers(stored, items, queries, weigh)
-        killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
-        with closing(opened_catalog(killed, policies)) as again:
-            check_answers(again.get("things"), items, queries, weigh)
-            assert again.get("things").count(seen) == 3
-            assert {each: again.get("things").get(each).version for each in versions} == versions
-        stored.finish_background_work()
-        check_answers(stored, items, queries, weigh)
+    seen = ix.parse_filter({"must": [{"key": "seen", "match": {"value": 1}}]})
+    assert stored.count(seen) == 3
+    versions = {"i5": 5, "i39": 4, "i40": 1, "i190": 3, "n0-1": 2, "n0-2": 1}
+    assert {each: stored.get(each).version for each in versions} == versions
+    check_answers(stored, items, queries, weigh)
+    killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
+    with closing(opened_catalog(killed, policies)) as again:
+        check_answers(again.get("things"), items, queries, weigh)
+        assert again.get("things").count(seen) == 3
+        assert {each: again.get("things").get(each).version for each in versions} == versions
+    stored.finish_background_work()
+    check_answers(stored, items, queries, weigh)
+    catalog.close()
     assert [report.findings for report in ix.check_directory(tmp_path)] == [[]]
 
 
 @pytest.mark.parametrize("changes", [0, 1, 3])
 def test_versions_are_those_that_writes_made(
-    tmp_path: Path, rng: np.random.Generator, changes: int
+    catalog: Catalog, rng: np.random.Generator, changes: int
 ) -> None:
-    catalog, stored = opened(tmp_path)
-    with closing(catalog):
-        items = named(rows_of(rng, 50))
-        put(stored, items)
-        put(stored, {"i7": items["i7"]})
-        with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("max")) as fit:
-            for number in range(changes):
-                stored.change_payloads(ix.PayloadChange(b'{"n":%d}' % number, True), ["i7"])
-        assert fit.error is None
-        assert [stored.get(each).version for each in ("i7", "i8")] == [2 + changes, 1]
+    stored = made(catalog)
+    items = named(rows_of(rng, 50))
+    put(stored, items)
+    put(stored, {"i7": items["i7"]})
+    with paused_at(Reencoding, "catch_up_soon", lambda: stored.fit("max")) as fit:
+        for number in range(changes):
+            stored.change_payloads(ix.PayloadChange(b'{"n":%d}' % number, True), ["i7"])
+    assert fit.error is None
+    assert [stored.get(each).version for each in ("i7", "i8")] == [2 + changes, 1]
 
 
 @pytest.mark.parametrize("before", [None, "max"], ids=["plain", "weighted"])
 def test_items_deleted_while_others_are_encoded_are_left_out(
-    tmp_path: Path, rng: np.random.Generator, before: ix.WeightKind | None
+    catalog: Catalog, rng: np.random.Generator, before: ix.WeightKind | None
 ) -> None:
-    catalog, stored = opened(tmp_path)
-    with closing(catalog):
-        items, queries = named(rows_of(rng, 60)), rows_of(rng, 3)
-        put(stored, items)
-        if before is not None:
-            stored.fit(before)
-        rows = np.stack([*items.values()])
-        with paused_at(MemoryCollection, "load", lambda: stored.fit("standard")) as fit:
-            gone = [f"i{number}" for number in range(0, 60, 4)]
-            assert stored.delete(gone) == len(gone)
-        assert fit.error is None
-        left = {each: row for each, row in items.items() if each not in gone}
-        check_answers(stored, left, queries, lambda each: weighted(StandardScaler(), rows, each))
+    stored = made(catalog)
+    items, queries = named(rows_of(rng, 60)), rows_of(rng, 3)
+    put(stored, items)
+    if before is not None:
+        stored.fit(before)
+    rows = np.stack([*items.values()])
+    with paused_at(MemoryCollection, "load", lambda: stored.fit("standard")) as fit:
+        gone = [f"i{number}" for number in range(0, 60, 4)]
+        assert stored.delete(gone) == len(gone)
+    assert fit.error is None
+    left = {each: row for each, row in items.items() if each not in gone}
+    check_answers(stored, left, queries, lambda each: weighted(StandardScaler(), rows, each))
 
 
 def test_a_kill_at_the_change_leaves_nothing_that_belongs_to_other_weights(
-    tmp_path: Path, rng: np.random.Generator
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     """Neither the graph nor landmarks: the next start makes both anew."""
-    catalog, stored = opened(tmp_path)
-    with closing(catalog):
-        items, queries = named(rows_of(rng, 300)), rows_of(rng, 3)
-        put(stored, items)
-        stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=20))
-        stored.finish_background_work()
-        stored.checkpoints.bring_up_to_date()
-        before = copied(tmp_path, tmp_path / "before", "things.sqlite")
-        assert _kept(before) != [0, 0, 0]
-        with paused_at(MemoryCollection, "take_over", lambda: stored.fit("standard")):
-            killed = copied(tmp_path, tmp_path / "killed", "things.sqlite")
-            assert _kept(killed) == [0, 0, 0]
-        rows = np.stack([*items.values()])
-        for folder in (tmp_path / "killed", tmp_path / "before"):
-            with closing(opened_catalog(folder, FEW_ROWS)) as again:
-                weights = again.get("things").describe().weights
-                assert (weights is None) == (folder.name == "before")
-                if weights is not None:
-                    check_answers(
-                        again.get("things"),
-                        items,
-                        queries,
-                        lambda each: weighted(StandardScaler(), rows, each),
-                    )
+    stored = made(catalog)
+    items, queries = named(rows_of(rng, 300)), rows_of(rng, 3)
+    put(stored, items)
+    stored.attach(ix.NystroemParams(kind="gmm_nystroem", landmarks=20))
+    stored.finish_background_work()
+    stored.checkpoints.bring_up_to_date()
+    before = copied(tmp_path, tmp_path / "before", "things.sqlite")
+    assert _kept(before) != [0, 0, 0]
+    with paused_at(MemoryCollection, "take_over", lambda: stored.fit("standard")):
+        killed = copied(tmp_path, tmp_path / "killed", "things.sqlite")
+        assert _kept(killed) == [0, 0, 0]
+    rows = np.stack([*items.values()])
+    for folder in (tmp_path / "killed", tmp_path / "before"):
+        with closing(opened_catalog(folder, FEW_ROWS)) as again:
+            weights = again.get("things").describe().weights
+            assert (weights is None) == (folder.name == "before")
+            if weights is not None:
+                check_answers(
+                    again.get("things"),
+                    items,
+                    queries,
+                    lambda each: weighted(StandardScaler(), rows, each),
+                )
 
 
 def _kept(directory: Path) -> list[int]:
@@ -314,99 +306,95 @@ def _kept(directory: Path) -> list[int]:
 
 
 def test_queries_of_meanwhile_are_answered_under_the_weights_of_before(
-    tmp_path: Path, rng: np.random.Generator
+    catalog: Catalog, rng: np.random.Generator
 ) -> None:
-    catalog, stored = opened(tmp_path, weights="standard")
-    with closing(catalog):
-        items, queries = named(rows_of(rng, 100)), rows_of(rng, 5)
-        put(stored, items)
-        rows = np.stack([*items.values()])
-        with paused_at(Reencoding, "catch_up_soon", stored.fit):
-            check_answers(stored, items, queries, lambda each: each.astype(float))
-        check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
+    stored = made(catalog, weights="standard")
+    items, queries = named(rows_of(rng, 100)), rows_of(rng, 5)
+    put(stored, items)
+    rows = np.stack([*items.values()])
+    with paused_at(Reencoding, "catch_up_soon", stored.fit):
+        check_answers(stored, items, queries, lambda each: each.astype(float))
+    check_answers(stored, items, queries, lambda each: weighted(StandardScaler(), rows, each))
 
 
-def test_comparison_backends_follow(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_comparison_backends_follow(
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
+) -> None:
     """They answer as those of a collection that was given the weighted vectors do."""
     kinds: list[ix.BackendParams] = [
         ix.FourierParams(kind="nrff", features=64),
         ix.RandomBinningParams(bands=4),
         ix.NystroemParams(kind="gmm_nystroem", landmarks=20),
     ]
-    catalog, stored = opened(tmp_path)
-    with closing(catalog):
-        rows, queries = rows_of(rng, 120), rows_of(rng, 5)
-        put(stored, named(rows))
-        for params in kinds:
-            stored.attach(params)
-        stored.fit("standard")
-        config = ix.CollectionConfig(dim=DIM)
-        other = catalog.create("other", config)[0]
-        put(other, named(weighted(StandardScaler(), rows, rows).astype(np.float32)))
-        asked = weighted(StandardScaler(), rows, queries).astype(np.float32)
-        for params in kinds:
-            other.attach(params)
-            own = ix.SearchParams(limit=5, rerank="none")
-            mine = stored.search(raw_of(stored, queries), own, backend=params.kind)
-            theirs = other.search(raw_of(other, asked), own, backend=params.kind)
-            for one, two in zip(mine, theirs, strict=True):
-                np.testing.assert_allclose(one.scores, two.scores, rtol=1e-4, atol=1e-5)
-        killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
-        with closing(opened_catalog(killed, FEW_ROWS)) as again:
-            names = [each.name for each in again.get("things").describe().backends]
-            assert names == ["gcws", *(params.kind for params in kinds)]
+    stored = made(catalog)
+    rows, queries = rows_of(rng, 120), rows_of(rng, 5)
+    put(stored, named(rows))
+    for params in kinds:
+        stored.attach(params)
+    stored.fit("standard")
+    config = ix.CollectionConfig(dim=DIM)
+    other = catalog.create("other", config)[0]
+    put(other, named(weighted(StandardScaler(), rows, rows).astype(np.float32)))
+    asked = weighted(StandardScaler(), rows, queries).astype(np.float32)
+    for params in kinds:
+        other.attach(params)
+        own = ix.SearchParams(limit=5, rerank="none")
+        mine = stored.search(raw_of(stored.space, queries), own, backend=params.kind)
+        theirs = other.search(raw_of(other.space, asked), own, backend=params.kind)
+        for one, two in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one.scores, two.scores, rtol=1e-4, atol=1e-5)
+    killed = copied(tmp_path, tmp_path / "copy", "things.sqlite")
+    with closing(opened_catalog(killed, FEW_ROWS)) as again:
+        names = [each.name for each in again.get("things").describe().backends]
+        assert names == ["gcws", *(params.kind for params in kinds)]
 
 
 @pytest.mark.parametrize("storage", ["memory", "mapped"])
 def test_mapped_vectors_are_weighted_too(
-    tmp_path: Path, rng: np.random.Generator, storage: ix.Storage
+    catalog: Catalog, rng: np.random.Generator, storage: ix.Storage
 ) -> None:
-    catalog, stored = opened(tmp_path, storage=storage)
-    with closing(catalog):
-        items, queries = named(rows_of(rng, 150)), rows_of(rng, 3)
-        put(stored, items)
-        stored.fit("max")
-        rows = np.stack([*items.values()])
-        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+    stored = made(catalog, storage=storage)
+    items, queries = named(rows_of(rng, 150)), rows_of(rng, 3)
+    put(stored, items)
+    stored.fit("max")
+    rows = np.stack([*items.values()])
+    check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
 
 
-def test_weights_that_leave_nothing_of_an_item_are_refused_with_its_id(tmp_path: Path) -> None:
-    catalog, stored = opened(tmp_path, 1)
-    with closing(catalog):
-        items = {each: np.array([x], np.float32) for each, x in (("a", 1), ("mean", 2), ("c", 3))}
-        put(stored, items)
-        with pytest.raises(InvalidParameter, match="'mean'"):
-            stored.fit("standard")
-        assert stored.describe().weights is None
-        check_answers(stored, items, np.array([[2]], np.float32), lambda each: each.astype(float))
-        assert stored.fit("max").version == 1
+def test_weights_that_leave_nothing_of_an_item_are_refused_with_its_id(catalog: Catalog) -> None:
+    stored = made(catalog, 1)
+    items = {each: np.array([x], np.float32) for each, x in (("a", 1), ("mean", 2), ("c", 3))}
+    put(stored, items)
+    with pytest.raises(InvalidParameter, match="'mean'"):
+        stored.fit("standard")
+    assert stored.describe().weights is None
+    check_answers(stored, items, np.array([[2]], np.float32), lambda each: each.astype(float))
+    assert stored.fit("max").version == 1
 
 
 def test_nothing_changes_where_the_disk_is_full(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, stored = opened(tmp_path, weights="max")
-    with closing(catalog):
-        items, queries = named(rows_of(rng, 100)), rows_of(rng, 3)
-        put(stored, items)
-        rows = np.stack([*items.values()])
+    stored = made(catalog, weights="max")
+    items, queries = named(rows_of(rng, 100)), rows_of(rng, 3)
+    put(stored, items)
+    rows = np.stack([*items.values()])
 
-        def refuse(*_: object) -> None:
-            raise DiskFull("things")
+    def refuse(*_: object) -> None:
+        raise DiskFull("things")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Store, "replace_weights", refuse)
-            with pytest.raises(DiskFull):
-                stored.fit()
-        check_answers(stored, items, queries, lambda each: each.astype(float))
-        assert stored.fit().version == 1
-        check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
-
-
-def test_an_empty_collection_has_nothing_to_learn_from(tmp_path: Path) -> None:
-    catalog, stored = opened(tmp_path, weights="idf")
-    with closing(catalog):
-        with pytest.raises(InvalidParameter) as refused:
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "replace_weights", refuse)
+        with pytest.raises(DiskFull):
             stored.fit()
-        assert refused.value.loc == ("weights",)
-        assert stored.fit((1.0,) * DIM).version == 1
+    check_answers(stored, items, queries, lambda each: each.astype(float))
+    assert stored.fit().version == 1
+    check_answers(stored, items, queries, lambda each: weighted(MaxAbsScaler(), rows, each))
+
+
+def test_an_empty_collection_has_nothing_to_learn_from(catalog: Catalog) -> None:
+    stored = made(catalog, weights="idf")
+    with pytest.raises(InvalidParameter) as refused:
+        stored.fit()
+    assert refused.value.loc == ("weights",)
+    assert stored.fit((1.0,) * DIM).version == 1

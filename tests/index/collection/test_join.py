@@ -9,7 +9,8 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.index.kernels.sparse.prefix_join import MAX_ENTRIES
-from tests.support.data.generated import sparse_of
+from tests.support.data.adapters import raw_of
+from tests.support.index.items import in_memory
 from tests.support.index.small_index import all_scores
 
 DIM = 60
@@ -27,25 +28,13 @@ def made(rng: np.random.Generator, count: int, base: np.ndarray) -> np.ndarray:
 def collection_of(
     rows: np.ndarray, *, dim: int | None, backend: ix.BackendParams = EXACT
 ) -> ix.StoredCollection:
-    config = ix.CollectionConfig(dim=dim, backend=backend)
-    collection = ix.StoredCollection.in_memory("known", config)
-    raw = raw_of(collection, rows)
-    ids = [f"i{number}" for number in range(len(rows))]
-    collection.put(ix.ItemBatch(ids, raw, [None] * len(rows)))
-    return collection
-
-
-def raw_of(collection: ix.StoredCollection, rows: np.ndarray) -> ix.RawBatch:
-    if collection.config.form == "dense":
-        return collection.space.from_dense(rows)
-    csr = sparse_of(rows)
-    return collection.space.from_sparse(csr.indptr, csr.indices, csr.values)
+    return in_memory(ix.CollectionConfig(dim=dim, backend=backend), rows)
 
 
 def joined(
     collection: ix.StoredCollection, queries: np.ndarray, params: ix.JoinParams
 ) -> tuple[Hits, list[ix.JoinedRows]]:
-    raw = raw_of(collection, queries)
+    raw = raw_of(collection.space, queries)
     parts = [*collection.join(params)(raw)]
     hits = {
         (row, to): score
@@ -70,7 +59,7 @@ def test_joins_of_many_runs_are_brute_force(
     hits, parts = joined(collection, queries, params)
     scores = all_scores(queries, rows, DIM)
     found = np.argwhere(scores >= least).tolist()
-    expected = {(query, f"i{row}"): float(scores[query, row]) for query, row in found}
+    expected = {(query, str(row)): float(scores[query, row]) for query, row in found}
     assert hits.keys() == expected.keys()
     assert hits == pytest.approx(expected, abs=1e-12)
     assert len(parts) > 2  # enough to have tried each way
@@ -82,7 +71,7 @@ def test_of_many_items_of_one_score_those_of_the_first_ids_are_hits(dim: int | N
     collection = collection_of(np.ones((200, DIM), np.float32), dim=dim)
     queries = np.ones((3, DIM), np.float32)
     hits, _ = joined(collection, queries, ix.JoinParams(limit=2, recall=1.0))
-    assert hits == {(query, name): 1.0 for query in range(3) for name in ("i0", "i1")}
+    assert hits == {(query, name): 1.0 for query in range(3) for name in "01"}
 
 
 def joined_lately(collection: ix.StoredCollection, query: ix.SparseVector, least: float) -> Hits:
@@ -131,7 +120,7 @@ def test_a_join_at_some_recall_finds_that_share(rng: np.random.Generator) -> Non
 def test_however_many_hits_there_are_a_run_has_few_of_them(rng: np.random.Generator) -> None:
     rows = 1 + rng.random((1000, 4)).astype(np.float32) / 100
     collection = collection_of(rows, dim=4)
-    raw = raw_of(collection, np.ones((1800, 4), np.float32))
+    raw = raw_of(collection.space, np.ones((1800, 4), np.float32))
     hits = collection.join(ix.JoinParams(min_score=0.5, recall=1.0))
     sizes = [len(part.to) for part in hits(raw)]
     assert sum(sizes) == len(raw) * len(rows)

@@ -16,8 +16,9 @@ from gcws_search import index as ix
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.vectors.growing_rows import GrowingRows, MappedArray
-from tests.support.data.generated import Floats, clustered
-from tests.support.index.items import opened_catalog
+from tests.support.data.adapters import raw_of
+from tests.support.data.generated import clustered
+from tests.support.index.items import opened_catalog, put_vectors
 from tests.support.index.policies import compacting_from, graphs_from
 from tests.support.index.saved_graph import Restart
 
@@ -39,20 +40,6 @@ FULL = mock.patch.object(
 
 def config(storage: ix.Storage = "mapped", dim: int | None = DIM) -> ix.CollectionConfig:
     return ix.CollectionConfig(dim=dim, storage=storage)
-
-
-def put(stored: ix.StoredCollection, rows: Floats, first: int = 0) -> None:
-    ids = [f"i{first + n}" for n in range(len(rows))]
-    stored.put(ix.ItemBatch(ids, raw_of(stored.space, rows), [None] * len(ids)))
-
-
-def raw_of(space: ix.VectorSpace, rows: Floats) -> ix.RawBatch:
-    """Return rows as clients send them, by all coordinates or by the numbers of all."""
-    if space.form == "dense":
-        return space.from_dense(rows)
-    places = np.tile(np.arange(rows.shape[1]), len(rows))
-    ends = np.arange(0, rows.size + 1, rows.shape[1])
-    return space.from_sparse(ends, places, rows.reshape(-1))
 
 
 def answers(stored: ix.StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
@@ -79,13 +66,13 @@ def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
 
     for first in range(0, 1500, 250):
         for each in all_:
-            put(each, rows[first : first + 250], first)
+            put_vectors(each, rows[first : first + 250], first)
         if not first:
             assert [each.describe().bytes_mapped > 0 for each in all_] == [False, True, False]
     all_alike()
     assert [each.describe().bytes_mapped > 0 for each in all_] == [False, True, True]
     for each in all_:
-        put(each, rows[:100] * 2 + 0.5)
+        put_vectors(each, rows[:100] * 2 + 0.5)
         each.delete([f"i{n}" for n in range(300, 1200)])
     assert [each.describe().rows for each in all_] == [each.describe().items for each in all_]
     all_alike()
@@ -105,14 +92,7 @@ def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
     again.close()
 
 
-def test_storage_is_a_part_of_the_configuration(catalog: ix.Catalog) -> None:
-    stored, is_new = catalog.create("things", config())
-    assert is_new
-    assert catalog.create("things", config())[0] is stored
-    with pytest.raises(ix.CollectionExists, match="with storage mapped, not memory"):
-        catalog.create("things", config("memory"))
-    with pytest.raises(ix.InvalidParameter, match="'auto', 'memory' or 'mapped'"):
-        ix.CollectionConfig(dim=DIM, storage="disk")  # type: ignore[arg-type]
+def test_a_storage_that_cannot_be_is_refused() -> None:
     for wrong in ("disk", 3, None):
         with pytest.raises(ix.InvalidParameter):
             ix.CollectionConfig.from_dict(config().to_dict() | {"storage": wrong})
@@ -125,19 +105,19 @@ def test_a_write_without_room_for_its_vectors_stores_nothing(
 ) -> None:
     rows, _ = clustered(rng, 6000, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
-    put(stored, rows[:100])
+    put_vectors(stored, rows[:100])
     with FULL:
-        put(stored, rows[100:110], 100)  # there is room for these
+        put_vectors(stored, rows[100:110], 100)  # there is room for these
         with pytest.raises(ix.DiskFull):
-            put(stored, rows[110:], 110)
+            put_vectors(stored, rows[110:], 110)
         assert len(stored) == 110
         with pytest.raises(ix.DiskFull):
-            put(stored, rows[110:], 0)
+            put_vectors(stored, rows[110:], 0)
     assert len(stored) == 110
     before = answers(stored)
     with restart(policies=POLICY) as stored:
         assert answers(stored) == before
-        put(stored, rows[110:], 110)
+        put_vectors(stored, rows[110:], 110)
         assert len(stored) == 6000
 
 
@@ -146,7 +126,7 @@ def test_tombstones_stay_until_there_is_room_to_compact(
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
-    put(stored, rows)
+    put_vectors(stored, rows)
     with FULL:
         assert stored.delete([f"i{n}" for n in range(300)]) == 300
         assert (stored.describe().rows, stored.describe().items) == (400, 100)
@@ -163,7 +143,7 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
     policies = replace(compacting_from(100, in_background=True), graph=graphs_from(64).graph)
     catalog = opened_catalog(tmp_path, policies)
     stored = catalog.create("things", config())[0]
-    put(stored, rows)
+    put_vectors(stored, rows)
     stored.finish_background_work()
     before = stored.memory.view.state.graph
     with FULL, caplog.at_level(logging.WARNING):
@@ -184,7 +164,7 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
     catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
-    put(catalog.create("things", config())[0], rows)
+    put_vectors(catalog.create("things", config())[0], rows)
     before = answers(catalog.get("things"))
     catalog.close()
     with FULL:
@@ -202,7 +182,7 @@ def test_without_room_vectors_that_may_be_mapped_stay_in_memory(
     catalog = opened_catalog(tmp_path, POLICY)
     stored = catalog.create("things", config("auto"))[0]
     with FULL, caplog.at_level(logging.WARNING):
-        put(stored, rows)
+        put_vectors(stored, rows)
         stored.finish_background_work()
         assert stored.describe().bytes_mapped == 0
         assert "stay in memory" in caplog.text
@@ -211,7 +191,7 @@ def test_without_room_vectors_that_may_be_mapped_stay_in_memory(
         stored.delete(["i1", "i3"])
         stored.finish_background_work()
         assert stored.describe().rows == stored.describe().items == 748
-        put(stored, rows[:2])
+        put_vectors(stored, rows[:2])
         assert not caplog.text
         before = answers(stored)
         catalog.close()
@@ -220,7 +200,7 @@ def test_without_room_vectors_that_may_be_mapped_stay_in_memory(
         assert "stay in memory" in caplog.text
     stored.finish_background_work()
     assert (stored.describe().bytes_mapped, answers(stored)) == (0, before)
-    put(stored, rows[:1])
+    put_vectors(stored, rows[:1])
     catalog.close()
     catalog = opened_catalog(tmp_path, POLICY)
     assert catalog.get("things").describe().bytes_mapped > 0
@@ -248,7 +228,7 @@ def test_a_start_that_fails_among_the_rows_leaves_no_thread(
     catalog: ix.Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 40_000, 20, dim=DIM)  # several pieces are read
-    put(catalog.create("things", config("memory"))[0], rows)
+    put_vectors(catalog.create("things", config("memory"))[0], rows)
     catalog.close()
     error = OSError(errno.ENOSPC, "no space")
     with mock.patch.object(GrowingRows, "append", side_effect=error):

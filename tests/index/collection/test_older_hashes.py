@@ -13,7 +13,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.collection.writer import codes_to_blobs
-from tests.support.index.items import held, holding, opened_catalog, vector
+from tests.support.index.items import held, holding, opened_catalog, put_vectors, vector
 from tests.support.index.policies import graphs_from
 from tests.support.index.saved_graph import opened
 from tests.support.paths import OLD_FORMATS
@@ -131,8 +131,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     config = ix.CollectionConfig(dim=8, backend=ix.GcwsParams(bands=8))
     stored = catalog.create("things", config)[0]
     rows = rng.standard_normal((600, 8)).astype(np.float32)
-    ids = [f"i{n}" for n in range(600)]
-    stored.put(ix.ItemBatch(ids, stored.space.from_dense(rows), [None] * 600))
+    put_vectors(stored, rows)
     stored.finish_background_work()
     lists = _lists(stored)
     catalog.close()

@@ -19,38 +19,17 @@ from tests.support.index.items import (
     DIM,
     SQUARED,
     Make,
-    batch,
     held,
     holding,
     ids_of,
     opened_catalog,
     put,
+    put_vectors,
     reopened,
     vector,
 )
 from tests.support.index.saved_graph import log_limited, opened
 from tests.support.waiting_writes import together
-
-# Writing
-
-
-def test_nothing_put_or_deleted_is_no_write(stored: ix.StoredCollection) -> None:
-    assert stored.put(batch(stored, [], [])) == ix.WriteResult(inserted=0, updated=0)
-    assert stored.delete([]) == 0
-    assert len(stored) == 0
-
-
-def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
-    stored = make(transform=ix.Transform(power=64.0))
-    with pytest.raises(ix.InvalidId) as bad_id:
-        put(stored, {"a": 1, "": 2})
-    assert bad_id.value.loc == (1, "id")
-    vanishing = stored.space.from_items([vector(1), [1e-30, 0, 0, 0]])
-    with pytest.raises(ix.InvalidVector) as bad_vector:
-        stored.put(ix.ItemBatch(["a", "b"], vanishing, [None, None]))
-    assert bad_vector.value.loc == (1,)
-    assert len(stored) == 0
-
 
 # Reading
 
@@ -108,30 +87,6 @@ def test_search_methods_are_checked(stored: ix.StoredCollection) -> None:
         stored.search(query, ix.SearchParams(), backend="gcws")
     with pytest.raises(ix.BackendNotFound):
         stored.search_around("a", ix.SearchParams(), backend="nrff")[0]
-
-
-def test_sketches_come_from_collections_that_hash(make: Make, catalog: ix.Catalog) -> None:
-    exact = make()
-    with pytest.raises(ix.InvalidParameter):
-        exact.sketch(exact.space.from_items([vector(1)]), "full")
-    config = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2, band_width=3))
-    hashing = catalog.create("hashing", config)[0]
-    signatures = hashing.sketch(hashing.space.from_items([vector(1), vector(2)]), "full")
-    assert isinstance(signatures, ix.Signatures)
-    assert signatures.slots.shape == signatures.levels.shape == (2, 6)
-
-
-def test_a_collection_describes_itself(make: Make) -> None:
-    stored = make(backend=ix.GcwsParams(bands=2))
-    put(stored, {"a": 1, "b": 2})
-    put(stored, {"a": 3})
-    described = stored.describe()
-    assert (described.name, described.items, described.rows) == ("things", 2, 3)
-    assert described.config == stored.config
-    assert described.bytes_on_disk > 8192
-    assert described.bytes_in_memory > 0
-    assert [(b.name, b.kind, b.primary) for b in described.backends] == [("gcws", "gcws", True)]
-    assert described.versions.keys() == {"format", "algorithm", "sqlite"}
 
 
 def test_small_payloads_take_little_memory(make: Make) -> None:
@@ -298,9 +253,7 @@ def test_a_restart_holds_one_copy_of_rows_for_scans_and_graph(
     catalog = opened_catalog(tmp_path)
     stored, _ = catalog.create("things", ix.CollectionConfig(dim=64))
     for first, last in pairwise((0, 4200, 7000)):
-        ids = [*map(str, range(first, last))]
-        vectors = stored.space.from_dense(rows[first:last])
-        stored.put(ix.ItemBatch(ids, vectors, [None] * len(ids)))
+        put_vectors(stored, rows[first:last], first)
     stored.finish_background_work()
     catalog.close()
     with opened(tmp_path) as again:

@@ -30,19 +30,6 @@ def put_if(
     return stored.put(replace(items, if_versions=wanted), mode)
 
 
-def test_versions_made_beside_a_compaction_are_kept(stored: ix.StoredCollection) -> None:
-    put(stored, {"a": 1, "b": 2, "c": 3})
-    put(stored, {"a": 1})
-    stored.change_payloads(MARK, ["a", "b"])
-    compaction = stored.memory.build_compaction()
-    put(stored, {"c": 3, "d": 4})
-    stored.change_payloads(MARK, ["a", "c"])
-    expected = {"b": 2, "a": 4, "c": 3, "d": 1}
-    assert versions(stored) == expected
-    assert stored.memory.adopt_compaction(compaction)
-    assert versions(stored) == expected
-
-
 def test_of_threads_that_write_on_the_same_version_one_wins(stored: ix.StoredCollection) -> None:
     """A counter in a payload, raised by who has seen its last value, loses no step."""
     stored.put(batch(stored, ["n"], [1.0]))
@@ -74,16 +61,9 @@ def test_of_threads_that_write_on_the_same_version_one_wins(stored: ix.StoredCol
     assert (item.version, item.payload) == (102, b'{"n": 100}')
 
 
-def test_what_cannot_be_compared_is_refused(stored: ix.StoredCollection) -> None:
+def test_an_insert_on_a_version_must_also_be_new(stored: ix.StoredCollection) -> None:
     put(stored, {"a": 1})
-    with pytest.raises(ix.InvalidParameter) as caught:
-        put_if(stored, ["b", "a", "b"], [None, 1, None])
-    assert caught.value.loc == (0, "id")
-    raw = stored.space.from_items([[1, 2, 3, 4]] * 2)
-    with pytest.raises(ix.InvalidParameter) as caught:
-        ix.ItemBatch(["a", None], raw, [None, None], [None, 0])
-    assert caught.value.loc == (1, "if_version")
-    with pytest.raises(ix.ItemExists):  # both conditions hold
+    with pytest.raises(ix.ItemExists):
         put_if(stored, ["a"], [1], "insert")
     assert versions(stored) == {"a": 1}
 

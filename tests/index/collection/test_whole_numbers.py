@@ -11,6 +11,7 @@ from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import batch_of
 from tests.support.data.generated import Floats
+from tests.support.index.items import put_vectors
 from tests.support.index.policies import graphs_from
 from tests.support.index.saved_graph import Restart
 
@@ -34,11 +35,6 @@ def rows(rng: np.random.Generator) -> Floats:
     made: Floats = np.clip(near, 0, 255).astype(np.float32)
     made[-30:] = made[-60:-30]
     return made
-
-
-def put(stored: ix.StoredCollection, rows: Floats, first: int = 0) -> None:
-    ids = [f"i{first + n}" for n in range(len(rows))]
-    stored.put(ix.ItemBatch(ids, stored.space.from_dense(rows), [None] * len(ids)))
 
 
 def held_as_bytes(stored: ix.StoredCollection) -> bool:
@@ -69,7 +65,7 @@ def test_whole_numbers_answer_as_floats_do_through_a_whole_life(
     floats.put(ix.ItemBatch(["unlike"], floats.space.from_dense(unlike), [None]))
     for first in range(0, ROWS, 2000):
         for each in (whole, floats):
-            put(each, rows[first : first + 2000], first)
+            put_vectors(each, rows[first : first + 2000], first)
     every = replace(ASKED, limit=ROWS)
 
     def check() -> None:
@@ -92,9 +88,9 @@ def test_whole_numbers_answer_as_floats_do_through_a_whole_life(
     check()
     assert whole.describe().bytes_in_memory < floats.describe().bytes_in_memory - 3 * ROWS * DIM
     for each in (whole, floats):
-        put(each, rows[:50] // 2)
+        put_vectors(each, rows[:50] // 2)
         each.delete([f"i{n}" for n in range(2500, 2700)])
-        put(each, rows[2500:2700], 2500)
+        put_vectors(each, rows[2500:2700], 2500)
     check()
     assert whole.get("i3").vector == (rows[3] // 2).tolist()
     before = answers(whole, ASKED)

@@ -24,8 +24,8 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
-from tests.support.data import generated
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answers
+from tests.support.data.generated import Floats, clustered
+from tests.support.index.small_index import Mask, SmallIndex, all_scores, answers
 
 DIM = 24
 ALL = 700
@@ -45,10 +45,10 @@ forms = pytest.mark.parametrize("dim", [DIM, None])
 RERANKS: tuple[Rerank, ...] = ("gmm", "own", "none")
 
 
-def data_of(rng: np.random.Generator, dim: int | None) -> tuple[Rows, Rows]:
-    rows, queries = generated.clustered(rng, ALL, QUERIES, dim=DIM)
+def data_of(rng: np.random.Generator) -> tuple[Floats, Floats]:
+    rows, queries = clustered(rng, ALL, QUERIES, dim=DIM)
     rows[300] = rows[17]  # ties
-    return (rows, queries) if dim else (generated.sparse_of(rows), generated.sparse_of(queries))
+    return rows, queries
 
 
 def state_of(index: SmallIndex) -> FeatureState:
@@ -66,14 +66,14 @@ def improve(index: SmallIndex, alive: Mask | None = None) -> None:
 
 
 def made_index(
-    rows: Rows, dim: int | None, params: BackendParams, *, threads: int = 1
+    rows: Floats, dim: int | None, params: BackendParams, *, threads: int = 1
 ) -> SmallIndex:
     index = SmallIndex(CollectionConfig(dim=dim, backend=params), threads=threads).add(rows)
     improve(index)
     return index
 
 
-def estimates(index: SmallIndex, queries: Rows) -> Doubles:
+def estimates(index: SmallIndex, queries: Floats) -> Doubles:
     """Return the inner products of features by definition."""
     made = state_of(index).map
     assert made is not None
@@ -84,7 +84,7 @@ def estimates(index: SmallIndex, queries: Rows) -> Doubles:
     return np.asarray(left @ right.T)
 
 
-def own_scores(index: SmallIndex, queries: Rows) -> Doubles:
+def own_scores(index: SmallIndex, queries: Floats) -> Doubles:
     scores: Doubles = index.backend.kernel.scores(index.prepare(queries), index.rows.view())
     return scores
 
@@ -101,15 +101,15 @@ class Made:
 
     params: BackendParams
     dim: int | None
-    rows: Rows
-    queries: Rows
+    rows: Floats
+    queries: Floats
     index: SmallIndex
 
 
 @pytest.fixture(params=product(KINDS, (DIM, None)), ids=lambda each: f"{each[0].kind}-{each[1]}")
 def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> Made:
     params, dim = request.param
-    rows, queries = data_of(rng, dim)
+    rows, queries = data_of(rng)
     return Made(params, dim, rows, queries, made_index(rows, dim, params))
 
 
@@ -197,7 +197,7 @@ def test_equal_rows_tie_by_row_and_a_tie_at_the_limit_is_complete(params: Backen
 def test_no_rows_have_no_hits(
     rng: np.random.Generator, params: BackendParams, dim: int | None
 ) -> None:
-    _, queries = data_of(rng, dim)
+    _, queries = data_of(rng)
     index = SmallIndex(CollectionConfig(dim=dim, backend=params), threads=2)
     for rerank in RERANKS:
         for some in (queries, queries[:1], queries[:0]):
@@ -210,7 +210,7 @@ def test_no_rows_have_no_hits(
 def test_features_follow_rows_that_are_put_and_forgotten(
     rng: np.random.Generator, params: BackendParams, dim: int | None
 ) -> None:
-    rows, queries = data_of(rng, dim)
+    rows, queries = data_of(rng)
     wanted = SearchParams(limit=6, rerank="none")
     index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows[:200], [1, 100])
     improve(index)
@@ -241,7 +241,7 @@ def test_features_follow_rows_that_are_put_and_forgotten(
 def test_landmarks_are_drawn_once_there_are_enough_live_rows(
     rng: np.random.Generator, params: NystroemParams, dim: int | None
 ) -> None:
-    rows, queries = data_of(rng, dim)
+    rows, queries = data_of(rng)
     index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows[:60])
     backend, state = index.backend, index.state
     assert not backend.is_overdue(state, 60, 49)
@@ -271,7 +271,7 @@ def test_landmarks_are_drawn_once_there_are_enough_live_rows(
 def test_rows_put_while_landmarks_are_drawn_are_found(
     rng: np.random.Generator, params: NystroemParams
 ) -> None:
-    rows, queries = data_of(rng, DIM)
+    rows, queries = data_of(rng)
     index = SmallIndex(CollectionConfig(dim=DIM, backend=params)).add(rows[:100])
     first, alive = index.rows.view(), np.ones(100, np.uint8)
     stopped = threading.Event()
@@ -315,7 +315,7 @@ def test_what_is_kept_of_a_state_restores_it(made: Made) -> None:
 def test_pairs_are_those_of_gmm(
     rng: np.random.Generator, params: BackendParams, dim: int | None
 ) -> None:
-    rows, _ = data_of(rng, dim)
+    rows, _ = data_of(rng)
     index, exact = made_index(rows, dim, params), made_index(rows, dim, ExactParams())
     alive = (rng.random(ALL) < 0.8).astype(np.uint8)
     view = RowView(index.rows.view(), alive, int(alive.sum()))
@@ -329,7 +329,7 @@ def test_pairs_are_those_of_gmm(
 
 @every_kind
 def test_memory_and_statistics_are_told(rng: np.random.Generator, params: BackendParams) -> None:
-    rows, _ = data_of(rng, DIM)
+    rows, _ = data_of(rng)
     index = made_index(rows, DIM, params)
     backend, state = index.backend, state_of(index)
     assert isinstance(backend, FeatureBackend)

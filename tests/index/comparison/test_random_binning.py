@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.similarities import polya_kernel
 from tests.support.data import generated
 from tests.support.data.adapters import LARGE_DIM, batch_of
-from tests.support.index.small_index import Rows, SmallIndex, answers
+from tests.support.index.small_index import SmallIndex, answers
 from tests.support.reference import kernels
 from tests.support.statistics import assert_proportion
 
@@ -148,13 +148,6 @@ def backend_of(index: SmallIndex) -> RandomBinningBackend:
     return index.backend
 
 
-def sent(rng: np.random.Generator, dim: int | None) -> tuple[Rows, Rows]:
-    rows, queries = generated.clustered(rng, ROWS, QUERIES, dim=DIM)
-    if dim == DIM:
-        return rows, queries
-    return generated.sparse_of(rows), generated.sparse_of(queries)
-
-
 def gathered_first(query: UInt64s, keys: UInt64s, wanted: int) -> set[int]:
     """Return the rows wanted by a slow reading of the rule: deepest prefix, table, row."""
     order = []
@@ -171,7 +164,7 @@ def gathered_first(query: UInt64s, keys: UInt64s, wanted: int) -> set[int]:
 
 @pytest.mark.parametrize("wanted", [5, 40, 300, 599])
 def test_candidates_share_the_deepest_prefixes(rng: np.random.Generator, wanted: int) -> None:
-    rows, queries = sent(rng, DIM)
+    rows, queries = generated.clustered(rng, ROWS, QUERIES, dim=DIM)
     index = small(DIM).add(rows)
     keys = index.backend.encode(index.rows.view())
     sought = index.backend.encode(index.prepare(queries))
@@ -195,9 +188,8 @@ def test_hits_do_not_depend_on_how_rows_were_sent_and_when(
     assert answers(in_parts.search(queries, params)) == expected
     one_by_one = [in_parts.search(queries[i : i + 1], params)[0] for i in range(QUERIES)]
     assert answers(one_by_one) == expected
-    sparse_rows, sparse_queries = (generated.sparse_of(each) for each in (rows, queries))
     for dim in (LARGE_DIM, None):
-        found = small(dim).add(sparse_rows, [100]).search(sparse_queries, params)
+        found = small(dim).add(rows, [100]).search(queries, params)
         for hits, (expected_rows, scores) in zip(found, expected, strict=True):
             assert hits.rows.tolist() == expected_rows
             assert hits.scores.tolist() == pytest.approx(scores, rel=1e-9)
@@ -205,7 +197,7 @@ def test_hits_do_not_depend_on_how_rows_were_sent_and_when(
 
 @pytest.mark.parametrize("dim", [DIM, None])
 def test_estimates_are_shares_of_collisions(rng: np.random.Generator, dim: int | None) -> None:
-    rows, queries = sent(rng, dim)
+    rows, queries = generated.clustered(rng, ROWS, QUERIES, dim=DIM)
     index = small(dim).add(rows)
     sketch = backend_of(index).binning.sketch
     theirs, ours = sketch(index.prepare(queries)), sketch(index.rows.view())

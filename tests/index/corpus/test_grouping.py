@@ -30,7 +30,6 @@ from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.pair_bands import band_plan, bands_for, choose_bands, recall_of
 from gcws_search.index.threads import Workers
-from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference.kernels import gmm_of_rows
 
@@ -52,9 +51,7 @@ def made(rng: np.random.Generator, form: str) -> tuple[VectorBatch, np.ndarray]:
         rows[row] = rows[rng.integers(row)] * noise
     rows[5] = rows[8] = rows[2]
     dim = DIM if form == "dense" else None
-    batch = SmallIndex(CollectionConfig(dim=dim)).prepare(
-        rows if form == "dense" else sparse_of(rows)
-    )
+    batch = SmallIndex(CollectionConfig(dim=dim)).prepare(rows)
     exact: Any = rows.astype(np.float64)
     scores = np.array([gmm_of_rows(np.broadcast_to(row, rows.shape), exact) for row in exact])
     return batch, scores

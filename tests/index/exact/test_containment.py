@@ -11,17 +11,13 @@ from gcws_search.index.exact.containment import scan_contained
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import SPARE_HITS
 from gcws_search.index.threads import Workers
-from tests.support.data.adapters import LARGE_DIM, csr_of, dense_of
+from tests.support.data.adapters import LARGE_DIM, dense_of
 from tests.support.data.strategies import sparse_vectors
-from tests.support.index.small_index import Answer, Rows, SmallIndex
+from tests.support.index.small_index import Answer, SmallIndex
 
 DIM = 10
 DIMS = [DIM, LARGE_DIM, None]
 Vector = dict[int, float]
-
-
-def rows_of(vectors: list[Vector], dim: int | None) -> Rows:
-    return dense_of(vectors, DIM) if dim == DIM else csr_of(vectors)
 
 
 def containment(query: Vector, row: Vector) -> float:
@@ -44,11 +40,11 @@ def scanned(
 ) -> Answer:
     """Return rows and scores, with postings from ``min_rows`` rows on."""
     index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams(bands=2)))
-    index.add(rows_of(vectors, dim))
+    index.add(dense_of(vectors, DIM))
     view, inverted = index.view(np.array(permitted, np.uint8)), InvertedIndex(min_rows=min_rows)
     if view.vectors.form == "sparse":
         inverted = inverted.cover(view.vectors, Workers(1))
-    asked = index.prepare(rows_of([query], dim))
+    asked = index.prepare(dense_of([query], DIM))
     found = scan_contained(
         view, asked, params, skip=np.array([skip]), inverted=inverted, workers=Workers(1)
     )

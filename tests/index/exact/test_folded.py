@@ -7,7 +7,6 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.exact.folded import FoldedJoin
 from gcws_search.index.threads import Workers
-from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import SmallIndex, all_scores, view_of
 
 DIM = 40
@@ -28,8 +27,7 @@ def base_of(rng: np.random.Generator, dim: int = DIM) -> np.ndarray:
 
 
 def prepared(rows: np.ndarray, dim: int | None) -> VectorBatch:
-    index = SmallIndex(CollectionConfig(dim=dim))
-    return index.prepare(rows if dim is not None else sparse_of(rows))
+    return SmallIndex(CollectionConfig(dim=dim)).prepare(rows)
 
 
 def joined(

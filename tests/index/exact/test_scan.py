@@ -15,10 +15,10 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
-from tests.support.data.adapters import LARGE_DIM, csr_of, dense_of, signed_rows
-from tests.support.data.generated import Floats, made, sparse_of
+from tests.support.data.adapters import LARGE_DIM, dense_of, signed_rows
+from tests.support.data.generated import Floats, made
 from tests.support.data.strategies import sparse_vectors
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer, answers
+from tests.support.index.small_index import Mask, SmallIndex, all_scores, answer, answers
 from tests.support.reference import mathematics
 
 DIM = 10
@@ -31,12 +31,8 @@ TIMES = [1, MANY]
 """How often a query is asked at once: many are answered together."""
 
 
-def rows_of(vectors: list[Vector], dim: int | None) -> Rows:
-    return dense_of(vectors, DIM) if dim == DIM else csr_of(vectors)
-
-
 def index_of(vectors: list[Vector], dim: int | None, backend: BackendParams) -> SmallIndex:
-    return SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows_of(vectors, dim))
+    return SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(dense_of(vectors, DIM))
 
 
 def shown(hits: list[tuple[int, float]], dim: int | None) -> list[tuple[int, float]]:
@@ -94,7 +90,7 @@ def test_a_scan_is_brute_force_on_data_full_of_ties(
     permitted = np.array([random.random() < 0.6 for _ in vectors], np.uint8)
     index = index_of(vectors, dim, backend)
     params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
-    hits, *others = index.search(rows_of([query] * times, dim), params, permitted=permitted)
+    hits, *others = index.search(dense_of([query] * times, DIM), params, permitted=permitted)
     assert answers(others) == [answer(hits)] * (times - 1)
     mask = permitted.tolist()
     truth = mathematics.brute_force(
@@ -122,7 +118,7 @@ def test_a_scan_is_brute_force_on_values_of_every_size(
     index = index_of(vectors, dim, ExactParams())
     for limit in (1, 3, 20):
         params = SearchParams(limit=limit, recall=1.0)
-        hits, *others = index.search(rows_of([query] * times, dim), params)
+        hits, *others = index.search(dense_of([query] * times, DIM), params)
         assert answers(others) == [answer(hits)] * (times - 1)
         truth = shown(mathematics.brute_force(query, vectors, limit=limit), dim)
         every = dict(mathematics.brute_force(query, vectors, limit=len(vectors)))
@@ -147,7 +143,7 @@ def test_the_largest_vectors_taken_are_scored_right(dim: int, times: int) -> Non
         index = index_of(vectors, dim, ExactParams())
         query = {0: float(np.float32(size))}
         params = SearchParams(limit=1, recall=1.0)
-        hits, *_ = index.search(rows_of([query] * times, dim), params)
+        hits, *_ = index.search(dense_of([query] * times, DIM), params)
         truth = mathematics.brute_force(query, signed_rows(index.rows.view()), limit=1)
         assert_is_brute_force(answer(hits), truth, dict(truth), 1)
         assert hits.rows.tolist() == [30]
@@ -206,7 +202,7 @@ def test_a_score_equal_to_the_least_one_wanted_is_wanted(dim: int | None) -> Non
     for low, high in ((7, 10), (3, 10), (1, 3), (9, 10), (2, 3), (1, 10)):
         index = index_of([{0: float(low)}, {0: float(high)}, {1: 1.0}], dim, ExactParams())
         params = SearchParams(limit=3, recall=1.0, min_score=low / high)
-        [hits] = index.search(rows_of([{0: float(high)}], dim), params)
+        [hits] = index.search(dense_of([{0: float(high)}], DIM), params)
         assert answer(hits) == ([1, 0], [1.0, low / high])
 
 
@@ -220,7 +216,7 @@ def test_a_row_to_skip_is_left_out_and_no_other(
     ]
     index = index_of([*vectors, *vectors], dim, backend)
     params = SearchParams(limit=5, recall=1.0)
-    results = index.search(rows_of(vectors, dim), params, skip=[*range(19), -1])
+    results = index.search(dense_of(vectors, DIM), params, skip=[*range(19), -1])
     for row, hits in enumerate(results):
         rows, scores = answer(hits)
         if row < 19:
@@ -237,18 +233,18 @@ def test_no_permitted_row_gives_no_hits(dim: int | None) -> None:
         nothing: Mask = np.zeros(2, np.uint8)
         for recall in (0.5, 1.0):
             params = SearchParams(limit=3, recall=recall)
-            [hits] = index.search(rows_of([{0: 1.0}], dim), params, permitted=nothing)
+            [hits] = index.search(dense_of([{0: 1.0}], DIM), params, permitted=nothing)
             assert answer(hits) == ([], [])
         for threads in (1, 2):
             empty = SmallIndex(CollectionConfig(dim=dim, backend=backend), threads=threads)
-            [hits] = empty.search(rows_of([{0: 1.0}], dim), SearchParams(limit=3))
+            [hits] = empty.search(dense_of([{0: 1.0}], DIM), SearchParams(limit=3))
             assert answer(hits) == ([], [])
-            assert empty.search(rows_of([], dim), SearchParams(limit=3)) == []
+            assert empty.search(dense_of([], DIM), SearchParams(limit=3)) == []
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("dim", [24, None])
 def test_rows_that_float32_scores_cannot_tell_apart_are_ranked_exactly(
-    rng: np.random.Generator, kind: str
+    rng: np.random.Generator, dim: int | None
 ) -> None:
     """Rows a few units in the last place apart: scores differ by 1e-9, float32 by 6e-8."""
     n = 400
@@ -258,13 +254,8 @@ def test_rows_that_float32_scores_cannot_tell_apart_are_ranked_exactly(
             row[i] = np.nextafter(row[i], np.float32(rng.choice([0.0, 99.0])))
     query = rng.gamma(2.0, size=(1, 24)).astype(np.float32)
     truth = all_scores(query, rows, 24)[0]
-    if kind == "dense":
-        index = SmallIndex(config_of("dense", ExactParams())).add(rows)
-        sought: Rows = query
-    else:
-        index = SmallIndex(config_of("counts", ExactParams())).add(sparse_of(rows))
-        sought = sparse_of(query)
-    [hits] = index.search(sought, SearchParams(limit=5, recall=1.0))
+    index = SmallIndex(CollectionConfig(dim=dim, backend=ExactParams())).add(rows)
+    [hits] = index.search(query, SearchParams(limit=5, recall=1.0))
     best = np.sort(truth)[::-1][:5]
     assert hits.scores[:5] == pytest.approx(best, rel=RELATIVE)
     assert truth[hits.rows[:5]] == pytest.approx(best, rel=RELATIVE)

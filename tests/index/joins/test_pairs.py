@@ -101,9 +101,9 @@ def test_joined_pairs_are_real_and_as_many_as_asked_for(
 def test_more_pairs_than_are_listed_at_a_time_are_all_found() -> None:
     n = 800  # 319,600 pairs in every table
     rows = np.ones((n, 3), np.float32)
-    for dense in (True, False):
-        config = CollectionConfig(dim=3 if dense else None, backend=GcwsParams(bands=2))
-        index = SmallIndex(config).add(rows if dense else generated.sparse_of(rows))
+    for dim in (3, None):
+        config = CollectionConfig(dim=dim, backend=GcwsParams(bands=2))
+        index = SmallIndex(config).add(rows)
         alive = np.ones(n, np.uint8)
         a, b, scores = pairs_of(index, alive, min_score=0.9, recall=0.9)
         assert len(a) == n * (n - 1) // 2
@@ -211,9 +211,8 @@ def test_a_join_that_nobody_waits_for_ends(kind: str, recall: float) -> None:
 def test_fewer_than_two_items_make_no_pair(
     backend: BackendParams, recall: float, dim: int | None, count: int
 ) -> None:
-    ones = np.ones((count, 4), np.float32)
     index = SmallIndex(CollectionConfig(dim=dim, backend=backend))
-    index.add(ones if dim else generated.sparse_of(ones))
+    index.add(np.ones((count, 4), np.float32))
     for limit in (None, 3):
         found = pairs_of(index, min_score=0.5, recall=recall, limit=limit)
         assert [len(part) for part in found] == [0, 0, 0]

@@ -16,7 +16,6 @@ from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.keys import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
 from gcws_search.index.threads import Workers
-from tests.support.data.generated import sparse_of
 from tests.support.index.small_index import (
     Mask,
     SmallIndex,
@@ -47,7 +46,7 @@ def made(
 
 def seen(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
     alive = None if permitted is None else permitted.astype(np.uint8)
-    return view_of(SmallIndex(CollectionConfig(dim=None)).prepare(sparse_of(rows)), alive)
+    return view_of(SmallIndex(CollectionConfig(dim=None)).prepare(rows), alive)
 
 
 def true_pairs(rows: np.ndarray, least: float, alive: Mask | None = None) -> Scores:

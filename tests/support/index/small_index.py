@@ -21,7 +21,7 @@ from gcws_search.index.graph.search_plan import SearchPlan
 from gcws_search.index.threads import Searches, Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
-from tests.support.data.adapters import from_csr
+from tests.support.data.adapters import raw_of
 from tests.support.data.generated import Csr, Floats
 
 Mask = npt.NDArray[np.uint8]
@@ -53,8 +53,7 @@ class SmallIndex:
 
     def prepare(self, rows: Rows) -> VectorBatch:
         """Return rows as the collection transforms them."""
-        raw = from_csr(self.space, rows) if isinstance(rows, Csr) else self.space.from_dense(rows)
-        return self.space.prepare(raw)
+        return self.space.prepare(raw_of(self.space, rows))
 
     def add(
         self, rows: Rows, sizes: Sequence[int] | None = None, *, settled: bool = False
