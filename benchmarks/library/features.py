@@ -4,6 +4,7 @@
 """
 
 import time
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -84,21 +85,16 @@ def add_scan(table: Table, features: int, threads: int) -> None:
     queries = rng.standard_normal((BATCH, width), np.float32)
     permitted, nobody = np.ones(n, np.uint8), np.full(BATCH, -1)
 
-    def scan(some: slice, first: int, last: int) -> None:
-        best_products(queries[some], rows, permitted, nobody[some], slice(first, last), POOL)
-
-    def one(thread: int) -> None:
-        scan(slice(0, 1), n * thread // threads, n * (thread + 1) // threads)
-
-    def several(thread: int) -> None:
-        scan(slice(BATCH * thread // threads, BATCH * (thread + 1) // threads), 0, n)
+    def scan(count: int, thread: int) -> None:
+        part = slice(n * thread // threads, n * (thread + 1) // threads)
+        best_products(queries[:count], rows, permitted, nobody[:count], part, POOL)
 
     with threadpool_limits(threads, user_api="blas"):
         single, read, batch, product, _ = interleaved(
             [
-                in_threads(one, threads),
+                in_threads(partial(scan, 1), threads),
                 reading(threads),
-                in_threads(several, threads),
+                in_threads(partial(scan, BATCH), threads),
                 lambda: rows @ queries.T,
                 lambda: time.sleep(SETTLE_SECONDS),
             ],

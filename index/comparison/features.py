@@ -307,6 +307,10 @@ def map_rows(own_map: FeatureMap, batch: VectorBatch) -> Float32s:
 GROWTH: Final = 4
 """Landmarks are drawn again once the rows have grown by this factor."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
+_QUERIES_A_THREAD: Final = 16
+_ROWS_A_HIT: Final = 100
+"""Of each thread: up to so many queries, and from so many rows on, threads divide the rows. Each
+part has a pool of its own, but the features are read once."""
 _PRODUCT_FLOATS: Final = 1 << 19
 """Features times queries of one matrix product: BLAS copies no operand of one so small."""
 _LEAST_FLOATS: Final = 1 << 17
@@ -480,14 +484,18 @@ class FeatureBackend(Backend[FeatureState]):
             some, skip_ours = sought[first:last], skipped[first:last]
             return best_products(some, features, view.permitted, skip_ours, rows, pool)
 
-        if m < self.workers.threads:
+        threads = self.workers.threads
+        is_small = threads < m <= _QUERIES_A_THREAD * threads  # and products of fewer are slower
+        if m < threads or (is_small and n > _ROWS_A_HIT * pool * threads):
             parts: list[list[Ranked]] = []
             self.workers.split(
                 n,
                 lambda first, last: parts.append(scan(0, m, slice(first, last))),
                 min_size=_FLOATS_A_THREAD // max(1, m * features.shape[1]),
             )
-            finish(0, m, parts)
+            self.workers.split(
+                m, lambda first, last: finish(first, last, [part[first:last] for part in parts])
+            )
         else:
             self.workers.split(
                 m, lambda first, last: finish(first, last, [scan(first, last, slice(0, n))])

@@ -1260,7 +1260,7 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
 
 def test_words_that_no_option_has_are_refused_and_nothing_is_stored(opened: Open) -> None:
     items: Json = opened(2)
-    numbers = ({"id_start": each} for each in (-1, "x", True, 1.0, 2**63))
+    numbers: list[Json] = [{"id_start": each} for each in (-1, "x", True, 1.0, 2**63)]
     for wrong in ({"mode": "insret"}, {"on_error": "skipp"}, *numbers):
         with pytest.raises(InvalidParameter, match=next(iter(wrong))):
             items.add([[1, 2]], **wrong)

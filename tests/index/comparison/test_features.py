@@ -165,6 +165,19 @@ def test_answers_are_the_same_alone_in_a_batch_and_on_any_threads(
         assert [answers(other.search(one, wanted))[0] for one in ones] == expected
 
 
+def test_answers_are_the_same_where_threads_divide_the_rows(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((5000, DIM), np.float32)
+    rows[2400:2600] = rows[0]  # equal products on both sides of the border
+    queries = np.concatenate([rows[:3], rng.standard_normal((7, DIM), np.float32)])
+    wanted = SearchParams(limit=4, candidates=12)
+    one, two = (made_index(rows, DIM, KINDS[0], threads=threads) for threads in (1, 2))
+    assert answers(two.search(queries, wanted)) == answers(one.search(queries, wanted))
+    skip = [0, 2500, *[-1] * 8]
+    assert answers(two.search(queries, wanted, skip=skip)) == answers(
+        one.search(queries, wanted, skip=skip)
+    )
+
+
 def test_rows_that_are_not_permitted_are_not_hits(made: Made, rng: np.random.Generator) -> None:
     truth = estimates(made.index, made.queries)
     for share in (0.5, 0.005, 0.0):
