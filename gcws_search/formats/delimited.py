@@ -119,8 +119,9 @@ def _flat(table: Any) -> tuple[Any, Callable[[Any], Any]]:
     cells = pa.concat_arrays(column.combine_chunks() for column in table.columns)
 
     def sums(values: Any) -> Any:
-        filled = pc.fill_null(values, pa.scalar(False).cast(values.type))
-        return numpy_of(filled).reshape(shape).sum(axis=1)
+        if values.null_count:
+            values = pc.fill_null(values, pa.scalar(False).cast(values.type))
+        return numpy_of(values).reshape(shape).sum(axis=1)
 
     return cells, sums
 
