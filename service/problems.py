@@ -202,7 +202,7 @@ def _fields_at(loc: ix.Loc, model: type[BaseModel]) -> list[str]:
     """Return the names of the fields that a model has at a place, branches of unions included."""
     models = [model]
     for part in loc:
-        if isinstance(part, int):
+        if isinstance(part, int) or part.startswith(_WRAPPED):
             continue
         if _is_branch(part):
             name = str(part).removeprefix(KIND)
@@ -236,6 +236,8 @@ def _code_of(loc: ix.Loc, model: type[BaseModel]) -> str:
 
 KIND: Final = "kind "
 """How tags begin that models of a union are told by; their names follow."""
+_WRAPPED: Final = "function-after["
+"""How a branch begins that a function makes something else of; its own branches follow."""
 _VECTOR: Final = (
     "a list of numbers, or an object with 'indices' or 'names', and 'values', or with 'base64'"
 )
@@ -305,7 +307,7 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
 
 
 def _is_branch(part: str | int) -> bool:
-    return part in _WHOLE or str(part).startswith(("function-after[", KIND))
+    return part in _WHOLE or str(part).startswith((_WRAPPED, KIND))
 
 
 def _range(entry: Any) -> str:  # noqa: ANN401

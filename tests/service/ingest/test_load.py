@@ -136,7 +136,8 @@ def test_payloads_of_items_that_exist_are_kept_where_that_is_asked(serve: Serve)
 def test_a_load_of_nothing_is_no_error(empty: Client, kind: str) -> None:
     columns = {"id": pa.array([], pa.string()), "vector": fixed(rows(0).reshape(0, 4))}
     body = {"ndjson": b"\n \r\n", "npy": npy(rows(0))}.get(kind) or arrow(columns)
-    assert load(empty, kind, body).json()["inserted"] == 0
+    answer = load(empty, kind, body)
+    assert (answer.status_code, answer.json()["inserted"]) == (200, 0)
     assert empty.post(f"{PLANTS}/load", content=body if kind == "arrow" else b"").is_success
 
 
@@ -153,23 +154,12 @@ def test_as_many_rejected_rows_are_listed_as_are_asked_for_and_all_are_counted(
     assert answer["rejected_count"] == 1200
 
 
-def test_ndjson_takes_everything_an_item_has(empty: Client) -> None:
-    body = ndjson(
-        {"id": 3, "vector": {"indices": [3, 0], "values": [1, -2]}, "payload": {"a": [1, None]}},
-        {"id": "x", "vector": [1, 2, 3, 4], "payload": None},
-    )
-    assert load(empty, "ndjson", b"\n" + body.rstrip()).json()["inserted"] == 2
-    found = empty.get(f"{PLANTS}/items/3").json()
-    expected = {"id": "3", "vector": [-2.0, 0.0, 0.0, 1.0], "payload": {"a": [1, None]}}
-    assert found == {**expected, "version": 1}
-
-
 def test_ndjson_may_begin_with_a_byte_order_mark(empty: Client) -> None:
     for lines in (b"%b\n%b\n", b"%b\n%b", b"\n%b\n%b"):
         body = lines % (b'{"id":"a","vector":[1,2,3,4]}', b'{"vector":[4,3,2,1]}')
         for size in (1, 10_000):
-            answer = load(empty, "ndjson", chunked(codecs.BOM_UTF8 + body, size))
-            assert answer.json()["rejected_count"] == 0, answer.text
+            told = load(empty, "ndjson", chunked(codecs.BOM_UTF8 + body, size)).json()
+            assert told["inserted"] + told["updated"] == 2, told
     assert empty.get(f"{PLANTS}/items/a").json()["vector"] == [1, 2, 3, 4]
 
 
