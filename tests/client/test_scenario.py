@@ -197,36 +197,69 @@ def test_similar_rows_are_counted_among_all_that_were_given(opened: Open) -> Non
 
 
 WRONG_OPTIONS: list[tuple[str, Json, str]] = [
+    ("add", {"mode": "insret"}, "mode"),
+    ("add", {"on_error": "skipp"}, "on_error"),
+    *(("add", {"id_start": each}, "id_start") for each in (-1, "x", True, 1.0, 2**63)),
+    ("add", {"mode": "unless_similar"}, "min_score"),
+    ("add", {"recall": 1}, "recall"),
+    ("query", {"limit": 0}, "limit"),
     ("query", {"limit": 10**30}, "limit: expected at most"),
     ("query", {"offset": 1.5}, "offset: expected a whole number, at least 0, got 1.5"),
     ("query", {"offset": -1}, "offset"),
     ("query", {"group_by": 3}, "group_by: expected a string, got 3"),
+    ("query", {"group_by": ""}, "group_by"),
     ("query", {"group_by": "k", "group_size": "2"}, "group_size: expected a whole number"),
+    ("query", {"group_by": "k", "group_size": 0}, "group_size"),
+    ("query", {"group_by": "k", "offset": 1}, "offset"),
+    ("query", {"guarantee": "always"}, "guarantee"),
+    ("query", {"score": "ruzicka"}, "ruzicka is gmm"),
+    ("query", {"score": "Bray-Curtis"}, "Bray-Curtis is bray_curtis"),
     ("query", {"explain": "yes"}, "explain: expected True or False"),
     ("query", {"min_score": np.nan}, "min_score: expected a number, got nan"),
     ("query_many", {"limit": 2.0}, "limit"),
+    ("query_many", {"guarantee": "always"}, "guarantee"),
+    ("query_many", {"on_error": "skipp"}, "on_error"),
     ("query_many", {"backend": ["gcws"]}, "backend: expected a string"),
+    ("pairs", {"min_score": 0}, "min_score"),
     ("pairs", {"min_score": "0.5"}, "min_score: expected a number, got '0.5'"),
+    ("pairs", {"min_score": "x", "score": "bray_curtis"}, "min_score"),
+    ("pairs", {"min_score": 0.5, "limit": 0}, "limit"),
+    ("pairs", {"min_score": 0.5, "limit": "x"}, "limit"),
+    ("pairs", {"min_score": 0.5, "recall": 1.5}, "recall"),
+    ("groups", {"min_score": 2}, "min_score"),
+    ("groups", {"min_score": 0.5, "mode": "stars"}, "mode"),
     ("groups", {"min_score": 0.5, "keep": 3}, "keep"),
+    ("join", {}, "limit"),
     ("join", {"limit": True}, "limit"),
+    ("join", {"limit": 1, "after": -1}, "after"),
+    ("join", {"limit": 1, "after": "x"}, "after"),
     ("join", {"min_score": 0.5, "after": 1.5}, "after: expected the number of a row, or an id"),
     ("map", {"key": 3}, "key"),
+    ("map", {"sample": 0}, "sample"),
     ("map", {"sample": 2.5}, "sample"),
+    ("profile", {"sample": 0}, "sample"),
     ("profile", {"seed": -1}, "seed: expected a whole number, at least 0, got -1"),
     ("compare", {"sample": 0}, "sample: expected a whole number, at least 1, got 0"),
+    ("explain", {"limit": 0}, "limit"),
     ("explain", {"limit": "all"}, "limit"),
     ("curve", {"limit": None}, "limit"),
+    ("page", {"cursor": "x"}, "cursor"),
     ("page", {"cursor": 3}, "cursor: expected a string, got 3"),
+    ("find", {"text": ""}, "expected"),
     ("find", {"text": 3}, "text: expected a string, got 3"),
+    ("find", {"text": "a", "limit": 0}, "expected"),
     ("names", {"prefix": 3}, "prefix"),
     ("set_payload", {"merge": "no"}, "merge: expected True or False, got 'no'"),
+    ("attach", {"kind": "annoy"}, "kind"),
+    ("attach", {"kind": "nrff", "params": {"feature": 64}}, "feature"),
 ]
 
 
-def test_options_of_another_kind_are_refused_by_name(opened: Open) -> None:
+def test_options_that_none_has_are_refused_by_name_and_nothing_is_stored(opened: Open) -> None:
     items = opened(2)
     items.add([[1, 2], [2, 1]], ids=["a", "b"])
     given: dict[str, tuple[tuple[Any, ...], Json]] = {
+        "add": (([[1, 2]],), {}),
         "query": (([1, 2],), {}),
         "query_many": (([[1, 2]],), {}),
         "join": (([[1, 2]],), {}),
@@ -244,6 +277,7 @@ def test_options_of_another_kind_are_refused_by_name(opened: Open) -> None:
         items.add(
             [{"indices": [0]}, {"indices": [0], "values": [1e39]}], if_version=1, ids=["a", "b"]
         )
+    assert items.count() == 2
 
 
 def test_texts_are_shown_compared_and_mapped(opened: Open) -> None:
@@ -472,8 +506,6 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert (first.coordinates, first.score) == (why.coordinates[:1], why.score)
     assert first.rest == (3, 1.5, 2.5)
     assert repr(first) == "Explained(0.6667: 0 0.333, …)"
-    with pytest.raises(gcws_search.InvalidParameter, match="limit"):
-        items.explain("kenya", "brazil", limit=0)
     with pytest.raises(gcws_search.InvalidVector, match=r"b\.vector: expected 4 values"):
         items.explain("kenya", [1, 2, 3])
     [pair] = items.pairs(min_score=0.3)
@@ -603,10 +635,6 @@ def test_items_are_added_unless_similar_ones_are_there(opened: Open) -> None:
     added = items.add([[7, 7], [7, 7], [7, 7], [8, -9]], ids=[*"wxyz"], expires=times, **asked)
     assert [each[:3] for each in added.similar] == [(2, "y", "x")]
     assert [item.id for item in items] == ["a", "c", "x"]
-    with pytest.raises(InvalidParameter, match="min_score"):
-        items.add([[1, 2]], mode="unless_similar")
-    with pytest.raises(InvalidParameter, match="recall"):
-        items.add([[1, 2]], recall=1)
 
 
 def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
@@ -642,10 +670,6 @@ def test_scores_are_of_the_kind_that_is_asked_for(opened: Open) -> None:
     assert (whole.score, {whole.a, whole.b}) == (1, {part.a, "part"})
     [group] = items.groups(min_score=1, score="containment")
     assert (group.representative, group.members[1]) == (part.a, ("part", 1))
-    with pytest.raises(InvalidParameter, match="ruzicka is gmm"):
-        items.query(query, score="ruzicka")
-    with pytest.raises(InvalidParameter, match="Bray-Curtis is bray_curtis"):
-        items.query(query, score="Bray-Curtis")
 
 
 def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
@@ -675,9 +699,6 @@ def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
     assert items.join(others, limit=1, recall=1, after="x").ids == ["y"]
     with pytest.raises(ItemNotFound):
         items.join(others, limit=1, after=7)
-    for wrong in (-1, "x"):
-        with pytest.raises(InvalidParameter, match="after"):
-            items.join(vectors, limit=1, after=wrong)
     words, notes = (opened(None, text={"tokens": "words"}) for _ in range(2))
     words.add(texts=["a b c", "d e"], ids=["abc", "de"])
     notes.add(texts=["e d"], ids=["ed"])
@@ -685,8 +706,6 @@ def test_vectors_and_other_collections_are_joined(opened: Open) -> None:
     assert words.join(notes, min_score=0.5, recall=1).to == ["de"]
     with pytest.raises(InvalidParameter, match="text"):
         words.join(opened(None), limit=1)
-    with pytest.raises(InvalidParameter, match="limit"):
-        items.join(vectors)
     with pytest.raises(InvalidVector):
         items.join([[1, 2, 3, 4], [0, 0]], limit=1)
     bad = [[1, 2, 3, 4], [0, 0, 0, 0], [1, np.nan, 3, 4], [1, 2, 3, 4], [0, 0, 0, 0]]
@@ -746,8 +765,6 @@ def test_pages_of_a_ranking_share_no_hit(opened: Open, rng: np.random.Generator)
         assert [hit for page in pages for hit in page] == [*whole]
         assert all(hit.payload == {"row": int(hit.id)} for hit in whole)
     assert not items.query(rows[0], offset=100)
-    with pytest.raises(InvalidParameter, match="offset"):
-        items.query(rows[0], offset=-1)
 
 
 def test_hits_are_the_best_of_each_group(opened: Open, rng: np.random.Generator) -> None:
@@ -768,10 +785,6 @@ def test_hits_are_the_best_of_each_group(opened: Open, rng: np.random.Generator)
     none = items.query(rows[0], group_by="shpo")
     assert not none
     assert none.hints == ["no item has the key 'shpo'; did you mean 'shop'?"]
-    wrong: list[Json] = [{"group_by": ""}, {"group_size": 0}, {"offset": 1}]
-    for each in wrong:
-        with pytest.raises(InvalidParameter):
-            items.query(rows[0], **{"group_by": "shop", **each})
 
 
 def test_search_methods_are_attached_measured_and_dropped(opened: Open) -> None:
@@ -786,10 +799,6 @@ def test_search_methods_are_attached_measured_and_dropped(opened: Open) -> None:
     assert {each["name"] for each in items.describe()["backends"]} > {"other"}
     with pytest.raises(gcws_search.BackendExists):
         items.attach("nrff", name="other")
-    with pytest.raises(InvalidParameter, match="kind"):
-        items.attach("annoy")
-    with pytest.raises(InvalidParameter, match="feature"):
-        items.attach("nrff", params={"feature": 64})
     items.detach("other")
     with pytest.raises(gcws_search.BackendNotFound):
         items.detach("other")
@@ -817,14 +826,6 @@ def test_snapshots_are_awaited_too(url: str, tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_metadata_is_replaced_and_removed(opened: Open) -> None:
-    items = opened(2)
-    items.set_metadata({"source": "a survey", "when": np.int64(3)})
-    assert items.describe()["metadata"] == {"source": "a survey", "when": 3}
-    items.set_metadata(None)
-    assert not items.describe()["metadata"]
-
-
 def test_rows_whose_id_comes_again_are_counted(opened: Open) -> None:
     items = opened(2)
     items.add([[9, 9]], ids=["c"])
@@ -848,9 +849,6 @@ def test_items_are_found_by_a_text(opened: Open) -> None:
     assert [item.id for item in items.find('"Y"')] == ["robusta"]
     assert [item.id for item in items.find("É")] == ["sidamo"]
     assert not items.find("tea")
-    for wrong in ({"text": ""}, {"text": "a", "limit": 0}):
-        with pytest.raises(InvalidParameter, match="expected"):
-            items.find(**wrong)
 
 
 def test_near_duplicates_are_grouped(opened: Open) -> None:
@@ -863,9 +861,6 @@ def test_near_duplicates_are_grouped(opened: Open) -> None:
     assert group.members == [("sidamo", 1.0), ("kenya", pair.score)]
     assert group.weakest == pair.score
     assert items.groups(min_score=0.3, where={"roast": "dark"}) == []
-    for wrong in ({"min_score": 2}, {"min_score": 0.5, "mode": "stars"}):
-        with pytest.raises(InvalidParameter, match="expected"):
-            items.groups(**wrong)
 
 
 def test_a_map_shows_a_sample_and_others(opened: Open) -> None:
@@ -881,8 +876,6 @@ def test_a_map_shows_a_sample_and_others(opened: Open) -> None:
     assert repr(shown) == "ItemMap(3 items, also Places(2))"
     with pytest.raises(gcws_search.InvalidVector, match=r"also\[0\]: expected 4 values"):
         items.map(also=[[1, 2, 3]])
-    with pytest.raises(gcws_search.InvalidParameter, match="sample"):
-        items.map(sample=0)
     with pytest.raises(gcws_search.ItemNotFound, match="nobody"):
         items.map(also=["nobody"])
     alone = items.map(sample=1, also=["kenya", "sidamo"])
@@ -898,8 +891,6 @@ def test_a_profile_tells_of_similarities_and_buckets(opened: Open) -> None:
     assert 0 < sum(found["pairs"]["counts"]) < 40
     assert found["depths"][0]["probabilities"][-1] == 1
     assert items.profile(sample=2)["sample"] == 2
-    with pytest.raises(gcws_search.InvalidParameter, match="sample"):
-        items.profile(sample=0)
 
 
 def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
@@ -1040,9 +1031,6 @@ def test_a_bad_number_of_a_frame_is_named_by_its_row_and_column(
             items.add(frame[["kind", *TASTES[::-1]]])
         assert raised.value.loc == ("rows", 2, "mass")
         items.add(frame[:2])
-    [rejected] = items.add(frame[["kind", *TASTES[::-1]]], on_error="skip").rejected
-    assert rejected.row == 2
-    assert "mass" in rejected.detail
     odd = frame.rename(columns={"mass": "mass (g)"})
     with pytest.raises(InvalidVector) as raised:
         opened(4).add(odd)
@@ -1092,9 +1080,10 @@ def test_loads_are_listed(opened: Open) -> None:
     assert [(each["state"], each["rows"]) for each in items.loads()] == [("done", 2)] * is_server
 
 
-def test_a_fingerprint_stays_in_the_metadata(opened: Open) -> None:
+def test_metadata_are_replaced_but_for_a_fingerprint(opened: Open) -> None:
     items = opened(2)
-    items.set_metadata({"fingerprint": "morgan:2", "a": 1})
+    items.set_metadata({"fingerprint": "morgan:2", "a": np.int64(1)})
+    assert items.describe()["metadata"] == {"fingerprint": "morgan:2", "a": 1}
     items.set_metadata({"b": 2})
     assert items.describe()["metadata"] == {"fingerprint": "morgan:2", "b": 2}
     items.set_metadata({"fingerprint": "torsion"})
@@ -1214,25 +1203,10 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
     with pytest.raises(gcws_search.ItemNotFound, match="'nobody'") as missing:
         items.get("nobody")
     assert missing.value.item_id == "nobody"
-    with pytest.raises(gcws_search.InvalidParameter, match="limit"):
-        items.query([1, 2, 3, 4], limit=0)
+    with pytest.raises(ItemNotFound, match="''"):
+        items.get("")
     with pytest.raises(gcws_search.InvalidParameter):
         items.query()
-    wrong: Json
-    for wrong in ({"limit": 0}, {"min_score": 0}, {"recall": 1.5}):
-        with pytest.raises(gcws_search.InvalidParameter, match=next(iter(wrong))):
-            items.pairs(**{"min_score": 0.5} | wrong)
-    no_number: Json = "x"
-    with pytest.raises(gcws_search.GcwsError, match="limit"):
-        items.pairs(min_score=0.5, limit=no_number)
-    with pytest.raises(gcws_search.GcwsError, match="min_score"):
-        items.pairs(min_score=no_number, score="bray_curtis")
-    with pytest.raises(gcws_search.InvalidParameter, match="cursor"):
-        items.page(no_number)
-    if not isinstance(items.place, RemoteCollection):  # whose URL has the same text
-        no_text: Json = 5
-        with pytest.raises(gcws_search.InvalidParameter, match="cursor"):
-            items.page(no_text)
     many = partial(items.query_many, [[1, 2, 3, 4]])
     for ask in (partial(items.query, [1, 2, 3, 4]), many, items.count, items.delete):
         for where, told in (
@@ -1256,22 +1230,6 @@ def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
         items.add([[1, 2, 3, 4], [1, np.nan, 3, 4]])
     assert bad.value.loc == ("rows", 1, "vector", 1)
     assert len(items) == 1
-
-
-def test_words_that_no_option_has_are_refused_and_nothing_is_stored(opened: Open) -> None:
-    items: Json = opened(2)
-    numbers: list[Json] = [{"id_start": each} for each in (-1, "x", True, 1.0, 2**63)]
-    for wrong in ({"mode": "insret"}, {"on_error": "skipp"}, *numbers):
-        with pytest.raises(InvalidParameter, match=next(iter(wrong))):
-            items.add([[1, 2]], **wrong)
-    assert items.count() == 0
-    for ask in (items.query, lambda vector, **more: items.query_many([vector], **more)):
-        with pytest.raises(InvalidParameter, match="guarantee"):
-            ask([1, 2], guarantee="always")
-    with pytest.raises(InvalidParameter, match="on_error"):
-        items.query_many([[1, 2]], on_error="skipp")
-    with pytest.raises(ItemNotFound, match="''"):
-        items.get("")
 
 
 def test_rows_that_cannot_be_stored_are_named_and_left_out(opened: Open) -> None:

@@ -7,8 +7,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.conftest import choose_file
-from tests.support.service.browser import OpenTab
+from tests.support.service.browser import OpenTab, Tab
 from tests.support.service.client import Json
+
+
+def open_new(url: str, here: Tab, name: str, dim: int) -> Page:
+    """Create a collection, and open where files are loaded into it."""
+    httpx.put(f"{url}/v1/collections/{name}", json={"dim": dim}).raise_for_status()
+    return here.open(f"#/{name}/load")
 
 
 def load(page: Page, name: str, content: bytes = b"", told: str = "") -> None:
@@ -31,8 +37,7 @@ def items(url: str, name: str) -> list[Json]:
 
 def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: OpenTab) -> None:
     csv = "id,x,y\n9007199254740993,1,9007199254740993\n007,2,18446744073709551615\n"
-    httpx.put(f"{url}/v1/collections/large", json={"dim": 1}).raise_for_status()
-    page = tab(url).open("#/large/load")
+    page = open_new(url, tab(url), "large", 1)
     choose_file(page, "a.csv", csv.encode())
     page.get_by_label("What y becomes").select_option("payload")
     load(page, "large", told="2 new")
@@ -52,9 +57,8 @@ TABLES: Final = {
 @pytest.mark.parametrize("name", TABLES)
 def test_text_of_any_encoding_and_division_is_read(url: str, tab: OpenTab, name: str) -> None:
     collection = name.replace(".", "-")
-    httpx.put(f"{url}/v1/collections/{collection}", json={"dim": 1}).raise_for_status()
     here = tab(url)
-    page = here.open(f"#/{collection}/load")
+    page = open_new(url, here, collection, 1)
     choose_file(page, name, TABLES[name])
     expect(page.get_by_role("combobox", name="becomes")).to_have_count(3)
     here.look(f"load-{collection}")
@@ -64,10 +68,9 @@ def test_text_of_any_encoding_and_division_is_read(url: str, tab: OpenTab, name:
 
 
 def test_an_encoding_that_is_chosen_is_the_one_of_the_load(url: str, tab: OpenTab) -> None:
-    httpx.put(f"{url}/v1/collections/encoded", json={"dim": 1}).raise_for_status()
     here = tab(url)
     here.expected.append("status of 400")  # bytes that are no UTF-8
-    page = here.open("#/encoded/load")
+    page = open_new(url, here, "encoded", 1)
     choose_file(page, "a.csv", "id;x;Größe\na;1;Łódź\n".encode("cp1250"))
     encoding = page.get_by_label("Encoding")
     encoding.select_option(label="utf-8")
@@ -82,8 +85,7 @@ def test_an_encoding_that_is_chosen_is_the_one_of_the_load(url: str, tab: OpenTa
 
 
 def test_rows_that_lack_a_number_become_what_is_chosen(url: str, tab: OpenTab) -> None:
-    httpx.put(f"{url}/v1/collections/lacking", json={"dim": 2}).raise_for_status()
-    page = tab(url).open("#/lacking/load")
+    page = open_new(url, tab(url), "lacking", 2)
     choose_file(page, "a.csv", b"id,x,y\na,1,\nb,2,3\n")
     page.get_by_label("Rows that lack a number").select_option(label="are left out")
     load(page, "lacking", told="1 new, 0 updated, 0 rejected, 1 left out")
@@ -94,10 +96,9 @@ def test_rows_that_lack_a_number_become_what_is_chosen(url: str, tab: OpenTab) -
 
 def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> None:
     """Every select is touched, and every option of it is chosen by the words that it shows."""
-    httpx.put(f"{url}/v1/collections/chosen-columns", json={"dim": 2}).raise_for_status()
     here = tab(url)
     here.expected.append("status of 422")  # two columns of ids
-    page = here.open("#/chosen-columns/load")
+    page = open_new(url, here, "chosen-columns", 2)
     choose_file(page, "a.csv", b"id,sku,x,y,label,note\na,s1,1,2,7,n1\nb,s2,3,4,8,n2\n")
     selects = page.get_by_role("combobox", name="becomes")
     expect(selects).to_have_count(6)
@@ -128,8 +129,7 @@ def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> No
 def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
     url: str, tab: OpenTab
 ) -> None:
-    httpx.put(f"{url}/v1/collections/gaps", json={"dim": 1}).raise_for_status()
-    page = tab(url).open("#/gaps/load")
+    page = open_new(url, tab(url), "gaps", 1)
     load(page, "gaps", b"id,x\na,1\nb,\nc,0\nd,4\ne\nf,6\ng,oops\n", "3 new")
     rows = page.locator("[role=status] tbody tr")
     expect(rows).to_have_count(4)
@@ -140,8 +140,7 @@ def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
 
 
 def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
-    httpx.put(f"{url}/v1/collections/appended", json={"dim": 2}).raise_for_status()
-    page = tab(url).open("#/appended/load")
+    page = open_new(url, tab(url), "appended", 2)
     for number, told in enumerate(("0 to 1", "2 to 3")):
         content = f"x,y\n{number},2\n3,{number}\n".encode()
         load(page, "appended", content, "2 new, 0 updated, 0 rejected")
@@ -153,8 +152,7 @@ def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
 def test_shares_of_columns_are_shown_of_those_that_become_the_vector(
     url: str, tab: OpenTab
 ) -> None:
-    httpx.put(f"{url}/v1/collections/shares", json={"dim": 2}).raise_for_status()
-    page = tab(url).open("#/shares/load")
+    page = open_new(url, tab(url), "shares", 2)
     choose_file(page, "a.csv", b"id,mass,flip,n\na,-30,0,true\nb,60,9,false\n")
     shares = page.locator("tr td:nth-child(3)")
     page.get_by_text("scores are mostly those of 'mass'").wait_for()
@@ -166,10 +164,9 @@ def test_shares_of_columns_are_shown_of_those_that_become_the_vector(
 
 
 def test_columns_name_coordinates_and_are_taken_by_name(url: str, tab: OpenTab) -> None:
-    httpx.put(f"{url}/v1/collections/named", json={"dim": 2}).raise_for_status()
     here = tab(url)
     here.expected.append("status of 422")
-    page = here.open("#/named/load")
+    page = open_new(url, here, "named", 2)
     names = f"{url}/v1/collections/named/names"
     load(page, "named", b"id,mass,flip\na,,2\nb,,3\nc,0,0\n", "0 new")
     assert httpx.get(names).json()["count"] == 0

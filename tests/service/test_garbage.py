@@ -12,22 +12,26 @@ from typing import Final
 
 import httpx
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from gcws_search.service.responses import ARROW, CSV, NDJSON, NPY
-from tests.support.service.bodies import npy
+from tests.support.service.bodies import arrow, ndjson, npy
 from tests.support.service.client import Json
 from tests.support.service.live_server import URL, listening
 
 _OURS: Final = "gcws_search."
 GOOD: Final = [{"id": f"n{row}", "vector": [row, 1, 2, 3]} for row in range(40)]
 BAD: Final = {"id": "bad", "vector": [1]}
-LINES: Final = "\n".join(map(json.dumps, GOOD))
+BAD_LINE: Final = json.dumps(BAD)
+OTHER_VERSION: Final = {**GOOD[0], "if_version": 10**9}
+QUERY, BAD_QUERY = {"vector": [1, 2, 3, 4]}, {"vector": [1]}
 
 
-def lines(more: str = "", **headers: str) -> Json:
-    return {"content": LINES + more, "headers": {"content-type": NDJSON, **headers}}
+def lines(last: str = "", **headers: str) -> Json:
+    return {
+        "content": ndjson(*GOOD) + last.encode(),
+        "headers": {"content-type": NDJSON, **headers},
+    }
 
 
 def table(more: str = "") -> Json:
@@ -35,70 +39,43 @@ def table(more: str = "") -> Json:
     return {"content": rows + more, "headers": {"content-type": CSV}}
 
 
-def arrow(vectors: Json) -> Json:
-    batch = pa.record_batch({"id": ["a", "b"], "vector": pa.array(vectors, pa.list_(pa.float32()))})
-    with pa.BufferOutputStream() as sink, pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return {"content": sink.getvalue().to_pybytes(), "headers": {"content-type": ARROW}}
-
-
+ARROW_BODY: Final = {
+    "content": arrow({"id": ["a", "b"], "vector": [[1, 2, 3, 4], [1]]}),
+    "headers": {"content-type": ARROW},
+}
+CUT_BODY: Final = {"content": npy(np.ones((50, 4)))[:-3], "headers": {"content-type": NPY}}
 REQUESTS: Final[dict[str, tuple[int, str, str, Json]]] = {
     "put": (200, "PUT", "items", {"json": {"items": GOOD}}),
     "put what is bad": (422, "PUT", "items", {"json": {"items": [*GOOD, BAD]}}),
     "put what is there": (409, "PUT", "items", {"json": {"items": GOOD, "mode": "insert"}}),
     "put no JSON": (400, "PUT", "items", {"content": '{"items": [{'}),
-    "put another version": (
-        409,
-        "PUT",
-        "items",
-        {"json": {"items": [{**GOOD[0], "if_version": 10**9}]}},
-    ),
+    "put another version": (409, "PUT", "items", {"json": {"items": [OTHER_VERSION]}}),
     "load": (200, "POST", "load", lines()),
     "load under a key": (200, "POST", "load", lines(**{"idempotency-key": "a"})),
-    "load what is bad": (422, "POST", "load", lines("\n" + json.dumps(BAD))),
-    "load what is no JSON": (400, "POST", "load", lines("\n{")),
+    "load what is bad": (422, "POST", "load", lines(BAD_LINE)),
+    "load what is no JSON": (400, "POST", "load", lines("{")),
     "load what is bad, and be told meanwhile": (
         422,
         "POST",
         "load",
-        lines("\n" + json.dumps(BAD), accept=NDJSON),
+        lines(BAD_LINE, accept=NDJSON),
     ),
-    "load Arrow of which a row is bad": (
-        200,
-        "POST",
-        "load?on_error=skip",
-        arrow([[1, 2, 3, 4], [1]]),
-    ),
+    "load Arrow of which a row is bad": (200, "POST", "load?on_error=skip", ARROW_BODY),
     "load CSV": (200, "POST", "load", table()),
     "load CSV of which a row is bad": (200, "POST", "load?on_error=skip", table("b,,1,1,1\n")),
     "load CSV, and stop at a bad row": (422, "POST", "load", table("b,,1,1,1\n")),
     "load what is no CSV": (400, "POST", "load", {**table(), "content": "a,a\n1,2\n"}),
     "load what is there": (409, "POST", "load?mode=insert", lines()),
-    "load what is cut short": (
-        400,
-        "POST",
-        "load",
-        {"content": npy(np.ones((50, 4)))[:-3], "headers": {"content-type": NPY}},
-    ),
-    "query": (200, "POST", "query", {"json": {"vector": [1, 2, 3, 4]}}),
-    "query by what is bad": (422, "POST", "query", {"json": {"vector": [1]}}),
-    "query a batch": (
-        200,
-        "POST",
-        "query/batch",
-        {"json": {"queries": [{"vector": [1, 2, 3, 4]}] * 9}},
-    ),
-    "query a bad batch": (
-        422,
-        "POST",
-        "query/batch",
-        {"json": {"queries": [{"vector": [1, 2, 3, 4]}, {"vector": [1]}]}},
-    ),
+    "load what is cut short": (400, "POST", "load", CUT_BODY),
+    "query": (200, "POST", "query", {"json": QUERY}),
+    "query by what is bad": (422, "POST", "query", {"json": BAD_QUERY}),
+    "query a batch": (200, "POST", "query/batch", {"json": {"queries": [QUERY] * 9}}),
+    "query a bad batch": (422, "POST", "query/batch", {"json": {"queries": [QUERY, BAD_QUERY]}}),
     "pairs": (200, "POST", "pairs", {"json": {"min_score": 0.9}}),
     "groups": (200, "POST", "groups", {"json": {"min_score": 0.9}}),
     "join": (200, "POST", "join?min_score=0.5", lines()),
-    "join what is bad": (422, "POST", "join?min_score=0.5", lines("\n" + json.dumps(BAD))),
-    "join what is no JSON": (400, "POST", "join?min_score=0.5", lines("\n{")),
+    "join what is bad": (422, "POST", "join?min_score=0.5", lines(BAD_LINE)),
+    "join what is no JSON": (400, "POST", "join?min_score=0.5", lines("{")),
     "change a payload": (200, "PATCH", "items/n1", {"json": {"payload": {"a": 1}}}),
     "change what is not there": (404, "PATCH", "items/none", {"json": {"payload": {"a": 1}}}),
 }

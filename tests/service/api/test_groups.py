@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
+from tests.support.service.bodies import sparse
 from tests.support.service.client import Client, Json
 
 pytestmark = pytest.mark.served(cluster="one")
@@ -79,12 +80,7 @@ def test_groups_are_those_of_a_matrix_of_scores(
 ) -> None:
     rows = made_rows(rng)
     assert client.put(URL, json={"dim": dim}).status_code == 201
-    vectors: list[Json] = rows.tolist()
-    if dim is None:
-        vectors = [
-            {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
-            for row in rows
-        ]
+    vectors: list[Json] = rows.tolist() if dim else [*map(sparse, rows)]
     for number, vector in enumerate(vectors):  # one by one: the shards give keys in this order
         item = {"id": f"i{number}", "vector": vector, "payload": payload(number)}
         client.put(f"{URL}/items", json={"items": [item]})

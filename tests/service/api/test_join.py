@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import io
 import json
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -12,6 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.support.reference.kernels import gmm_of_rows
+from tests.support.service.bodies import ndjson, npy, sparse
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, metric
 
 pytestmark = pytest.mark.served(cluster="one")
@@ -42,12 +43,8 @@ def queries(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return made
 
 
-def vector(row: np.ndarray, *, is_sparse: bool) -> list[float] | Json:
-    if not is_sparse:
-        dense: list[float] = row.tolist()
-        return dense
-    some = np.flatnonzero(row)
-    return {"indices": some.tolist(), "values": row[some].tolist()}
+def vector(row: np.ndarray, *, is_sparse: bool) -> Json:
+    return sparse(row) if is_sparse else row.tolist()
 
 
 def store(client: Client, url: str, rows: np.ndarray, *, is_sparse: bool = False) -> None:
@@ -65,18 +62,11 @@ def lines_of(rows: np.ndarray, *, is_sparse: bool = False, with_ids: bool = Fals
         {"vector": vector(row, is_sparse=is_sparse)} | ({"id": f"q{n}"} if with_ids else {})
         for n, row in enumerate(rows)
     ]
-    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
-
-
-def npy_of(rows: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, rows)
-    return file.getvalue()
+    return ndjson(*items)
 
 
 def gmm(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = (np.concatenate([np.maximum(x, 0), np.maximum(-x, 0)]) for x in (a, b))
-    return float(np.minimum(a, b).sum() / np.maximum(a, b).sum())
+    return float(gmm_of_rows(a[None], b[None])[0])
 
 
 def contained(a: np.ndarray, b: np.ndarray) -> float:
@@ -145,10 +135,10 @@ def test_a_join_is_brute_force(
 def test_nothing_alike_is_an_empty_join(client: Client, rows: np.ndarray) -> None:
     store(client, URL, rows)
     far = np.full((3, DIM), -50.0)
-    found, end = hits_of(client.post(f"{URL}/join?min_score=1", content=npy_of(far), headers=NPY))
+    found, end = hits_of(client.post(f"{URL}/join?min_score=1", content=npy(far), headers=NPY))
     assert (found, end["pairs"], end["rows"]) == ([], 0, 3)
     none = np.empty((0, DIM), np.float32)
-    _, end = hits_of(client.post(f"{URL}/join?min_score=1", content=npy_of(none), headers=NPY))
+    _, end = hits_of(client.post(f"{URL}/join?min_score=1", content=npy(none), headers=NPY))
     assert end["rows"] == 0
 
 
@@ -156,7 +146,7 @@ def test_a_join_goes_on_after_the_last_whole_row(
     client: Client, rows: np.ndarray, queries: np.ndarray
 ) -> None:
     store(client, URL, rows)
-    for body, headers in ((npy_of(queries), NPY), (lines_of(queries, with_ids=True), NDJSON)):
+    for body, headers in ((npy(queries), NPY), (lines_of(queries, with_ids=True), NDJSON)):
         url = f"{URL}/join?min_score=0.5&recall=1"
         whole = client.post(url, content=body, headers=headers).text.splitlines()[:-1]
         for last in (0, 40, 88):  # cut off in the row after this one
@@ -212,7 +202,7 @@ def test_what_cannot_be_joined_is_refused_before_the_answer_begins(
 ) -> None:
     store(client, URL, rows)
     assert client.put("/v1/collections/small", json={"dim": 3}).status_code == 201
-    body, cases = npy_of(rows[:2]), ["", "?min_score=0", "?min_score=2", "?limit=0", "?recall=1"]
+    body, cases = npy(rows[:2]), ["", "?min_score=0", "?min_score=2", "?limit=0", "?recall=1"]
     for query in [*cases, "?min_score=0.5&score=ruzicka", "?min_score=0.5&recall=0", "?lim=3"]:
         answer = client.post(f"{URL}/join{query}", content=body, headers=NPY)
         assert answer.status_code == 422, query
@@ -221,7 +211,7 @@ def test_what_cannot_be_joined_is_refused_before_the_answer_begins(
         assert_problem(answer, 422, "invalid_filter", "filter")
     answer = client.post(f"{URL}/join?limit=1", content=b"junk", headers=NPY)
     assert_problem(answer, 400, "malformed_body", ".npy")
-    wrong = npy_of(rows[:2, :5])
+    wrong = npy(rows[:2, :5])
     answer = client.post(f"{URL}/join?limit=1", content=wrong, headers=NPY)
     assert_problem(answer, 422, "invalid_vector")
     bad = lines_of(rows[:4]) + b'{"vector": [0, 0]}\n'
@@ -258,7 +248,7 @@ def test_a_stream_of_any_form_is_joined_a_chunk_at_a_time(
     url, expected = f"{URL}/join?min_score=0.6&recall=1", truth(queries, rows, least=0.6)
     body = lines_of(queries)
     for content, headers in (
-        (chunked(npy_of(queries)), NPY),
+        (chunked(npy(queries)), NPY),
         (chunked(body), NDJSON),
         (gzip.compress(body), NDJSON | {"Content-Encoding": "gzip"}),
     ):
@@ -336,7 +326,7 @@ def test_a_bad_row_ends_a_join_with_its_number_after_the_lines_before(
         rest, end = hits_of(streaming.post(f"{url}&after=7", content=mended, headers=NDJSON))
         assert [row for row, *_ in rest] == [*range(8, 16)]
         assert "error" not in end
-    cut = npy_of(rows[:10])[:-50]
+    cut = npy(rows[:10])[:-50]
     found, end = hits_of(streaming.post(url, content=cut, headers=NPY))
     assert (len(found), end["error"]["code"]) == (8, "malformed_body")
 

@@ -2,28 +2,20 @@
 
 import pytest
 
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import URL, Client, Json, assert_problem, hits, put
 
 pytestmark = pytest.mark.served(front="one", cluster="all")
 
-URL = "/v1/collections/things"
 ITEMS = f"{URL}/items"
 
 
 @pytest.fixture
-def things(client: Client) -> Client:
+def things(empty: Client) -> Client:
     """Return a client of a collection of three items."""
-    assert client.put(URL, json={"dim": 2}).status_code == 201
-    items = [
-        {
-            "id": item_id,
-            "vector": [number + 1, -1],
-            "payload": {"n": number, "even": not number % 2},
-        }
-        for number, item_id in enumerate(["a", "b/c", "c"])
-    ]
-    assert client.put(ITEMS, json={"items": items}).status_code == 200
-    return client
+    for number, item_id in enumerate(["a", "b/c", "c"]):
+        payload = {"n": number, "even": not number % 2}
+        put(empty, {"id": item_id, "vector": [number + 1, -1, 0, 0], "payload": payload})
+    return empty
 
 
 def where(key: str, value: object) -> Json:
@@ -56,7 +48,7 @@ def test_a_payload_is_merged_replaced_and_removed(things: Client) -> None:
     assert changed(things, "/a", {"payload": {"again": 1}}) == 1
     shown = things.get(ITEMS, params={"with_vector": True}).json()["items"]
     vectors = {each["id"]: each["vector"] for each in shown}
-    assert vectors == {"a": [1, -1], "b/c": [2, -1], "c": [3, -1]}
+    assert vectors == {"a": [1, -1, 0, 0], "b/c": [2, -1, 0, 0], "c": [3, -1, 0, 0]}
 
 
 def test_payloads_change_by_a_filter_and_by_ids(things: Client) -> None:
@@ -93,15 +85,11 @@ def test_a_payload_that_gets_too_long_is_refused(things: Client) -> None:
 
 def test_filters_compare_dates_whatever_their_zones(things: Client) -> None:
     seen = ["2024-03-01T00:30:00+02:00", "2024-03-01", "2024-03-31T23:59:59Z", "March", 20240315]
-    items = [
-        {"id": str(n), "vector": [n + 1, 5], "payload": {"seen": date}}
-        for n, date in enumerate(seen)
-    ]
-    assert things.put(ITEMS, json={"items": items}).json()["inserted"] == len(seen)
+    for n, date in enumerate(seen):
+        put(things, {"id": str(n), "vector": [n + 1, 5, 0, 0], "payload": {"seen": date}})
     march = {"must": [{"key": "seen", "range": {"gte": "2024-03-01", "lt": "2024-04-01"}}]}
-    query = {"vector": [1, 5], "limit": 99, "filter": march}
-    hits = things.post(f"{URL}/query", json=query).json()["hits"]
-    assert {hit["id"] for hit in hits} == {"1", "2"}
+    found = hits(things, [1, 5, 0, 0], limit=99, filter=march)
+    assert {hit["id"] for hit in found} == {"1", "2"}
     assert things.post(f"{URL}/count", json={"filter": march}).json() == {"count": 2}
     change = {"filter": march, "payload": {"spring": True}}
     assert things.request("PATCH", ITEMS, json=change).status_code == 200

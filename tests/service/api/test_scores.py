@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.scores import OTHER_NAMES, least_ranked, score_of
+from tests.support.service.bodies import sparse
 from tests.support.service.client import Client, Json, assert_problem
 
 pytestmark = pytest.mark.served(cluster="one")
@@ -98,10 +99,8 @@ def test_containment_ranks_by_the_share_of_the_query(
     dim = None if is_sparse else 30
     assert client.put("/v1/collections/parts", json={"dim": dim}).status_code == 201
 
-    def vector(row: np.ndarray) -> Json | list[float]:
-        some = np.flatnonzero(row)
-        sparse: Json = {"indices": some.tolist(), "values": row[some].tolist()}
-        return sparse if is_sparse else row.tolist()
+    def vector(row: np.ndarray) -> Json:
+        return sparse(row) if is_sparse else row.tolist()
 
     items = [
         {"id": f"i{number}", "vector": vector(row), "payload": {"odd": number % 2}}
@@ -157,9 +156,7 @@ def test_pairs_and_groups_are_by_the_containment_of_the_smaller(
     url, made = "/v1/collections/parts", rows.copy()
     made[7:9] = made[5] * (np.arange(30) > 3), made[5] + made[6]  # a part of another, and a whole
     client.put(url, json={"dim": dim})
-    vectors = [{"indices": np.flatnonzero(row).tolist(), "values": row[row > 0]} for row in made]
-    vectors = [each | {"values": each["values"].tolist()} for each in vectors]
-    items = [{"id": f"i{number}", "vector": vector} for number, vector in enumerate(vectors)]
+    items = [{"id": f"i{number}", "vector": sparse(row)} for number, row in enumerate(made)]
     client.put(f"{url}/items", json={"items": items})
 
     def contained(a: int, b: int) -> float:

@@ -130,24 +130,6 @@ def test_explain_names_coordinates_by_their_tokens(texts: Client) -> None:
         }
 
 
-def test_near_copies_have_the_scores_of_their_edits(texts: Client) -> None:
-    words = [f"word{number}" for number in range(40)]
-    copies = {
-        "whole": words,
-        "one-less": words[1:],
-        "two-other": ["x", "y", *words[2:]],
-        "twice": words + words,
-    }
-    items = [{"id": key, "text": " ".join(each)} for key, each in copies.items()]
-    assert texts.put(ITEMS, json={"items": items}).status_code == 200
-    answer = texts.post(f"{URL}/pairs", json={"min_score": 0.45, "recall": 1})
-    pairs = {(each["a"], each["b"]): each["score"] for each in map(json.loads, answer.text.split())}
-    assert pairs[("one-less", "whole")] == pytest.approx(39 / 40)
-    assert pairs[("two-other", "whole")] == pytest.approx(38 / 42)
-    assert pairs[("twice", "whole")] == pytest.approx(40 / 80)
-    assert pairs[("a", "b")] == pytest.approx(score(TEXTS["a"], TEXTS["b"]))
-
-
 @pytest.mark.one_process
 def test_a_copy_in_other_letters_is_not_stored_where_texts_are_lowercased(texts: Client) -> None:
     body = {"items": [{"id": "copy", "text": TEXTS["b"].upper()}], "mode": "unless_similar"}

@@ -1,11 +1,10 @@
 """Items that are stored unless one like them is: in order, and among all who write at once."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
+from tests.support.service.bodies import ndjson, sparse
 from tests.support.service.client import Client, Json, assert_problem
 
 pytestmark = pytest.mark.served(cluster="all")
@@ -13,10 +12,6 @@ pytestmark = pytest.mark.served(cluster="all")
 URL = "/v1/collections/copies"
 MIN = 0.8
 MODE = {"mode": "unless_similar", "min_score": MIN, "recall": 1}
-
-
-def as_sparse(row: np.ndarray) -> Json:
-    return {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
 
 
 def put(client: Client, items: list[Json], **more: Json) -> Json:
@@ -41,7 +36,7 @@ def test_an_item_is_stored_unless_one_before_it_is_alike(
         rows[np.arange(count), rng.integers(6, size=count)] += rng.integers(0, 2, size=count)
         rows[:, 0] = np.maximum(rows[:, 0], 1)
         ids = [f"{turn}-{number}" for number in range(count)]
-        vectors = rows.tolist() if dim else [*map(as_sparse, rows)]
+        vectors = rows.tolist() if dim else [*map(sparse, rows)]
         items = [{"id": each, "vector": vector} for each, vector in zip(ids, vectors, strict=True)]
         answer = put(client, items, **MODE)
         left_out = {each["row"]: each for each in answer["similar"]}
@@ -122,7 +117,7 @@ def test_a_load_stores_what_is_not_like_another(client: Client, key: str | None)
     assert client.put(URL, json={"dim": 2}).status_code == 201
     put(client, [{"id": "old", "vector": [9, 1]}])
     rows: list[Json] = [[1, 2], [9, 1.1], "bad", [1, 2], [-5, 1], [-5, 1.01]]
-    body = "".join(json.dumps({"vector": row}) + "\n" for row in rows)
+    body = ndjson(*({"vector": row} for row in rows))
     more = {} if key is None else {"Idempotency-Key": key}
     headers = {"Content-Type": "application/x-ndjson", **more}
     url = f"{URL}/load?on_error=skip&mode=unless_similar&min_score=0.9"
@@ -138,8 +133,5 @@ def test_a_load_stores_what_is_not_like_another(client: Client, key: str | None)
         f"{url}&max_rejected=1", content=body, headers=headers | {"Idempotency-Key": "z"}
     )
     assert [len(capped.json()["similar"]), capped.json()["similar_count"]] == [1, 5]
-    assert_problem(
-        client.post(f"{URL}/load?min_score=0.9", content=body, headers=headers),
-        422,
-        "invalid_parameter",
-    )
+    wrong = client.post(f"{URL}/load?min_score=0.9", content=body, headers=headers)
+    assert_problem(wrong, 422, "invalid_parameter")

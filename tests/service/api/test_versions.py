@@ -4,27 +4,24 @@ from typing import Any
 
 import pytest
 
-from tests.model.shelf import lines
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.bodies import load, ndjson
+from tests.support.service.client import URL, Client, Json, assert_problem, put
 
 pytestmark = pytest.mark.served(front="one", cluster="all")
 
-URL = "/v1/collections/things"
-NDJSON = {"content-type": "application/x-ndjson"}
 ITEMS = f"{URL}/items"
 
 
 @pytest.fixture
-def things(client: Client) -> Client:
+def things(empty: Client) -> Client:
     """Return a client of a collection of the items a and b, which are of versions 2 and 1."""
-    assert client.put(URL, json={"dim": 2}).status_code == 201
-    for items in ([item("a"), item("b")], [item("a")]):
-        assert client.put(ITEMS, json={"items": items}).status_code == 200
-    return client
+    put(empty, item("a"), item("b"))
+    put(empty, item("a"))
+    return empty
 
 
 def item(item_id: Any, **more: Any) -> Json:  # noqa: ANN401
-    return {"id": item_id, "vector": [1, -2], **more}
+    return {"id": item_id, "vector": [1, -2, 0, 0], **more}
 
 
 def versions(client: Client) -> dict[str, int]:
@@ -34,20 +31,12 @@ def versions(client: Client) -> dict[str, int]:
     return {each["id"]: each["version"] for each in items}
 
 
-def put(client: Client, *items: Json) -> Any:  # noqa: ANN401
-    return client.put(ITEMS, json={"items": items})
-
-
-def load(client: Client, *items: Json) -> Json:
-    return client.post(f"{URL}/load", content=lines(items), headers=NDJSON).json()
-
-
 def test_each_write_of_an_item_counts(things: Client) -> None:
     assert versions(things) == {"b": 1, "a": 2}
     things.request("PATCH", f"{ITEMS}/a", json={"payload": {"n": 1}})
     things.request("PATCH", ITEMS, json={"ids": ["b", "a"], "payload": {"n": 2}})
     assert versions(things) == {"b": 2, "a": 4}
-    assert load(things, item("a"), item("c"))["updated"] == 1
+    assert load(things, "ndjson", ndjson(item("a"), item("c"))).json()["updated"] == 1
     assert versions(things) == {"b": 2, "a": 5, "c": 1}
     things.delete(f"{ITEMS}/a")
     put(things, item("a"))
@@ -101,5 +90,5 @@ def test_of_writes_on_one_version_at_once_one_is_made(things: Client) -> None:
 def test_an_item_can_be_put_as_it_is_shown(things: Client) -> None:
     shown = things.get(ITEMS, params={"with_vector": True}).json()["items"]
     assert put(things, *shown).json() == {"inserted": 0, "updated": 2}
-    assert load(things, *shown)["updated"] == 2
+    assert load(things, "ndjson", ndjson(*shown)).json()["updated"] == 2
     assert versions(things) == {"b": 3, "a": 4}

@@ -32,6 +32,7 @@ from gcws_search.service.errors import Refused
 from gcws_search.service.settings import Settings
 from gcws_search.tasks import process_pool
 from tests.support.object_store import ObjectStore, object_store
+from tests.support.service.bodies import ndjson
 from tests.support.service.client import Json, running
 from tests.support.service.cluster import BUCKETS, ClusterClient
 from tests.support.service.shards import KEY
@@ -89,10 +90,6 @@ def write_parquet(path: Path, items: Sequence[Json], group: int = 10) -> Path:
     return path
 
 
-def lines_of(items: Sequence[Json]) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in items)
-
-
 def bulk(
     settings: Settings, *paths: Path | str, name: str = "bulk", jobs: int = 1, **more: Json
 ) -> BulkLoaded:
@@ -117,7 +114,7 @@ def put(client: ClusterClient, name: str, items: Sequence[Json], **config: Json)
     assert client.put(f"/v1/collections/{name}", json=config or {"dim": DIM}).status_code == 201
     kind = {"Content-Type": "application/x-ndjson"}
     url = f"/v1/collections/{name}/load"
-    assert client.post(url, content=lines_of(items), headers=kind).status_code == 200
+    assert client.post(url, content=ndjson(*items), headers=kind).status_code == 200
 
 
 def everything(client: ClusterClient, name: str, queries: Sequence[Json]) -> Json:
@@ -200,7 +197,7 @@ def test_names_of_an_open_space_and_times_are_those_of_a_load(
         }
         for row in range(30)
     ]
-    (tmp_path / "a.ndjson").write_bytes(lines_of(lines))
+    (tmp_path / "a.ndjson").write_bytes(ndjson(*lines))
     bulk(settings, tmp_path / "a.ndjson", dim=None)
     put(client, "routed", lines, dim=None)
     found, wanted = (
@@ -215,7 +212,7 @@ def test_an_export_keeps_the_names_of_its_coordinates(
     client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
 ) -> None:
     lines = [{COLLECTION: {"dim": DIM, "names": ["a", "b"]}}, *items]
-    (tmp_path / "a.ndjson").write_bytes(lines_of(lines))
+    (tmp_path / "a.ndjson").write_bytes(ndjson(*lines))
     bulk(settings, tmp_path / "a.ndjson")
     found = client.get("/v1/collections/bulk/names").json()["names"]
     assert [each["name"] for each in found] == ["a", "b"]
@@ -245,7 +242,7 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     assert words.startswith("column 'x2': ")
     [line] = rejected_in(found)
     assert (line["row"], line["item"]["id"]) == (37, items[37]["id"])
-    (tmp_path / "b.ndjson").write_bytes(lines_of(items) + b'{"id": "x"}\n' + b"{]\n")
+    (tmp_path / "b.ndjson").write_bytes(ndjson(*items) + b'{"id": "x"}\n' + b"{]\n")
     with pytest.raises(BadFile, match=r"b\.ndjson: row 50"):
         bulk(settings, tmp_path / "b.ndjson", name="b")
     found = bulk(settings, tmp_path / "b.ndjson", name="b", lenient=True)
@@ -256,7 +253,7 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
     assert [(each["row"], each["item"]) for each in rejected_in(found)] == [
         (50, {"id": "x"}), (51, "{]"),
     ]  # fmt: skip
-    (tmp_path / "c.ndjson").write_bytes(lines_of(items))
+    (tmp_path / "c.ndjson").write_bytes(ndjson(*items))
     (tmp_path / "c.ndjson.rejected.ndjson").mkdir()
     with pytest.raises(IsADirectoryError):  # before anything is stored
         bulk(settings, tmp_path / "c.ndjson", name="c", lenient=True)

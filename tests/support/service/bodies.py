@@ -46,6 +46,12 @@ def arrow(columns: dict[str, Json], batch_rows: int | None = None, times: int = 
     return out.getvalue()
 
 
+def sparse(row: np.ndarray) -> Json:
+    """Return a vector as its coordinates other than 0."""
+    some = np.flatnonzero(row)
+    return {"indices": some.tolist(), "values": row[some].tolist()}
+
+
 def packed(values: Json) -> Json:
     """Return a vector as base64 of its numbers."""
     return {"base64": base64.b64encode(np.array(values, "<f4").tobytes()).decode()}
