@@ -145,7 +145,7 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
-        with quick_imports("pandas"):  # sqlite-utils has columns for it
+        with quick_imports():
             module = import_module(f"gcws_search.{COMMANDS[name][0]}")
         found = typer.main.get_group(module.cli).commands[name]
         _arrange_help(found, ctx)

@@ -349,6 +349,20 @@ def test_a_file_is_sent_and_received_without_pandas(tmp_path: Path) -> None:
     assert said(Path(sys.executable), program, tmp_path) == "4 False"
 
 
+def test_a_command_writes_parquet_without_pandas(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from gcws_search.__main__ import main\n"
+        "sys.argv = ['gcws-search', '--version']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    import pyarrow\n"
+        "    print(len(pyarrow.array(['a'])), 'pandas' in sys.modules)"
+    )
+    assert said(Path(sys.executable), program, tmp_path).splitlines()[-1] == "1 False"
+
+
 def test_every_public_name_can_be_imported() -> None:
     import gcws_search  # noqa: PLC0415
     from gcws_search import index  # noqa: PLC0415
