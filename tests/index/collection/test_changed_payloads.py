@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.index.storage.connection import connect
 from tests.support.index.items import Make, batch, held, put, reopened, vector
+from tests.support.index.saved_graph import change_file
 
 Payload = dict[str, Any] | None
 
@@ -97,8 +97,6 @@ def test_a_damaged_row_is_not_made_whole_by_a_new_payload(
     stored: ix.StoredCollection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1, "b": 2})
-    other = connect(tmp_path / "things.sqlite")
-    other.execute("UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'a'")
-    other.close()
+    change_file(tmp_path, "UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'a'")
     with pytest.raises(ix.DamagedFile, match="not what was written"):
         stored.change_payloads(change({"y": 1}), ["a"])

@@ -11,6 +11,7 @@ from gcws_search import index as ix
 from gcws_search.index.collection import reclaim
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import FEW_ROWS
+from tests.support.index.saved_graph import Restart
 
 WORDS = [f"w{n}" for n in range(40)]
 
@@ -89,8 +90,9 @@ def test_names_are_those_of_the_items_and_their_coordinates_never_move(
     assert all(report.is_sound for report in ix.check_directory(tmp_path))
 
 
-def test_a_vector_that_was_read_before_its_names_were_freed_has_them(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
+def test_a_vector_that_was_read_before_its_names_were_freed_has_them(
+    catalog: ix.Catalog, restart: Restart
+) -> None:
     stored = catalog.create("things", ix.CollectionConfig(dim=None))[0]
     put(stored, {"a": ["x", "y"], "b": ["z"]})
     raw = rows_of(stored, ["x", "y"])
@@ -99,17 +101,14 @@ def test_a_vector_that_was_read_before_its_names_were_freed_has_them(tmp_path: P
     assert {*named(stored)} == {"z"}
     stored.put(ix.ItemBatch(["c"], raw, [None]))
     assert words_of(stored, "c") == {"x", "y"}
-    catalog.close()
-    catalog = opened_catalog(tmp_path)
-    assert words_of(catalog.get("things"), "c") == {"x", "y"}
-    catalog.close()
+    with restart() as again:
+        assert words_of(again, "c") == {"x", "y"}
 
 
 @pytest.mark.parametrize("place", ["as_sent", "run_between_changes"])
 def test_items_that_are_put_while_names_are_looked_for_have_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    catalog: ix.Catalog, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    catalog = opened_catalog(tmp_path)
     stored = catalog.create("things", ix.CollectionConfig(dim=None))[0]
     put(stored, {"a": ["x", "y"], "b": ["z"]})
     stored.finish_background_work()
@@ -126,4 +125,3 @@ def test_items_that_are_put_while_names_are_looked_for_have_theirs(
     stored.finish_background_work()
     assert {*named(stored)} == {"x", "z"}
     assert words_of(stored, "c") == {"x"}
-    catalog.close()

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.index.storage.connection import connect
 from gcws_search.index.storage.store import Store
-from tests.support.index.items import DIM, batch, held, opened_catalog, put
-
-MARK = ix.PayloadChange(b'{"seen":true}', merge=True)
+from tests.support.index.items import batch, held, put
+from tests.support.index.saved_graph import FILE, Restart, change_file, opened
 
 
 def versions(stored: ix.StoredCollection) -> dict[str, int]:
@@ -77,43 +75,34 @@ def test_an_item_left_out_for_another_keeps_its_version(stored: ix.StoredCollect
     assert versions(stored) == {"a": 1, "b": 1}
 
 
-def test_a_version_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", ix.CollectionConfig(dim=DIM))[0]
+def test_a_version_that_nobody_wrote_is_damage(
+    stored: ix.StoredCollection, catalog: ix.Catalog, restart: Restart, tmp_path: Path
+) -> None:
     put(stored, {"a": 1, "b": 2})
     put(stored, {"a": 1})
     expected = held(stored)
     catalog.close()
     for version in (1, 3, 0, -1):
-        other = connect(tmp_path / "things.sqlite")
-        other.execute("UPDATE items SET version = ? WHERE id = 'a'", (version,))
-        other.close()
+        change_file(tmp_path, "UPDATE items SET version = ? WHERE id = 'a'", version)
         [report] = ix.check_directory(tmp_path)
         assert len(report.findings) == 1, version
-        with closing(Store(tmp_path / "things.sqlite", "things")) as store:
+        with closing(Store(tmp_path / FILE, "things")) as store:
             with pytest.raises(ix.DamagedFile, match="not what was written"):
                 [*store.chunks()]
             with pytest.raises(ix.DamagedFile, match="not what was written"):
                 store.fetch(["a"])
-    other = connect(tmp_path / "things.sqlite")
-    other.execute("UPDATE items SET version = 2 WHERE id = 'a'")
-    other.close()
-    catalog = opened_catalog(tmp_path)
-    assert held(catalog.get("things")) == expected
-    catalog.close()
+    with restart("UPDATE items SET version = 2 WHERE id = 'a'") as again:
+        assert held(again) == expected
 
 
-def test_a_repair_keeps_versions(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", ix.CollectionConfig(dim=DIM))[0]
+def test_a_repair_keeps_versions(
+    stored: ix.StoredCollection, catalog: ix.Catalog, tmp_path: Path
+) -> None:
     put(stored, {"a": 1, "b": 2, "c": 3})
     put(stored, {"c": 3, "a": 1})
-    stored.change_payloads(MARK, ["a"])
+    stored.change_payloads(ix.PayloadChange(b'{"seen":true}'), ["a"])
     catalog.close()
-    other = connect(tmp_path / "things.sqlite")
-    other.execute("UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'b'")
-    other.close()
+    change_file(tmp_path, "UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'b'")
     [_] = ix.check_directory(tmp_path, repair=True)
-    catalog = opened_catalog(tmp_path)
-    assert versions(catalog.get("things")) == {"c": 2, "a": 3}
-    catalog.close()
+    with opened(tmp_path) as again:
+        assert versions(again) == {"c": 2, "a": 3}

@@ -1,14 +1,15 @@
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search import index as ix
 from gcws_search.index.payload import MAX_COLUMNS, MAX_CONDITIONS, MAX_DEPTH, MAX_MASKS, Columns
+from tests.support.data.payloads import encode_payload
 
 PAYLOADS: list[dict[str, Any] | None] = [
     {"label": 3, "price": 1.5, "tags": ["red", "blue"]},
@@ -30,7 +31,7 @@ PAYLOADS: list[dict[str, Any] | None] = [
 
 
 def columns_of(payloads: list[dict[str, Any] | None]) -> Columns:
-    return Columns([None if each is None else orjson.dumps(each) for each in payloads])
+    return Columns([*map(encode_payload, payloads)])
 
 
 def rows_matching(document: dict[str, Any]) -> list[int]:
@@ -40,6 +41,11 @@ def rows_matching(document: dict[str, Any]) -> list[int]:
     assert mask.dtype == np.uint8
     assert mask.shape == (len(PAYLOADS),)
     assert set(mask.tolist()) <= {0, 1}
+    return np.flatnonzero(mask).tolist()
+
+
+def rows_of(columns: Columns, count: int, condition: dict[str, Any]) -> list[int]:
+    mask = columns.mask(ix.parse_filter({"must": condition}), count)
     return np.flatnonzero(mask).tolist()
 
 
@@ -54,12 +60,7 @@ def test_a_key_with_dots_is_found_before_it_is_taken_apart() -> None:
         {"iris": {"petal.width": [1, None]}},
         {"petal.width": None},
     ]
-    columns = columns_of(payloads)
-
-    def rows(condition: dict[str, Any]) -> list[int]:
-        where = ix.parse_filter({"must": condition})
-        return np.flatnonzero(columns.mask(where, len(payloads))).tolist()
-
+    rows = partial(rows_of, columns_of(payloads), len(payloads))
     assert rows(match("petal.width", 1)) == [0, 1]
     assert rows(match("iris.petal.width", 1)) == [2]
     assert rows({"key": "petal.width", "exists": True}) == [0, 1, 3]
@@ -146,11 +147,7 @@ def test_a_filter_says_what_it_was_parsed_from(value: object) -> None:
 def test_integers_of_any_size_are_told_apart(big: int) -> None:
     numbers = [big, big + 1, 3, float(10**29)]
     columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
-
-    def rows(condition: dict[str, Any]) -> list[int]:
-        mask = columns.mask(ix.parse_filter({"must": [condition]}), len(numbers))
-        return np.flatnonzero(mask).tolist()
-
+    rows = partial(rows_of, columns, len(numbers))
     assert rows(match("n", big)) == [0]
     assert rows(match("n", 3)) == [2]
     assert rows({"key": "n", "range": {"lt": 4}}) == ([2] if big > 0 else [0, 1, 2])
@@ -233,15 +230,28 @@ def test_depth_and_number_of_conditions_have_limits() -> None:
         ix.parse_filter({"must": [match("a", 1)] * (MAX_CONDITIONS + 1)})
 
 
-def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not() -> None:
-    payloads: list[bytes | None] = [b'{"a":1}', None]
-    columns = Columns(payloads)
-    where = ix.parse_filter({"must": [{"key": "a", "range": {"gte": 1}}]})
-    assert columns.mask(where, 2).tolist() == [1, 0]
-    payloads += [b'{"a":[0,2]}', b'{"a":"x"}']
-    assert columns.mask(where, 4).tolist() == [1, 0, 1, 0]
-    assert columns.mask(where, 2).tolist() == [1, 0]
-    assert columns.mask(where, 3).tolist() == [1, 0, 1]
+@pytest.mark.parametrize(
+    ("condition", "payloads", "mask"),
+    [
+        ({"range": {"gte": 1}}, [{"a": 1}, None, {"a": [0, 2]}, {"a": "x"}], [1, 0, 1, 0]),
+        (
+            {"match": {"prefix": "b"}},
+            [{"a": "bb"}, {"a": 7}, {"a": "a"}, {"a": ["c", "ba"]}, {"a": "b"}],
+            [1, 0, 0, 1, 1],
+        ),
+    ],
+)
+def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not(
+    condition: dict[str, Any], payloads: list[Any], mask: list[int]
+) -> None:
+    where = ix.parse_filter({"must": {"key": "a", **condition}})
+    texts = [*map(encode_payload, payloads)]
+    held = texts[:2]
+    columns = Columns(held)
+    assert columns.mask(where, 2).tolist() == mask[:2]
+    held += texts[2:]
+    for count in (len(mask), 2, 3):
+        assert columns.mask(where, count).tolist() == mask[:count]
 
 
 class Counted(list[bytes | None]):
@@ -278,16 +288,6 @@ def test_payloads_are_parsed_once_for_all_keys_of_a_filter() -> None:
     assert mask.tolist() == np.bitwise_or.reduce(alone).tolist()
 
 
-def test_a_prefix_finds_the_texts_that_come_later() -> None:
-    payloads: list[bytes | None] = [b'{"a":"bb"}', b'{"a":7}']
-    columns = Columns(payloads)
-    where = ix.parse_filter({"must": [{"key": "a", "match": {"prefix": "b"}}]})
-    assert columns.mask(where, 2).tolist() == [1, 0]
-    payloads += [b'{"a":"a"}', b'{"a":["c","ba"]}', b'{"a":"b"}']
-    assert columns.mask(where, 5).tolist() == [1, 0, 0, 1, 1]
-    assert columns.mask(where, 4).tolist() == [1, 0, 0, 1]
-
-
 def test_columns_and_masks_kept_are_bounded() -> None:
     columns = columns_of(PAYLOADS)
     first = ix.parse_filter({"must": [match("label", 3)]})
@@ -302,8 +302,7 @@ def test_columns_and_masks_kept_are_bounded() -> None:
 def test_filters_that_differ_in_type_only_are_not_mistaken_for_each_other() -> None:
     columns = columns_of(PAYLOADS)
     for value, rows in ((1, [7]), (True, [2]), (1.0, [7]), (True, [2])):
-        mask = columns.mask(ix.parse_filter({"must": [match("label", value)]}), len(PAYLOADS))
-        assert np.flatnonzero(mask).tolist() == rows
+        assert rows_of(columns, len(PAYLOADS), match("label", value)) == rows
 
 
 numbers = st.one_of(
