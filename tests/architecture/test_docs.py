@@ -56,7 +56,6 @@ SESSIONS = params(page for page in pages() if "```console" in page.read_text())
 
 
 def joined() -> str:
-    """Return the text of all pages."""
     return "\n".join(page.read_text() for page in pages())
 
 

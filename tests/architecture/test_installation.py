@@ -76,7 +76,6 @@ def wheel_of(project: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a wheel of this tree."""
     copy = tmp_path_factory.mktemp("project")
     ignore = shutil.ignore_patterns("__pycache__")
     for name in SOURCES:
@@ -149,7 +148,6 @@ def sources(python: Path) -> Path:
 
 
 def said(python: Path, program: str, folder: Path, **variables: str) -> str:
-    """Return what a program prints that runs in a folder."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= variables
     done = subprocess.run(

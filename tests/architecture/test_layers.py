@@ -103,12 +103,10 @@ def part(path: Path) -> str:
 
 
 def top(name: str) -> str:
-    """Return the first word of a dotted name."""
     return name.partition(".")[0]
 
 
 def tops(tree: ast.Module) -> set[str]:
-    """Return the top-level packages a module imports."""
     return {top(name) for name in imported(tree)}
 
 
@@ -131,7 +129,6 @@ def decorated(tree: ast.Module) -> bool:
 
 
 def packages() -> list[Path]:
-    """Return every folder of modules of the product."""
     found = {path.parent for folder in PRODUCT for path in (REPOSITORY / folder).rglob("*.py")}
     return sorted(found - {REPOSITORY / "gcws_search"})
 

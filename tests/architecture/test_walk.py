@@ -90,7 +90,6 @@ class Recorder:
             self.is_recording = False
 
     def walk(self) -> Walk:
-        """Return what was recorded last."""
         modules = {target for _, target, _ in self.calls}
         return Walk(len(modules), len(self.calls), sum(a != b for a, b, _ in self.calls))
 
@@ -143,7 +142,6 @@ def client(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def put(client: Client, ids: list[str], rows: Float32s) -> None:
-    """Put items of these ids."""
     items = [{"id": name, "vector": row.tolist()} for name, row in zip(ids, rows, strict=True)]
     answer = client.put("/v1/collections/walk/items", json={"items": items})
     assert answer.status_code == 200, answer.text

@@ -40,7 +40,6 @@ class Operations:
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
     def step(self) -> None:
-        """Do one thing."""
         name = self._random.choice([*CONFIGS])
         kind: Callable[[str], None] = self.create
         if name in self.shelves:
@@ -358,7 +357,6 @@ class Operations:
     # All of it
 
     def check(self) -> None:
-        """Compare everything there is."""
         shown = self._ask("GET", "")["collections"]
         assert {each["name"] for each in shown} == set(self.shelves)
         for name in self.shelves:

@@ -73,7 +73,6 @@ class Life:
         return client
 
     def run(self, count: int) -> None:
-        """Do so many operations."""
         for _ in range(count):
             if self._random.random() < 1 / OPERATIONS_A_START:
                 self._restart()
@@ -102,7 +101,6 @@ class Life:
         self.operations.check()
 
     def close(self) -> None:
-        """Stop."""
         self._client.stop()
 
 

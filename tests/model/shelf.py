@@ -49,7 +49,6 @@ class Shelf:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Shelf":
-        """Return an empty one."""
         return cls(config["dim"], config.get("transform", {}).get("power", 1.0))
 
     def slots(self, vector: Iterable[float]) -> Slots:
@@ -79,7 +78,6 @@ class Shelf:
         return sum(self.items.pop(item_id, None) is not None for item_id in ids)
 
     def scores(self, query: Slots) -> dict[str, float]:
-        """Return the score of every item."""
         if not self.items:
             return {}
         rows = np.stack([kept.slots for kept in self.items.values()])
@@ -138,11 +136,9 @@ def conditions(n: int, tag: str) -> list[tuple[dict[str, Any], Passes]]:
 
 
 def sparse(vector: Sequence[float]) -> Mapping[str, Any]:
-    """Return a vector's sparse form."""
     places = [place for place, value in enumerate(vector) if value]
     return {"indices": places, "values": [vector[place] for place in places]}
 
 
 def lines(items: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return items as NDJSON."""
     return "".join(json.dumps(item) + "\n" for item in items).encode()

@@ -101,7 +101,6 @@ class Rounds:
         return Operation(kind, name, puts, contents, replace=self._random.random() < 2 / 3)
 
     def run(self, count: int) -> None:
-        """Do so many rounds."""
         for _ in range(count):
             sys.setswitchinterval(self._random.choice([0.005, 0.0005, 0.00002]))
             self._round()
@@ -270,7 +269,6 @@ class Rounds:
         self.restarts += 1
 
     def close(self) -> None:
-        """Give the directory up."""
         sys.setswitchinterval(self._interval)
         self._catalog.close()
 

@@ -14,7 +14,6 @@ WALKED = METHODS[GRAPH]
 
 
 def one(rows: Rows, number: int) -> Rows:
-    """Return one of some rows."""
     return rows[number : number + 1]
 
 

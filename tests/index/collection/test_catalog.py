@@ -89,14 +89,19 @@ def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
     fill(catalog.create("a", EXACT)[0], 5)
     catalog.create("b", EXACT)
     fill(catalog.create("c", EXACT)[0], 7)
+    catalog.snapshot("a", "s")
     catalog.close()
 
     again = ix.Catalog.open(tmp_path, threads=1)
     with pytest.raises(ix.CollectionLoading):
         again.get("a")
-    for call in (again.drop, lambda name: again.create(name, EXACT)):
+    for call in (
+        lambda: again.drop("a"),
+        lambda: again.create("a", EXACT),
+        lambda: again.restore("a", "s", replace=True),
+    ):
         with pytest.raises(ix.CollectionLoading):
-            call("a")
+            call()
     assert again.list() == []
     told: list[tuple[str, int, int]] = []
     again.load(lambda *progress: told.append(progress))

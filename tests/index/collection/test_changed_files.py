@@ -6,7 +6,6 @@ start says what is wrong.
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -17,8 +16,8 @@ import pytest
 
 from gcws_search import index as ix
 from tests.support.index.items import DIM, held, opened_catalog, put, vector
+from tests.support.index.saved_graph import FILE, read_file
 
-FILE: Final = "things.sqlite"
 LOG: Final = f"{FILE}-wal"
 INDEX: Final = f"{FILE}-shm"
 CONFIG: Final = ix.CollectionConfig(dim=DIM, backend=ix.ExactParams())
@@ -241,8 +240,8 @@ def test_a_collection_whose_file_was_replaced_is_restored_while_it_is_open(
 
 
 def test_another_programs_checkpoint_is_no_change(opened: ix.Catalog, folder: Path) -> None:
-    with closing(sqlite3.connect(folder / FILE)) as connection:
-        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    [[is_busy, *_]] = read_file(folder, "PRAGMA wal_checkpoint(TRUNCATE)")
+    assert not is_busy
     assert put(kept(opened), {"new": 1.0}).inserted == 1
     opened.close()
 

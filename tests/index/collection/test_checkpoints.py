@@ -1,7 +1,6 @@
 """What an index keeps: written between changes, found again, made anew where it is missing."""
 
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +20,7 @@ from gcws_search.index.storage.store import Store
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
-from tests.support.index.saved_graph import FILE, Restart, copied, opened, opened_as_it_is, some
+from tests.support.index.saved_graph import FILE, Restart, copied, opened, parts_in, read_file, some
 from tests.support.pausing import Work
 
 pytestmark = pytest.mark.usefixtures("linking")
@@ -119,12 +118,10 @@ def test_parts_whose_items_are_gone_are_removed_after_the_next_start(
     put(linked, some(3 * PART_SEQUENCES))
     linked.delete([f"i{n}" for n in range(PART_SEQUENCES - 1, 2 * PART_SEQUENCES - 1)])
     catalog.close()
-    with opened_as_it_is(tmp_path) as parts:
-        assert sorted(parts) == [0, 1, 2, 3]
+    assert parts_in(tmp_path) == [0, 1, 2, 3]
     with opened(tmp_path) as again:
         put(again, {"new": 1.0})
-    with opened_as_it_is(tmp_path) as parts:
-        assert sorted(parts) == [0, 2, 3]
+    assert parts_in(tmp_path) == [0, 2, 3]
 
 
 def test_items_deleted_before_anything_was_written_are_bridged(
@@ -401,10 +398,7 @@ def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     catalog.close()
-    with sqlite3.connect(tmp_path / FILE) as connection:
-        root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'links'")
-        page = root.fetchone()[0]
-    connection.close()
+    [[page]] = read_file(tmp_path, "SELECT rootpage FROM sqlite_schema WHERE name = 'links'")
     with (tmp_path / FILE).open("r+b") as file:
         file.seek((page - 1) * 8192)
         file.write(b"\xff" * 8192)

@@ -77,7 +77,6 @@ class ModelledCollection:
         return dict(zip(names, zip(vectors, payloads, strict=True), strict=True))
 
     def check(self) -> None:
-        """Compare all that a reader may ask for."""
         view = self.memory.view
         assert view.count == int(view.alive.sum()) == len(self.rows) == self.stored.count()
         assert held(self.stored) == self.expected()

@@ -124,11 +124,7 @@ BACKENDS = [
     ix.GcwsParams(),
     ix.ExactParams(),
     ix.FourierParams(kind="rff", features=16),
-    ix.FourierParams(kind="nrff", features=16),
-    ix.FourierParams(kind="folded_rff", features=16),
     ix.RandomBinningParams(),
-    ix.NystroemParams(kind="gmm_nystroem", landmarks=8),
-    ix.NystroemParams(kind="rbf_nystroem", landmarks=8),
 ]
 SPACES = [WIDTH, 5000, None]
 

@@ -20,7 +20,7 @@ from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, codes_c
 from gcws_search.index.storage.store import Store
 from tests.support.index.attached_backends import backends
 from tests.support.index.items import DIM, batch, fill, held, holding, opened_catalog, put, vector
-from tests.support.index.saved_graph import change_file, opened
+from tests.support.index.saved_graph import change_file, opened, read_file
 from tests.support.paths import OLD_FORMATS
 
 EXACT = ix.CollectionConfig(dim=3, backend=ix.ExactParams())
@@ -224,9 +224,7 @@ def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
     shutil.copy(OLD_FORMATS / "format_4_all_tables.sqlite", file)
     change_file(tmp_path, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
     opened_catalog(tmp_path).close()
-    with sqlite3.connect(file) as connection:
-        rows = connection.execute("SELECT id, codes, codes_checksum FROM items").fetchall()
-    connection.close()
+    rows = read_file(tmp_path, "SELECT id, codes, codes_checksum FROM items")
     assert [row for row, codes, kept in rows if codes_checksum(codes) != kept] == ["i5"]
 
 
@@ -242,9 +240,8 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
     config = ix.CollectionConfig(dim=DIM, backend=backend)
     put(catalog.create("things", config)[0], HELD)
     catalog.close()
-    file = tmp_path / "things.sqlite"
-    with sqlite3.connect(file) as connection:
-        before = connection.execute("SELECT codes, codes_checksum FROM items").fetchall()
+    before = read_file(tmp_path, "SELECT codes, codes_checksum FROM items")
+    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection, connection:
         connection.execute("UPDATE meta SET value = '4' WHERE name = 'format_version'")
         for migration in MIGRATIONS[4:]:
             connection.execute("DELETE FROM _sqlite_migrations WHERE name = ?", (migration,))
@@ -252,15 +249,12 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
             connection.execute(f"DROP TABLE {table}")
         for column in ("version", "expires"):
             connection.execute(f"ALTER TABLE items DROP COLUMN {column}")
-    connection.close()
     with opened(tmp_path) as again:
         assert held(again) == holding(HELD)
         assert again.describe().versions["format"] == str(FORMAT_VERSION)
-    with sqlite3.connect(file) as connection:
-        assert connection.execute("SELECT codes, codes_checksum FROM items").fetchall() == before
-        version = "SELECT value FROM meta WHERE name = 'format_version'"
-        assert connection.execute(version).fetchone() == (str(FORMAT_VERSION),)
-    connection.close()
+    assert read_file(tmp_path, "SELECT codes, codes_checksum FROM items") == before
+    version = "SELECT value FROM meta WHERE name = 'format_version'"
+    assert read_file(tmp_path, version) == [(str(FORMAT_VERSION),)]
     assert {len(codes) for codes, _ in before} == {96}
 
 
@@ -297,8 +291,7 @@ def test_sparse_rows_of_format_7_lose_their_keys_and_nothing_else(tmp_path: Path
     with opened(tmp_path) as again:
         assert held(again) == before
         assert again.describe().versions["format"] == str(FORMAT_VERSION)
-    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection:
-        codes = connection.execute("SELECT DISTINCT codes, codes_checksum FROM items").fetchall()
+    codes = read_file(tmp_path, "SELECT DISTINCT codes, codes_checksum FROM items")
     assert codes == [(b"", codes_checksum(b""))]
 
 

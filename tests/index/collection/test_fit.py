@@ -1,6 +1,5 @@
 """Weights that a collection learns: its answers, its file, and what others do meanwhile."""
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -22,7 +21,7 @@ from gcws_search.index.storage.store import Store
 from tests.support.data.adapters import raw_of
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import FEW_ROWS
-from tests.support.index.saved_graph import copied
+from tests.support.index.saved_graph import copied, read_file
 from tests.support.pausing import paused_at
 from tests.support.reference.kernels import gmm_of_rows
 
@@ -301,8 +300,7 @@ def _kept(directory: Path) -> list[int]:
         "SELECT count(*) FROM meta WHERE name = 'notes'",
         "SELECT count(notes) FROM backends",
     )
-    with closing(sqlite3.connect(directory / "things.sqlite")) as connection:
-        return [connection.execute(each).fetchone()[0] for each in sums]
+    return [read_file(directory, each)[0][0] for each in sums]
 
 
 def test_queries_of_meanwhile_are_answered_under_the_weights_of_before(

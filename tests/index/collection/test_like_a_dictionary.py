@@ -123,7 +123,6 @@ class Model:
                 del self.entries[each]
 
     def check(self) -> None:
-        """Compare all ways of reading."""
         stored, entries = self.stored, self.entries
         items = stored.page(limit=10_000, with_vector=True).items
         times = [None if item.expires is None else item.expires / 1000 for item in items]

@@ -1,7 +1,6 @@
 """Files whose codes are of an earlier hash: encoded anew when they are loaded, all or none."""
 
 import shutil
-import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,7 @@ from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.collection.writer import codes_to_blobs
 from tests.support.index.items import held, holding, opened_catalog, put_vectors, vector
 from tests.support.index.policies import graphs_from
-from tests.support.index.saved_graph import opened
+from tests.support.index.saved_graph import change_file, opened, read_file
 from tests.support.paths import OLD_FORMATS
 
 VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
@@ -29,18 +28,13 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def rows_of(path: Path, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        return connection.execute(sql).fetchall()
-
-
 def version_of(path: Path) -> str:
-    [[version]] = rows_of(path, "SELECT value FROM meta WHERE name = 'algorithm_version'")
+    [[version]] = read_file(path.parent, "SELECT value FROM meta WHERE name = 'algorithm_version'")
     return str(version)
 
 
 def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
-    rows = rows_of(path, "SELECT id, codes, codes_checksum FROM items")
+    rows = read_file(path.parent, "SELECT id, codes, codes_checksum FROM items")
     return {item_id: (codes, checksum) for item_id, codes, checksum in rows}
 
 
@@ -102,7 +96,7 @@ def test_a_check_takes_codes_of_earlier_hashes_for_sound(tmp_path: Path, path: P
 def test_a_repair_encodes_anew_and_finds_codes_that_are_not_what_was_written(
     tmp_path: Path, path: Path
 ) -> None:
-    rows_of(path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE id = 'i5'")
+    change_file(tmp_path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE id = 'i5'")
     [report] = ix.check_directory(tmp_path, repair=True)
     assert ["'i5'" in line for line in report.findings] == [True]
     assert report.repaired
@@ -138,12 +132,12 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     path = tmp_path / "things.sqlite"
     right = codes_of(path)
     # No earlier hash is left to write codes by: let those of others stand for them.
-    rows_of(
-        path,
+    change_file(
+        tmp_path,
         "UPDATE items SET (codes, codes_checksum) = (SELECT codes, codes_checksum FROM items AS "
         "other WHERE other.key = 601 - items.key)",
     )
-    rows_of(path, "UPDATE meta SET value = '1' WHERE name = 'algorithm_version'")
+    change_file(tmp_path, "UPDATE meta SET value = '1' WHERE name = 'algorithm_version'")
     assert codes_of(path) != right
     with opened(tmp_path, graphs_from(64)) as again:
         assert codes_of(path) == right
@@ -160,7 +154,7 @@ def _lists(stored: ix.StoredCollection) -> Any:  # noqa: ANN401
 def test_hashes_of_no_known_version_are_refused_and_left_alone(
     tmp_path: Path, path: Path, version: int
 ) -> None:
-    rows_of(path, f"UPDATE meta SET value = '{version}' WHERE name = 'algorithm_version'")
+    change_file(tmp_path, f"UPDATE meta SET value = '{version}' WHERE name = 'algorithm_version'")
     before = codes_of(path)
     with pytest.raises(ix.IncompatibleFile, match=f"hashes of version {version}"), opened(tmp_path):
         pass

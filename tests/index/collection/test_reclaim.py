@@ -31,7 +31,6 @@ def fill(stored: ix.StoredCollection, names: list[str], *, size: int) -> None:
 
 
 def everything(directory: Path) -> bytes:
-    """Return the bytes of all files there are."""
     return b"".join(path.read_bytes() for path in directory.iterdir() if path.is_file())
 
 

@@ -14,7 +14,6 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.index.collection import catalog as catalog_module
 from gcws_search.index.storage import data_directory, snapshots
-from gcws_search.index.storage.snapshots import sha256_of
 from tests.support.index.fake_backend import backend_of, lists_of
 from tests.support.index.items import (
     DIM,
@@ -220,20 +219,6 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     assert names(catalog) == []
     assert list(folder.iterdir()) == []
     catalog.close()
-
-
-def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
-    catalog.create("things", ix.CollectionConfig(dim=DIM, backend=ix.ExactParams()))
-    snapshot = catalog.snapshot("things", "s")
-    assert snapshot.sha256 == sha256_of(snapshot.path)
-    catalog.close()
-    again = ix.Catalog.open(tmp_path)
-    with pytest.raises(ix.CollectionLoading):
-        again.restore("things", "s", replace=True)
-    again.load()
-    assert len(again.restore("things", "s", replace=True)) == 0
-    again.close()
 
 
 def refused_rename(path: Path, target: Path) -> Path:

@@ -7,7 +7,6 @@ another of these calls fails, or the process ends before it, and then the operat
 import logging
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from tests.support.index.items import (
     opened_catalog,
     put,
 )
-from tests.support.index.saved_graph import FILE, change_file, copied, opened, some
+from tests.support.index.saved_graph import FILE, change_file, copied, opened, read_file, some
 
 MAX_CALLS: Final = 300
 CONFIG: Final = ix.CollectionConfig(dim=DIM, backend=ix.GcwsParams(bands=2), transform=SQUARED)
@@ -44,8 +43,6 @@ RECORD: Final = ix.BackendRecord("other", "exact", "{}", None)
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of the catalog."""
-
     make: Callable[[ix.Catalog], object]
     before: Callable[[ix.Catalog], object] = lambda _: None
     """Makes what the operation needs."""
@@ -168,8 +165,8 @@ def agreed(catalog: ix.Catalog, folder: Path) -> dict[str, list[str]]:
     """Return the ids of each collection's items, the same in memory and in its file."""
     found = {}
     for name in sorted(path.name.removesuffix(".sqlite") for path in folder.glob("*.sqlite")):
-        with closing(sqlite3.connect(folder / f"{name}.sqlite")) as connection:
-            found[name] = sorted(row[0] for row in connection.execute("SELECT id FROM items"))
+        rows = read_file(folder, "SELECT id FROM items", f"{name}.sqlite")
+        found[name] = sorted(item_id for [item_id] in rows)
     assert {line.name for line in catalog.list()} == set(found)
     for name, ids in found.items():
         assert sorted(item.id for item in catalog.get(name).page().items) == ids
@@ -283,8 +280,7 @@ def tried(work: Callable[[Path], str | None], folder: Path) -> str | None:
 
 
 def assert_is_whole(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / FILE)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert read_file(folder, "PRAGMA integrity_check") == [("ok",)]
     with closing(opened_catalog(folder)) as catalog:
         assert held(catalog.get("things")) == holding(SOUND)
 
@@ -428,7 +424,6 @@ def collections(
 
 
 def use(stored: ix.StoredCollection) -> None:
-    """Change a collection, and search it."""
     put(stored, {"used": 0.5, "gone": 0.25})
     assert stored.delete(["gone"]) == 1
     [result] = stored.search(batch(stored, ["query"], [0.5]).vectors, ix.SearchParams(limit=1))

@@ -34,7 +34,6 @@ def rows_of(rng: np.random.Generator, n: int) -> list[Row]:
 
 
 def exact(kind: NystroemKind, batch: VectorBatch, gamma: float = 1.5) -> Doubles:
-    """Return the kernel matrix by the definitions."""
     rbf = partial(kernels.kernel, "rbf", gamma=gamma)
     value, rows = (mathematics.gmm if kind == "gmm_nystroem" else rbf), signed_rows(batch)
     return np.array([[value(u, v) for v in rows] for u in rows])

@@ -101,6 +101,7 @@ def test_groups_are_those_of_all_pairs(
     assert np.array_equal(roots, first_of_group(scores, LEAST))
     assert wide.buckets == 0
     groups = groups_of(roots, batch.norms, "first")
+    assert np.array_equal(np.sort(groups.rows), np.flatnonzero(np.bincount(roots)[roots] > 1))
     near = np.concatenate([*scores_to_first(stored(batch, tmp_path / "rows"), groups, pool)])
     firsts = roots[groups.rows]
     assert np.allclose(near, scores[groups.rows, firsts], rtol=0, atol=1e-12)

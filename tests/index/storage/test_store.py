@@ -22,6 +22,7 @@ from gcws_search.index.storage.schema import (
     RowBatch,
 )
 from gcws_search.index.storage.store import CHUNK_BYTES, Store
+from tests.support.index.saved_graph import change_file
 
 RUNS_BY_ITSELF = "none of a collection's"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
@@ -323,9 +324,7 @@ def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
 def test_a_file_that_is_no_collection_of_this_version_is_refused(
     path: Path, sql: str, error: type[Exception], said: str | None
 ) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql)
-    connection.close()
+    change_file(path.parent, sql)
     with pytest.raises(error, match=said):
         Store(path, "things")
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.collection.catalog import Catalog
@@ -45,6 +46,11 @@ def change_file(directory: Path, sql: str, *parameters: object, file: str = FILE
         connection.execute(sql, parameters)
 
 
+def read_file(directory: Path, sql: str, file: str = FILE) -> list[Any]:
+    with closing(sqlite3.connect(directory / file)) as connection:
+        return connection.execute(sql).fetchall()
+
+
 @contextmanager
 def log_limited(directory: Path, room: int) -> Iterator[None]:
     """Let the log have so much room beyond its present size, and no more, as on a full disk."""
@@ -57,9 +63,6 @@ def log_limited(directory: Path, room: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@contextmanager
-def opened_as_it_is(directory: Path) -> Iterator[list[int]]:
-    """Yield the numbers of the parts in the file."""
-    connection = sqlite3.connect(directory / FILE)
-    yield [row[0] for row in connection.execute("SELECT part FROM links ORDER BY part")]
-    connection.close()
+def parts_in(directory: Path) -> list[int]:
+    """Return the numbers of the parts in the file."""
+    return [part for [part] in read_file(directory, "SELECT part FROM links ORDER BY part")]
