@@ -6,7 +6,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,7 @@ from gcws_search.index.storage.schema import (
     content_checksum,
     text_checksum,
 )
+from tests.support.index.items import opened_catalog
 
 ITEMS: Final = 150
 MIN_LINKED: Final = 100
@@ -72,6 +73,10 @@ def small_lists() -> Iterator[None]:
     """Let graphs of a few rows be searched: files are small then."""
     with mock.patch.object(GraphSearch, "scan_nanoseconds", return_value=np.inf):
         yield
+
+
+def opened(folder: Path) -> AbstractContextManager[Catalog]:
+    return closing(opened_catalog(folder, SMALL_GRAPHS, durability="normal"))
 
 
 def _vectors(stored: StoredCollection) -> Any:  # noqa: ANN401
@@ -171,14 +176,11 @@ class Sound:
     @classmethod
     def made(cls, folder: Path) -> "Sound":
         items = {}
-        with small_lists():
-            catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
-            catalog.load()
+        with small_lists(), opened(folder) as catalog:
             for name, config in CONFIGS.items():
                 stored, _ = catalog.create(name, config)
                 put_items(stored)
                 items[name] = shown(stored)
-            catalog.close()
         for name in CONFIGS:
             with closing(sqlite3.connect(folder / f"{name}.sqlite")) as file:
                 file.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -519,15 +521,10 @@ class Bench:
     @classmethod
     @contextmanager
     def opened(cls, sound: Sound, folder: Path) -> Iterator["Bench"]:
-        with small_lists():
-            catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
-            catalog.load()
+        with small_lists(), opened(folder) as catalog:
             put_items(catalog.create(BESIDE, CONFIGS["dense"])[0])
             (folder / "snapshots" / "tried").mkdir(parents=True)
-            try:
-                yield cls(sound, catalog, folder)
-            finally:
-                catalog.close()
+            yield cls(sound, catalog, folder)
 
     def copied(self, name: str) -> Path:
         """Return a copy of a sound file, to be changed."""
@@ -550,13 +547,9 @@ class Bench:
         folder.mkdir()
         crafted.rename(folder / "tried.sqlite")
         shutil.copy(self.sound.file("dense"), folder / f"{BESIDE}.sqlite")
-        catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
-        try:
-            catalog.load()
+        with opened(folder) as catalog:
             assert BESIDE in [line.name for line in catalog.list()]
             yield catalog.get("tried")
-        finally:
-            catalog.close()
 
     def try_values(self, trial: Any) -> None:  # noqa: ANN401
         """Bring in a file some of whose values are others than were written."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import orjson
 
-from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.check import findings_of
 from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -28,7 +27,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.storage.snapshots import sha256_of
 from tests.names.states import Contents, Done, Items, Operation, State, possible
-from tests.support.index.items import DIM, put, vector
+from tests.support.index.items import DIM, opened_catalog, put, vector
 from tests.support.index.policies import FEW_ROWS
 
 NAME: Final = "things"
@@ -64,13 +63,13 @@ class Rounds:
         self.counts = Counter[str]()
         self.restarts = 0
         self._files = [self._made(folder / f"file-{number}", number) for number in range(2)]
-        self._catalog = _opened(self._directory)
+        self._catalog = opened_catalog(self._directory, FEW_ROWS, durability="normal")
         self._interval = sys.getswitchinterval()
         self.state = State()
 
     def _made(self, folder: Path, number: int) -> tuple[bytes, Contents]:
         """Return a file to send, and what it holds."""
-        with closing(_opened(folder)) as catalog:
+        with closing(opened_catalog(folder, FEW_ROWS)) as catalog:
             stored = catalog.create(NAME, CONFIG)[0]
             items = self._drawn(self._rows if number else 3)
             put(stored, dict(items))
@@ -265,7 +264,7 @@ class Rounds:
 
     def _reopen(self) -> None:
         self._catalog.close()
-        self._catalog = _opened(self._directory)
+        self._catalog = opened_catalog(self._directory, FEW_ROWS, durability="normal")
         self.restarts += 1
 
     def close(self) -> None:
@@ -295,12 +294,6 @@ def _contents_of(path: Path, how: str) -> Contents:
         backends = connection.execute("SELECT name FROM backends").fetchall()
     items = frozenset((item_id, orjson.loads(payload)["x"]) for item_id, payload in rows)
     return Contents(items, frozenset(name for [name] in backends))
-
-
-def _opened(directory: Path) -> Catalog:
-    catalog = Catalog.open(directory, durability="normal", threads=1, policies=FEW_ROWS)
-    catalog.load()
-    return catalog
 
 
 def live(seed: int, count: int) -> Counter[str]:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,9 @@ POLICIES = graphs_from(1000)
 @contextmanager
 def opened(directory: Path, policies: ix.Policies = POLICIES) -> Iterator[ix.StoredCollection]:
     """Open a catalog, and in it one collection, at first empty."""
-    catalog = ix.Catalog.open(directory, threads=2, policies=policies)
-    try:
+    with closing(ix.Catalog.open(directory, threads=2, policies=policies)) as catalog:
         catalog.load()
         yield catalog.create("things", ix.CollectionConfig(dim=DIM))[0]
-    finally:
-        catalog.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "optimizer"]
 
 

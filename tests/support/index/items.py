@@ -119,10 +119,13 @@ def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[objec
 
 
 def opened_catalog(
-    directory: Path, policies: Policies = POLICIES, clock: Callable[[], float] = time.time
+    directory: Path,
+    policies: Policies = POLICIES,
+    clock: Callable[[], float] = time.time,
+    **more: Any,  # noqa: ANN401
 ) -> Catalog:
     catalog = Catalog.open(
-        directory, threads=1, policies=policies, expirations=partial(Expirations, clock)
+        directory, threads=1, policies=policies, expirations=partial(Expirations, clock), **more
     )
     catalog.load()
     return catalog

@@ -24,12 +24,9 @@ def some(count: int, first: int = 0) -> dict[str, float]:
 
 @contextmanager
 def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[StoredCollection]:
-    catalog = Catalog.open(directory, threads=1, policies=policies)
-    try:
+    with closing(Catalog.open(directory, threads=1, policies=policies)) as catalog:
         catalog.load()
         yield catalog.get("things")
-    finally:
-        catalog.close()
 
 
 def copied(directory: Path, to: Path, file: str = FILE) -> Path:
