@@ -75,7 +75,9 @@ def id_in_url(text: str, name: str = "id") -> str:
     """Return an id that came in a URL, as this parameter."""
     if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
         raise ix.InvalidId(
-            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=(name,)
+            expected=f"1 to {ix.MAX_ID_LENGTH} characters",
+            got=f"{len(text)} characters",
+            loc=(name,),
         )
     return text
 

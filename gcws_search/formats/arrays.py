@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.files import BadFile
+from gcws_search.formats.files import BadFile, list_some
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.sources import Source
@@ -18,12 +18,14 @@ from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
 
 _TWO_DIMENSIONS: Final = 2
+_COMPRESSED: Final = {"data", "indices", "indptr", "shape", "format", "_is_array", "y"}
+"""Arrays of a sparse matrix as scipy saves it, and labels."""
 
 
 def read_arrays(source: Source) -> None:
     """Read an `.npy` or `.npz` file."""
     file = source.only_file
-    place, labels, width = file.random_access(), None, None
+    place, labels, width, others = file.random_access(), None, None, set[str]()
     mode: Any = "r" if isinstance(place, Path) else None
     try:
         loaded = np.load(place, mmap_mode=mode, allow_pickle=False)
@@ -32,10 +34,11 @@ def read_arrays(source: Source) -> None:
         else:
             with loaded:
                 rows, labels, width = _archive(loaded, file.name)
+                others = {*loaded.files} - ({"X", "y"} if "X" in loaded.files else _COMPRESSED)
     except StoreFailed:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if "Object arrays" in str(error):
+        if "Object arrays" in str(error) or "Python objects" in str(error):
             advice = "astype(float) makes numbers of them, and astype(str) text of labels"
             words = f"expected arrays of numbers, or of text, got one of objects; {advice}"
             raise BadFile(f"{file.name}: {words}") from None
@@ -56,6 +59,8 @@ def read_arrays(source: Source) -> None:
     words = f"{source.dim} values" if rows.dense is not None else f"sparse, {width} coordinates"
     payload = "none" if payloads is None else "label"
     source.describe(f".{file.format}, {count} rows", None, words, payload)
+    if others:
+        source.guess.append(("left out", f"{list_some(sorted(map(repr, others)))}: other arrays"))
 
 
 def _matrix(array: Any, name: str) -> InputVectors:

@@ -158,6 +158,15 @@ def _with_marks(table: _Table, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _may_mark_thousands(table: _Table, layout: Layout) -> bool:
+    """Whether all points of the numbers of the vector stand where a mark of thousands would."""
+    known = [name for name in layout.vector if name in table.tallies]
+    cells, _ = _flat(table.head.select(known))
+    with_points = cells.filter(pc.match_substring(cells, "."))
+    pattern = rf"^\s*{_THOUSANDS.pattern.decode()}\s*$"
+    return len(with_points) > 0 and pc.all(pc.match_substring_regex(with_points, pattern)).as_py()
+
+
 def _fast_numbers(cells: Any, point: str) -> Any:
     """Return a column of bytes as float64, NaN where one is missing; None where Arrow cannot.
 
@@ -534,6 +543,8 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
         source.guess.append(("left out", f"{list_some(empty)}: no rows"))
     if any(table.point == "," for table in tables):
         source.guess.append(("numbers", "with a decimal comma, as in 0,5"))
+    elif first.delimiter == ";" and not layout.is_text and _may_mark_thousands(first, layout):
+        source.guess.append(("numbers", "with a decimal point: 1.000 is taken as 1"))
     first.shares, first.warnings = _shares(source, first, layout)
     source.table = first
     kinds = {name: tallies[name].kind for name in layout.vector}

@@ -134,7 +134,8 @@ def items_of(
             got=repr(ids),
             loc=("ids",),
         )
-    if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
+    is_array = hasattr(data, "__array__") or isinstance(data, memoryview)
+    if not is_array and not hasattr(data, "tocsr"):
         require_many(data)
         data = list(data)
         if is_most(data, is_document, "an item with a vector or a text, as others are"):

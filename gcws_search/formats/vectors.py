@@ -52,6 +52,8 @@ def rows_of(data: Any, dim: int | None = None) -> InputVectors:
         return _from_scipy(data)
     if is_column(data):
         data = [*data]
+    if isinstance(data, memoryview):
+        data = np.asarray(data)
     require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)
@@ -375,6 +377,8 @@ def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
             )
         array = np.asarray(data)
         if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
+            if any(isinstance(each, str | bytes) for each in array.flat):
+                raise TypeError
             array = array.astype(np.float64)
     except OverflowError:
         raise _too_large() from None

@@ -305,6 +305,15 @@ def test_most_fractions_tell_the_decimal_mark_and_thousands_do_not(
     assert ("numbers" in words) == (mark == ",")
 
 
+@pytest.mark.parametrize(
+    ("rows", "is_told"),
+    [("a;1.000;2\nb;2.500;3\n", True), ("a;1.5;2\nb;2.500;3\n", False), ("a;7;2\n", False)],
+)
+def test_points_that_may_mark_thousands_are_told(tmp_path: Path, rows: str, is_told: bool) -> None:
+    (tmp_path / "a.csv").write_text(f"id;x;y\n{rows}")
+    assert ("numbers" in dict(source(tmp_path / "a.csv").guess)) == is_told
+
+
 @pytest.mark.parametrize("quote", ["", '"'])
 @pytest.mark.parametrize("names", ["", "a{0};{0}b"])
 def test_quoted_numbers_are_numbers_with_decimal_commas_and_without_names_too(
@@ -1281,3 +1290,14 @@ def test_a_file_of_many_columns_is_read_in_time_of_their_number(tmp_path: Path, 
     else:
         assert items(path, **choices)
     assert time.process_time() - begin < 4  # 6 to 30 s where each column is compared with each
+
+
+def test_arrays_of_an_archive_that_are_not_taken_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.eye(2), y=[1, 2], ids=["a", "b"])
+    assert "'ids'" in dict(source(tmp_path / "a.npz").guess)["left out"]
+
+
+def test_an_array_of_objects_is_named_as_such(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1, 2]], object), allow_pickle=True)
+    with pytest.raises(BadFile, match="one of objects"):
+        source(tmp_path / "a.npy")

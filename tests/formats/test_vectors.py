@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from gcws_search import InvalidVector
+from gcws_search.formats.items import items_of
 from gcws_search.formats.vectors import row_of, rows_of
 from tests.support.service.client import Json
 
@@ -126,6 +127,16 @@ def test_names_stay_names() -> None:
 )
 def test_one_vector(vector: Json) -> None:
     assert_array_equal(dense_of(row_of(vector)), VALUES[:1])
+
+
+def test_text_among_objects_is_no_number() -> None:
+    with pytest.raises(InvalidVector, match="got '2'"):
+        rows_of(np.array([[1, "2"]], object))
+
+
+def test_a_view_of_memory_is_an_array() -> None:
+    assert_array_equal(dense_of(rows_of(VALUES.data)), VALUES)
+    assert_array_equal(dense_of(items_of(VALUES.data).rows), VALUES)
 
 
 def test_what_is_no_single_vector_is_refused() -> None:
