@@ -180,22 +180,17 @@ def test_an_address_of_a_file_is_its_path(tmp_path: Path) -> None:
         ("s4://corpus/a.csv", "expected an address of s3://, gs://, abfs:// or file://"),
         ("s3://", "expected s3://BUCKET/KEY, got no bucket"),
         ("s3://corpus/a?speed=2", "Unexpected query parameter in S3 URI: 'speed'"),
-        (
-            "s3://corpus/a.csv?region=eu-west-1&endpoint_override=http://127.0.0.1:{nobody}",
-            "AWS_ENDPOINT_URL or ?endpoint_override= another server",
-        ),
         ("s3://me:a-password@corpus/a b", "Cannot parse URI"),
     ],
 )
 def test_what_is_wrong_with_an_address_is_one_sentence(
     store: ObjectStore, tmp_path: Path, address: str, words: str
 ) -> None:
-    given = address.format(nobody=free_port())
     place = ["-o", str(tmp_path / "out"), "--min-score", "0.8"]
-    done = CliRunner(env=store.variables).invoke(app, ["dedupe", given, *place])
+    done = CliRunner(env=store.variables).invoke(app, ["dedupe", address, *place])
     assert done.exit_code == 1
     [line] = done.stderr.splitlines()
-    shown = given.partition("?")[0].replace("me:a-password@", "").rstrip("/")
+    shown = address.partition("?")[0].replace("me:a-password@", "").rstrip("/")
     assert line.startswith(f"gcws-search: {shown}: ")
     assert words in line
     assert "a-password" not in line
@@ -311,7 +306,9 @@ def test_nothing_is_made_for_a_store_that_does_not_answer(
 ) -> None:
     address = f"s3://corpus/a?region=x&endpoint_override=http://127.0.0.1:{free_port()}"
     done = bench.call("snapshot", "create", "plants", "--to", address, code=1)
-    assert "AWS_ENDPOINT_URL" in done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("gcws-search: s3://corpus/a/plants")
+    assert "AWS_ENDPOINT_URL or ?endpoint_override= another server" in line
     assert bench.server.snapshots(plants.name).list() == []
 
 

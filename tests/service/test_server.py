@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -67,17 +67,17 @@ def serves(port: int) -> bool:
 
 
 def test_a_head_that_does_not_end_ends_the_connection_the_first_or_a_second(tmp_path: Path) -> None:
-    with listening(tmp_path, header_seconds=1) as port:
-        for begun in (b"", b"GET / HT", HEAD, HEAD + b"X: " + b"a" * 100):
-            with connected(port) as connection:
-                connection.sendall(begun)
-                assert serves(port)
-                assert ended(connection) == b""
-        with connected(port) as connection:
-            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert connection.recv(100).startswith(b"HTTP/1.1 200")
-            connection.sendall(b"GET ")  # ends the wait of a connection that is kept alive
-            ended(connection)
+    begun = b"", b"GET / HT", HEAD, HEAD + b"X: " + b"a" * 100
+    with listening(tmp_path, header_seconds=1) as port, ExitStack() as stack:
+        kept, *others = (stack.enter_context(connected(port)) for _ in range(1 + len(begun)))
+        kept.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert kept.recv(100).startswith(b"HTTP/1.1 200")
+        kept.sendall(b"GET ")  # ends the wait of a connection that is kept alive
+        for connection, part in zip(others, begun, strict=True):
+            connection.sendall(part)
+        assert serves(port)
+        assert [*map(ended, others)] == [b""] * len(begun)
+        ended(kept)
 
 
 def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_path: Path) -> None:
@@ -94,20 +94,20 @@ def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_pa
 
 def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
     line = b'{"vector": [1, 2, 3, 4]}\n'
-    with listening(tmp_path, body_seconds=1) as port:
-        for method, path, kind in (
-            (b"PUT", b"/items", b"json"),
-            (b"POST", b"/load", b"x-ndjson"),
-            (b"POST", b"/join?limit=1", b"x-ndjson"),
-        ):
+    routes = (
+        (b"PUT", b"/items", b"json"),
+        *((b"POST", path, b"x-ndjson") for path in (b"/load", b"/join?limit=1")),
+    )
+    with listening(tmp_path, body_seconds=1) as port, ExitStack() as stack:
+        connections = [stack.enter_context(connected(port)) for _ in routes]
+        for connection, (method, path, kind) in zip(connections, routes, strict=True):
             head = HEAD.replace(b"PUT", method).replace(b"/items", path)
             head += b"Content-Type: application/" + kind + b"\r\nContent-Length: 100\r\n\r\n"
-            with connected(port) as connection:
-                connection.sendall(head + line)
-                assert serves(port)
-                answer = ended(connection)
-                assert answer.startswith(b"HTTP/1.1 408")
-                assert b"request_timeout" in answer
+            connection.sendall(head + line)
+        assert serves(port)
+        for answer in map(ended, connections):
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert b"request_timeout" in answer
 
 
 def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.service.bodies import packed
+from tests.support.service.bodies import ndjson, packed
 from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 from tests.support.service.routes import GUARDED, SENT
 
@@ -27,8 +27,9 @@ def state(client: Client) -> Json:
 def ask(client: Client, method: str, url: str, body: Json) -> Json:
     """Send JSON as Python writes it, NaN and infinities included."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    kind = "application/x-ndjson" if url.endswith("/load") else "application/json"
-    return client.request(method, url, content=content, headers={"Content-Type": kind})
+    kind = "x-ndjson" if url.partition("?")[0].endswith(("/load", "/join")) else "json"
+    headers = {"Content-Type": f"application/{kind}"}
+    return client.request(method, url, content=content, headers=headers)
 
 
 # Vectors
@@ -86,13 +87,13 @@ PLACES: Final[dict[str, tuple[str, Callable[[Json], Json], list[Json]]]] = {
         "PUT /items", lambda vector: {"items": [GOOD, {"id": "x", "vector": vector}]},
         ["items", 1, "vector"],
     ),
-    "load": (
-        "POST /load",
-        lambda vector: b"".join(
-            json.dumps(each).encode() + b"\n" for each in (GOOD, {"id": "x", "vector": vector})
-        ),
-        ["rows", 1, "vector"],
-    ),
+    **{
+        path: (
+            f"POST /{path}", lambda vector: ndjson(GOOD, {"id": "x", "vector": vector}),
+            ["rows", 1, "vector"],
+        )
+        for path in ("load", "join?limit=1")
+    },
     "explain": (
         "POST /explain", lambda vector: {"a": {"id": "a"}, "b": {"vector": vector}},
         ["b", "vector"],
