@@ -217,15 +217,23 @@ def test_dedupe_reads_a_store_as_it_reads_a_disk(store: ObjectStore, tmp_path: P
 # Snapshots
 
 
+ROWS = [[row + 1, 1, 2] for row in range(400)]
+
+
 @pytest.fixture
 def plants(bench: Bench) -> Iterator[gcws_search.Collection]:
-    """Yield a collection whose snapshot is sent in several parts."""
+    """Yield a collection of 400 items; remove the snapshots of it, which outlive it."""
     items = bench.server.collection("plants", dim=3)
-    text = [os.urandom(20_000).hex() for _ in range(400)]
-    items.add([[row + 1, 1, 2] for row in range(400)], payloads={"text": text})
+    items.add(ROWS)
     yield items
     for each in bench.server.snapshots("plants").list():
         bench.server.snapshots("plants").delete(each["name"])
+
+
+@pytest.fixture
+def long_plants(plants: gcws_search.Collection) -> None:
+    """Make the collection one whose snapshot is sent in several parts."""
+    plants.add(ROWS, id_start=0, payloads={"text": [os.urandom(20_000).hex() for _ in ROWS]})
 
 
 @pytest.mark.usefixtures("plants")
@@ -340,7 +348,7 @@ def is_far_read(suffix: str) -> Callable[[Request], bool]:
     return found
 
 
-@pytest.mark.usefixtures("plants")
+@pytest.mark.usefixtures("long_plants")
 def test_an_upload_that_is_killed_leaves_nothing_to_see(
     bench: Bench, store: ObjectStore, url: str
 ) -> None:
@@ -373,7 +381,7 @@ def test_an_upload_that_ends_before_its_description_is_not_listed(
     assert f"expected {place}/plants/{name}.json, got nothing of that name" in refused.stderr
 
 
-@pytest.mark.usefixtures("plants")
+@pytest.mark.usefixtures("long_plants")
 def test_a_restore_that_is_killed_goes_on(bench: Bench, store: ObjectStore, url: str) -> None:
     place = store.address("backups")
     [made] = lines(bench.call("snapshot", "create", "plants", "--to", place, "--json"))
