@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from email.message import EmailMessage
 from functools import lru_cache
 from inspect import signature
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -206,6 +207,13 @@ def media_type(request: Request) -> str:
     """Return the body's content type without its parameters, in lower case; "" when not said."""
     said: bytes = request.scope[HEADERS].get(b"content-type", b"")
     return said.decode("latin-1").partition(";")[0].strip().lower()
+
+
+def charset(request: Request) -> str | None:
+    """Return the encoding that the body's content type says; None where it says none."""
+    said = EmailMessage()
+    said["content-type"] = header(request, b"content-type") or ""
+    return said.get_content_charset()
 
 
 def require_media_type(request: Request, *permitted: str) -> None:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn, TypeVar, cast
 from urllib.parse import unquote
@@ -137,6 +138,7 @@ _IN_WORKBOOK: Final = (b"[Content_Types].xml", b"xl/", b"opendocument.spreadshee
 """What the archive of one has, one of these, near its beginning."""
 _FIRST_NAME: Final = slice(30, 300)
 """Where a zip archive has the name of its first file."""
+_MARK: Final = "\ufeff"
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -322,7 +324,7 @@ class InputFile:
                     raise BadFile(
                         f"{self.name}: expected text in {self.encoding}, got other bytes ({error})"
                     ) from None
-                self.head = text.encode(UTF8, "surrogatepass")
+                self.head = text.removeprefix(_MARK).encode(UTF8, "surrogatepass")
         if told is not None:
             self._require_text(told)
             return told
@@ -659,10 +661,12 @@ def _best_guess(head: bytes) -> str | None:
 
 def _to_utf8(pieces: Generator[bytes], encoding: str) -> Generator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
+    is_start = True
     with closing(pieces):
-        for piece in pieces:
-            yield decoder.decode(piece).encode(UTF8, "surrogatepass")
-        yield decoder.decode(b"", final=True).encode(UTF8, "surrogatepass")
+        for piece in chain(pieces, [b""]):
+            text = decoder.decode(piece, final=not piece)
+            yield (text.removeprefix(_MARK) if is_start else text).encode(UTF8, "surrogatepass")
+            is_start = is_start and not text
 
 
 def _head_end(start: bytes) -> int:

@@ -24,6 +24,7 @@ from gcws_search.service.http import (
     JsonResponse,
     Service,
     ServiceOf,
+    charset,
     header,
     json_router,
     may_read,
@@ -224,7 +225,10 @@ async def load(
     With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
     passed over, and the summary counts all of it once.
     """
-    columns = _columns(params, collection) if media_type(request) in (CSV, TSV) else None
+    columns = None
+    if media_type(request) in (CSV, TSV):
+        params = params.model_copy(update={"encoding": params.encoding or charset(request)})
+        columns = _columns(params, collection)
     chunks = body_reader(
         request,
         service.settings,
@@ -317,7 +321,8 @@ async def preview(
 
         choices = _choices(params, is_of_texts=params.holds == "texts")
         may_be_texts = params.holds is None
-        return describe_csv(head, kind, params.encoding, choices, may_be_texts=may_be_texts)
+        encoding = params.encoding or charset(request)
+        return describe_csv(head, kind, encoding, choices, may_be_texts=may_be_texts)
 
     return JsonResponse(await service.workers.searches.run(describe))
 

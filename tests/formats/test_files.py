@@ -795,6 +795,7 @@ def test_text_of_other_encodings_is_read(
     wanted = [(f"n{n}", [n], {"name": name}) for n, name in enumerate(NAMES)]
     assert items(path, lenient=lenient) == wanted
     assert items(path, encoding, lenient=lenient) == wanted
+    assert items(path, "utf-8" if encoding == "utf-8-sig" else encoding) == wanted
     assert source(path).columns == ["größe"]
     if encoding in ("latin-1", "utf-16") and suffix != "folder":
         assert {"latin-1": "cp1252", "utf-16": "utf-16"}[encoding] in source(path).guess[0][1]

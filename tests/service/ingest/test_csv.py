@@ -99,6 +99,20 @@ def test_a_first_column_may_begin_like_another_format(client: Client) -> None:
         assert [each["name"] for each in columns] == [name, "height"]
 
 
+def test_the_charset_of_the_content_type_counts_unless_the_url_names_another(
+    client: Client,
+) -> None:
+    made(client, dim=1)
+    typed = {"Content-Type": "text/csv; charset=cp1251"}
+    body = "id,x\nж,1\n".encode("cp1251")
+    load(client, body, typed)
+    load(client, body, typed, encoding="latin-1")
+    assert {item["id"] for item in stored(client)} == {"ж", "æ"}
+    assert preview(client, body, typed).json()["rows"] == [{"id": "ж", "x": "1"}]
+    typed = {"Content-Type": "text/csv; charset=none"}
+    assert_problem(load(client, body, typed), 422, "invalid_parameter", "encoding", "'none'")
+
+
 @in_each_way
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_csv_loads(client: Client, size: int) -> None:
