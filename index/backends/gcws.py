@@ -159,7 +159,7 @@ _MAX_TALLIES: Final = 256
 class GcwsState:
     """The index of a number of rows."""
 
-    tables: Tables  # the first, and those that proofs have wanted beside
+    tables: Tables  # beside a graph, those it is entered by and those that there was use for
     inverted: InvertedIndex  # for exact scans of sparse rows; empty for dense ones
     graph: GraphSearch | None = None
     delta: Delta = _NO_DELTA  # newer rows, in none of these; none before a graph is decided on
@@ -202,7 +202,7 @@ class GcwsBackend(Backend[GcwsState]):
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
         self.band_keys = BandKeys(self.plan, self.hash, workers)
         self.graphs = GraphLifecycle(self.band_keys, workers, policies.graph)
-        self._all_wanted = False  # once there was use for all tables
+        self._wanted = 0  # tables that there was use for
         self._tallies: dict[tuple[int, float, float, int], Tally] = {}
 
     def encode(self, batch: VectorBatch) -> UInt64s:
@@ -264,12 +264,13 @@ class GcwsBackend(Backend[GcwsState]):
             return state
         state = self._with_entries(state, rows, workers)
         graph = state.graph
-        codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
+        codes = self.band_keys.in_tables(delta.codes, state.tables.bands, rows, workers)
         max_merge_rows = self._policies.max_merge_rows
         tables = state.tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
         inverted = state.inverted.cover(rows, workers)
         if graph is not None:
-            graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
+            known = delta.codes if self.code_width else codes
+            graph = self.graphs.extend(graph, rows, known, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, delta=_NO_DELTA)
 
     def _with_entries(
@@ -283,11 +284,16 @@ class GcwsBackend(Backend[GcwsState]):
 
         Raises StoppedError (``stop`` is set).
         """
-        if state.graph is None:
+        graph, tables = state.graph, state.tables
+        if graph is None or graph.further is not None:
             return state
         tables = self._first_tables(state, rows, workers, stop)
-        graph = self.graphs.with_entries(state.graph, tables, rows, workers, stop)
-        return replace(state, tables=tables, graph=graph)
+        graph = self.graphs.with_entries(graph, tables, rows, workers, stop)
+        return replace(state, tables=self._kept(tables, graph), graph=graph)
+
+    def _kept(self, tables: Tables, graph: GraphSearch | None) -> Tables:
+        """Return the tables that a graph, if there is one, is entered by, or that had a use."""
+        return tables.some(max(self._wanted, 0 if graph is None else graph.whole))
 
     def _first_tables(
         self,
@@ -330,7 +336,7 @@ class GcwsBackend(Backend[GcwsState]):
 
     def _tables_wanted(self, state: GcwsState) -> int:
         """Return how many tables should be made in all; 0 where none is missing."""
-        wanted = self.plan.bands if self._all_wanted else 0
+        wanted = self._wanted
         return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
 
     def graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
@@ -370,9 +376,7 @@ class GcwsBackend(Backend[GcwsState]):
             return None
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):
-            unused = not self.code_width and not self._all_wanted
-            tables = Tables.unhashed(len(rows)) if unused else state.tables
-            return replace(state, tables=tables, scanned=len(rows))
+            return replace(state, tables=self._kept(state.tables, None), scanned=len(rows))
         return self.linked(state, rows, alive, stop)
 
     def linked(
@@ -390,7 +394,9 @@ class GcwsBackend(Backend[GcwsState]):
         built = self.graphs.build(
             rows, alive, tables, state.inverted, workers=self._behind, stop=stop
         )
-        return None if built is None else replace(state, tables=tables, graph=built)
+        if built is None:
+            return None
+        return replace(state, tables=self._kept(tables, built), graph=built)
 
     def adopt(
         self, state: GcwsState, rows: VectorBatch, replacement: GcwsState
@@ -412,11 +418,11 @@ class GcwsBackend(Backend[GcwsState]):
         if relinked is None:
             state = replace(state, graph=None, scanned=replacement.scanned)
         elif state.graph is None or state.graph.neighbours is not relinked.neighbours:
-            known = rows[: len(state.tables)]
-            graph = self.graphs.catch_up(relinked, known, state.tables, state.inverted)
+            known = rows[: len(tables)]
+            graph = self.graphs.catch_up(relinked, known, tables, state.inverted)
             if graph is None:
                 return None
-            state = replace(state, graph=graph, scanned=0)
+            state = replace(state, tables=self._kept(tables, graph), graph=graph, scanned=0)
         return state
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
@@ -445,7 +451,8 @@ class GcwsBackend(Backend[GcwsState]):
             state = replace(state, tables=self._first_tables(state, rows, self.workers))
         graph = self.graphs.restore(rows[:known], state.tables, first)
         if graph is not None:
-            state = replace(state, graph=graph)
+            tables = state.tables if graph.further is None else self._kept(state.tables, graph)
+            state = replace(state, tables=tables, graph=graph)
         return self.extend(state, rows, codes[known:])
 
     @staticmethod
@@ -529,17 +536,17 @@ class GcwsBackend(Backend[GcwsState]):
 
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
         """Return all tables, of all rows: estimates do not depend on what has been made."""
-        self._ask_for_tables(state)
+        self._ask_for_tables(state, self.plan.bands)
         tables = self.with_all_tables(state, rows).tables
         if not state.delta.count:
             return tables
-        codes = self.band_keys.in_tables(state.delta.codes, tables, rows)
+        codes = self.band_keys.in_tables(state.delta.codes, tables.bands, rows)
         return tables.extend(codes, len(tables), self.workers)
 
-    def _ask_for_tables(self, state: GcwsState) -> None:
-        """Take note that there is use for all tables, once what comes first has been made."""
-        if state.tables.bands < self.plan.bands:
-            self._all_wanted = True
+    def _ask_for_tables(self, state: GcwsState, bands: int) -> None:
+        """Take note that there is use for so many tables, once what comes first has been made."""
+        if state.tables.bands < bands:
+            self._wanted = max(self._wanted, bands)
 
     def _search_indexed(
         self,
@@ -579,7 +586,7 @@ class GcwsBackend(Backend[GcwsState]):
         """Return the hits found by tables alone, or by a scan where that is quicker."""
         tally = None
         if params.guarantee == "proven":
-            self._ask_for_tables(state)
+            self._ask_for_tables(state, self.plan.bands)
             tally = self._tally(view, params)
         bands = state.tables.bands
         if not bands:
@@ -624,8 +631,7 @@ class GcwsBackend(Backend[GcwsState]):
             state = self.complete(state, view.vectors, self.workers)
 
         def widen(bands: int) -> Tables:
-            if bands > state.tables.bands:
-                self._ask_for_tables(state)
+            self._ask_for_tables(state, bands)
             return self.band_keys.widen(state.tables, view.vectors, bands, self.workers)
 
         policy = self._policies.pairs
@@ -650,11 +656,14 @@ class GcwsBackend(Backend[GcwsState]):
         """Return a join of permitted rows with queries like these, where there are bands for it."""
         if not self.plan.prefix or recall >= 1:
             return None
-        codes = state.tables.codes(self.plan.first) if state.tables.bands else None
+        first = self.plan.first
+        if state.tables.bands:
+            self._ask_for_tables(state, first)
+        codes = state.tables.codes(first) if state.tables.bands >= first else None
         if codes is not None and state.delta.count:
             keys = state.delta.codes
             if not self.code_width:
-                keys = self.band_keys.keys(view.vectors[len(state.tables) :], self.plan.first)
+                keys = self.band_keys.keys(view.vectors[len(state.tables) :], first)
             codes = np.concatenate([codes, keys.T], axis=1)
         join = BandJoin(
             view, codes, self.plan, self.band_keys.keys, queries,

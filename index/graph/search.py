@@ -35,6 +35,7 @@ from gcws_search.index.graph.search_plan import (
     Skipped,
     Stage,
 )
+from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
 from gcws_search.index.kernels.graph.beam_search import Graph
@@ -109,8 +110,9 @@ class GraphSearch:
     """Search over one state of the neighbour graph.
 
     ``neighbours`` and the ``allowance`` are shared with the states before and after. ``built`` rows
-    there were when the graph was last built in random order. Beside tables of all rows a search
-    enters through ``further`` ones of a sample; None where these are yet to be made.
+    there were when the graph was last built in random order. Beside the first ``whole`` tables, of
+    all rows, a search enters through ``further`` ones of a sample; None where these are yet to be
+    made.
     """
 
     neighbours: NeighbourGraph
@@ -121,6 +123,7 @@ class GraphSearch:
     workers: Workers
     policy: SearchPolicy
     allowance: MissAllowance = field(default_factory=MissAllowance)
+    whole: int = FIRST_TABLES
     further: Tables | None = NO_TABLES
     _entered: list[tuple[Tables, Int64s]] = field(default_factory=list, init=False)
     _plans: dict[PlanKey, SearchPlan | Skipped] = field(default_factory=dict, init=False)
@@ -133,7 +136,7 @@ class GraphSearch:
     def segments(self, tables: Tables) -> Int64s:
         """Return the (s, 6) segments of tables that a search enters through; see `Graph`."""
         further = self.further
-        if further is None or not further.segments or tables.bands > further.first:
+        if further is None or not further.segments or tables.bands >= self.links.entry_tables:
             return tables.addresses
         known = self._entered
         if not known or known[0][0] is not tables:

@@ -87,12 +87,15 @@ class BandKeys:
         signatures = self._hash.sketch(batch, first=start, count=count)
         self.plan.pack(signatures, out, start=start, band=first)
 
-    def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:
+    def in_tables(
+        self, codes: UInt64s, bands: int, rows: VectorBatch, workers: Workers | None = None
+    ) -> UInt64s:
         """Return the (n, bands) keys of the last n ``rows``; ``codes`` has those of the first."""
         known = codes.shape[1]
-        if known == tables.bands:
-            return codes
-        further = self.keys(rows[len(rows) - len(codes) :], tables.bands, first=known)
+        if known >= bands:
+            return codes[:, :bands]
+        new = rows[len(rows) - len(codes) :]
+        further = self.keys(new, bands, first=known, workers=workers)
         return np.concatenate([codes, further], axis=1)
 
     def widen(
@@ -118,19 +121,25 @@ class BandKeys:
         self,
         tables: Tables,
         rows: VectorBatch,
+        first: int,
         last: int,
         workers: Workers,
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the further tables up to ``last`` with a sample of the rows in ``tables``."""
-        chosen = np.flatnonzero(is_sampled(np.arange(len(tables))))
-        codes = np.empty((len(chosen), last - tables.bands), np.uint64)
-        for start in range(0, len(chosen), _SAMPLED_AT_ONCE):
+        """Return tables ``first`` … ``last`` - 1 with a sample of the rows in ``tables``.
+
+        Keys that these have are not drawn.
+        """
+        chosen, known = np.flatnonzero(is_sampled(np.arange(len(tables)))), min(tables.bands, last)
+        codes = np.empty((len(chosen), last - first), np.uint64)
+        codes[:, : known - first] = tables.keys_of(chosen, known, workers)[:, first:]
+        for start in range(0, len(chosen) if known < last else 0, _SAMPLED_AT_ONCE):
             part = slice(start, start + _SAMPLED_AT_ONCE)
             some = rows[chosen[part]]
-            codes[part] = self.keys(some, last, first=tables.bands, workers=workers, stop=stop)
-        empty = Tables.of(last - tables.bands, (), tables.bands, SAMPLE)
+            drawn = self.keys(some, last, first=known, workers=workers, stop=stop)
+            codes[part, known - first :] = drawn
+        empty = Tables.of(last - first, (), first, SAMPLE)
         return empty.extend(codes, 0, workers, numbers=chosen.astype(np.int32))
 
     def catch_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:

@@ -214,19 +214,19 @@ class Tables:
             renumbered.append(TableSegment(keys, rows))
         return self.with_segments(renumbered)
 
-    def sampled(self, first: int, last: int) -> Tables:
-        """Return tables ``first`` … ``last`` - 1 with a sample of the rows alone."""
+    def some(self, bands: int) -> Tables:
+        """Return the first ``bands`` tables alone."""
+        if bands >= self.bands:
+            return self
+        if not bands:
+            return Tables.unhashed(len(self))
         segments = []
         for segment in self.segments:
-            count = int(np.count_nonzero(is_sampled(segment.rows[0])))
-            keys = large((last - first, count), np.uint64)
-            rows = large((last - first, count), np.int32)
-            for table in range(first, last):
-                chosen = is_sampled(segment.rows[table])
-                keys[table - first] = segment.keys[table][chosen]
-                rows[table - first] = segment.rows[table][chosen]
+            keys = large((bands, len(segment)), np.uint64)
+            rows = large((bands, len(segment)), np.int32)
+            keys[:], rows[:] = segment.keys[:bands], segment.rows[:bands]
             segments.append(TableSegment(keys, rows))
-        return Tables.of(last - first, tuple(segments), first, SAMPLE)
+        return Tables.of(bands, tuple(segments))
 
     def codes(self, bands: int) -> UInt64s:
         """Return the (bands, n) keys of all rows in the first tables."""

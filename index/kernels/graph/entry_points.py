@@ -161,6 +161,8 @@ def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -
         held = pointer_to_uint64(entries.segments[s, 0])
         count = entries.segments[s, 2]
         first, end = _tables_of(entries, s)
+        if first >= end:
+            continue
         for search in range(searches):
             out = offset(scratch_at(scratch[search]).places, s * tables)
             for table in range(first, end):

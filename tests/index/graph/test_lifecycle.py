@@ -16,6 +16,7 @@ from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_watch import rows_to_measure
 from gcws_search.index.graph.scratch import ScratchSizes
+from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.lsh.tables import Tables, is_sampled
 from tests.support.data.generated import Floats, clustered, sparse_of
@@ -313,6 +314,9 @@ MANY_TABLES = Policies(
     graph=GraphPolicy(min_rows=MIN, rows_of_tables=1000, rows_to_double=2, search=FREE_SEARCHES)
 )
 """Small collections are searched through all tables: the first, which a file has, and a sample."""
+FEW_WHOLE = replace(MANY_TABLES, graph=replace(MANY_TABLES.graph, min_sampled_rows=0))
+"""Of these tables, half of the first have a sample, too."""
+both = pytest.mark.parametrize("policies", [MANY_TABLES, FEW_WHOLE], ids=["many", "few"])
 
 
 def restarted(rows: Floats, policies: Policies) -> SmallIndex:
@@ -327,13 +331,16 @@ def methods(index: SmallIndex, queries: Floats) -> set[str]:
     return {each.explanation.method for each in hits}
 
 
-def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Generator) -> None:
+@both
+def test_a_graph_waits_for_tables_that_a_file_does_not_have(
+    policies: Policies, rng: np.random.Generator
+) -> None:
     rows, queries = clustered(rng, 3000, 50)
-    index = linked(rows, policies=MANY_TABLES)
+    index = linked(rows, policies=policies)
     first, further = index.state.tables, index.state.graph.further
     assert (further.first, further.first + further.bands) == (first.bands, index.backend.plan.bands)
     assert methods(index, queries) == {"graph"}
-    again = restored(index, kept(index), MANY_TABLES)
+    again = restored(index, kept(index), policies)
     assert again.state.graph_is_waiting
     assert "graph" not in methods(again, queries)
     assert recall(again, queries, 10).mean >= 0.9
@@ -348,14 +355,16 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert methods(again, queries) == {"graph"}
 
 
+@both
 def test_further_tables_have_a_sample_of_the_rows_however_they_came_to_be(
-    rng: np.random.Generator,
+    policies: Policies, rng: np.random.Generator
 ) -> None:
     """Built with the graph, made after a start, grown row by row, and left by a compaction."""
     rows, more = clustered(rng, 3000, 900)
-    index, again = linked(rows, policies=MANY_TABLES), restarted(rows, MANY_TABLES)
+    index, again = linked(rows, policies=policies), restarted(rows, policies)
     again.adopt(again.optimize())
     for each in (index, again):
+        assert each.state.tables.bands == each.state.graph.whole == each.state.graph.further.first
         assert_sampled(each)
         each.add(more, sizes=[1, 500, 30, 2], settled=True)
         assert_sampled(each)
@@ -385,6 +394,61 @@ def assert_keys(index: SmallIndex) -> None:
             held = segment.keys[table]
             np.testing.assert_array_equal(held, keys[segment.rows[table], table])
             assert (held[1:] >= held[:-1]).all()
+
+
+def test_a_graph_saved_before_tables_had_samples_is_entered_as_it_was_calibrated(
+    rng: np.random.Generator,
+) -> None:
+    rows, queries = clustered(rng, 3000, 50)
+    index = linked(rows, policies=POLICIES)
+    saved = kept(index)
+    del saved.notes["whole"]
+    policies = replace(POLICIES, graph=replace(POLICIES.graph, min_sampled_rows=0))
+    again = restored(index, saved, policies)
+    assert again.state.tables.bands == index.backend.plan.first
+    params = SearchParams(limit=10, recall=0.9)
+    assert answers(again.search(queries, params)) == answers(index.search(queries, params))
+    assert methods(again, queries) == {"graph"}
+
+
+def test_tables_that_a_graph_has_let_go_are_made_for_pairs_and_joins_and_stay(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 3000, 0)
+    policies = replace(POLICIES, graph=replace(POLICIES.graph, min_sampled_rows=0))
+    index, first = linked(rows, policies=policies), FIRST_TABLES
+    assert index.state.tables.bands < first
+    index.add(rows[:20])
+    join = index.backend.band_join(
+        index.state, index.view(), index.prepare(rows[:50]), min_score=0.9, recall=0.9
+    )
+    places, found, _ = join(index.prepare(rows[:50]))
+    assert {(row, row) for row in range(50)} <= {*zip(places.tolist(), found.tolist(), strict=True)}
+    assert {(row, 3000 + row) for row in range(20)} <= {
+        *zip(places.tolist(), found.tolist(), strict=True)
+    }
+    assert index.is_overdue
+    index.adopt(index.optimize())
+    assert index.state.tables.bands == first
+    assert not index.is_overdue
+    index.state = index.backend.linked(
+        index.state, index.rows.view(), index.view().permitted, threading.Event()
+    )
+    assert index.state.tables.bands == first
+
+
+@both
+def test_rows_are_found_that_came_in_while_a_graph_with_samples_was_built(
+    policies: Policies, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 4000, 300)
+    index = SmallIndex(CollectionConfig(dim=rows.shape[1]), policies=policies).add(rows[:3000])
+    made = index.optimize()
+    index.add(rows[3000:], sizes=[400])
+    index.adopt(made)
+    assert len(index.state.tables) == len(index.state.graph.links) == 4000
+    assert index.state.tables.bands == index.state.graph.whole
+    assert recall(index, queries, 10).reaches(0.9)
 
 
 def test_a_search_enters_the_further_tables_by_its_keys_there(rng: np.random.Generator) -> None:
