@@ -41,6 +41,7 @@ from gcws_search.index.storage.schema import (
     backend_checksum,
     codes_checksum,
     content_checksum,
+    life_checksum,
     text_checksum,
 )
 from tests.support.index.items import opened_catalog
@@ -136,16 +137,23 @@ def rewrite_links(file: sqlite3.Connection, change: Callable[[bytearray], int | 
         )
 
 
-def rewrite_row(file: sqlite3.Connection, key: int, **columns: Any) -> None:  # noqa: ANN401
-    """Replace id, vector, codes or payload (bytes) of a row."""
+def rewrite_row(
+    file: sqlite3.Connection,
+    key: int,
+    version: int = 1,
+    expires: int | None = None,
+    **columns: Any,  # noqa: ANN401
+) -> None:
+    """Replace id, vector, codes or payload (bytes), version and expiry of a row."""
     query = "SELECT id, vector, codes, CAST(payload AS BLOB) FROM items WHERE key = ?"
     [held] = file.execute(query, (key,))
     row = dict(zip(("id", "vector", "codes", "payload"), held, strict=True)) | columns
-    checksum = content_checksum(row["id"].encode(), row["vector"], row["payload"])
+    content = content_checksum(row["id"].encode(), row["vector"], row["payload"])
+    checksums = life_checksum(content, version, expires), codes_checksum(row["codes"])
     file.execute(
         "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
-        "checksum = ?, codes_checksum = ? WHERE key = ?",
-        (*row.values(), checksum, codes_checksum(row["codes"]), key),
+        "version = ?, expires = ?, checksum = ?, codes_checksum = ? WHERE key = ?",
+        (*row.values(), version, expires, *checksums, key),
     )
 
 

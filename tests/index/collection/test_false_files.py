@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.describe import Summary
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
@@ -307,6 +308,9 @@ REFUSED: dict[str, Change] = {
     "a payload of two": rewritten(payload=b'{"a":1},{"b":2}'),
     "a payload that is a list": rewritten(payload=b"[1]"),
     "a payload of depth": rewritten(payload=b'{"a":' + b"[" * 1100 + b"]" * 1100 + b"}"),
+    "a version of 0": rewritten(version=0),
+    "a version beyond all": rewritten(version=1 << 62),
+    "an expiry below 0": rewritten(expires=-1),
     "a key of 0": executed("UPDATE items SET key = 0 WHERE key = 7"),
     "a key below": executed("UPDATE items SET key = -7 WHERE key = 7"),
     "a key beyond all": executed(f"UPDATE items SET key = {(1 << 63) - 1} WHERE key = 7"),
@@ -339,6 +343,9 @@ def test_false_rows_configurations_and_tables_are_refused(
     with pytest.raises(refusal), bench.brought_in(path, way):
         pass
     require_sound(bench.catalog.get(BESIDE))
+    if way == "open":
+        reports = {each.name: each for each in check_directory(bench.folder / "opened")}
+        assert [reports[name].is_sound for name in ("tried", BESIDE)] == [False, True]
 
 
 def sparse_row(indices: list[int], values: list[float]) -> bytes:
