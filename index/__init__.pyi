@@ -223,6 +223,7 @@ from .payload import (
     PayloadChange as PayloadChange,
     check_metadata as check_metadata,
     first_scalar as first_scalar,
+    has_long_number as has_long_number,
     item_text as item_text,
     parse_filter as parse_filter,
     split_text as split_text,

@@ -29,6 +29,7 @@ from gcws_search.index.contracts.saved_index import without_checksum
 
 _TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19
+_LONG_FRACTION: Final = b"." + b"0" * 18
 MAX_METADATA_BYTES: Final = 1 << 16
 """Of the JSON text that callers keep with a collection."""
 
@@ -36,9 +37,10 @@ MAX_METADATA_BYTES: Final = 1 << 16
 def has_long_number(text: bytes) -> bool:
     """Whether JSON text may hold an integer beyond 64 bits, which orjson rounds or refuses.
 
-    A regular expression takes ten times as long.
+    A regular expression takes ten times as long, and `json` as long again for long fractions.
     """
-    return _LONG_NUMBER in text.translate(_TO_ZEROS)
+    zeros = text.translate(_TO_ZEROS)
+    return _LONG_NUMBER in zeros and _LONG_NUMBER in zeros.replace(_LONG_FRACTION, b".")
 
 
 def is_payload(payload: bytes) -> bool:
@@ -56,7 +58,8 @@ def is_payload(payload: bytes) -> bool:
     return len(documents) == 1 and isinstance(documents[0], dict)
 
 
-def _read(payload: bytes) -> Any:  # noqa: ANN401 (JSON)
+def read_payload(payload: bytes) -> Any:  # noqa: ANN401 (JSON)
+    """Return what the JSON text of a payload, or of a list of some, says."""
     return (json if has_long_number(payload) else orjson).loads(payload)
 
 
@@ -64,7 +67,7 @@ def merge_payloads(old: bytes | None, new: bytes) -> bytes:
     """Return a payload with the top-level keys of another in the place of its own."""
     if old is None or old == b"{}":
         return new
-    merged = _read(old) | _read(new)
+    merged = read_payload(old) | read_payload(new)
     try:
         return bytes(memoryview(orjson.dumps(merged)))
     except TypeError:  # integers beyond 64 bits
@@ -86,7 +89,7 @@ def with_text(payload: bytes | None, text: str) -> bytes:
 
 
 def _refuse_text(payload: bytes | None) -> None:
-    if payload is not None and TEXT_KEY in _read(payload):
+    if payload is not None and TEXT_KEY in read_payload(payload):
         raise InvalidPayload(
             expected="a payload without the key 'text', which is the item's own",
             got="one with it",
@@ -314,8 +317,7 @@ def _extend(columns: list[_GrowingColumn], payloads: Sequence[bytes | None], sto
     """Parse the payloads up to a row once for all columns, which cover as many rows each."""
     start = columns[0].covered
     text = b"[" + b",".join(text or b"null" for text in payloads[start:stop]) + b"]"
-    # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
-    documents = (json if has_long_number(text) else orjson).loads(text)
+    documents = read_payload(text)
     if len(columns) == 1:
         return columns[0].add(enumerate(documents, start), stop)
     top: _Level = {}
@@ -435,7 +437,7 @@ _Source = tuple[str, _Find]
 
 def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """Return the scalar under a key; None where there is none, or a list of several."""
-    scalars = () if payload is None else _scalars(_read(payload), key)
+    scalars = () if payload is None else _scalars(read_payload(payload), key)
     found = [*islice(scalars, 2)]
     if len(found) != 1:
         return None
@@ -450,7 +452,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """
     if payload is None:
         return None
-    found = next(_scalars(_read(payload), key), None)
+    found = next(_scalars(read_payload(payload), key), None)
     if isinstance(found, str):
         return found[:MAX_TEXT]
     if isinstance(found, int) and found.bit_length() > _INT_BITS:

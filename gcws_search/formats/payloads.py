@@ -20,6 +20,7 @@ from gcws_search.index import (
     InvalidFilter,
     InvalidParameter,
     InvalidPayload,
+    has_long_number,
     parse_filter,
     place_errors,
     raise_first,
@@ -29,9 +30,6 @@ Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
 
 _CLAUSES: Final = {"must", "should", "must_not"}
-_TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-_LONG_INTEGER: Final = b"0" * 19
-_LONG_FRACTION: Final = b"." + b"0" * 18
 _HALVES: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """Text that has one may hold half of a surrogate pair, which is no Unicode."""
 _PLAINER: Final = {
@@ -55,7 +53,7 @@ def read_json(text: bytes | str) -> Any:
     """Return what JSON text says, integers of any size; raise ValueError where it is none."""
     raw = text.encode() if isinstance(text, str) else text
     try:
-        if not _has_long_integer(raw):
+        if not has_long_number(raw):
             return orjson.loads(raw)
         found = json.loads(
             raw.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite
@@ -70,15 +68,6 @@ def read_json(text: bytes | str) -> Any:
         raise ValueError(f"{words} at line {error.lineno} column {error.colno}") from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair, which is no Unicode") from None
-
-
-def _has_long_integer(raw: bytes) -> bool:
-    """Whether JSON text may hold an integer beyond 64 bits, which orjson rounds or refuses.
-
-    A regular expression takes ten times as long, and `json` as long again for long fractions.
-    """
-    zeros = raw.translate(_TO_ZEROS)
-    return _LONG_INTEGER in zeros and _LONG_INTEGER in zeros.replace(_LONG_FRACTION, b".")
 
 
 def _whole(text: str) -> int:

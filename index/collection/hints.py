@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import orjson
 
 from gcws_search.index.collection.items import View
-from gcws_search.index.payload import Filter, Match, Prefix, Presence, Range, has_long_number, untag
+from gcws_search.index.payload import Filter, Match, Prefix, Presence, Range, read_payload, untag
 from gcws_search.index.vectors.inputs import InputVectors
 from gcws_search.index.vectors.names import CoordinateNames
 
@@ -145,8 +144,7 @@ def _keys(view: View) -> list[str]:
     for row in rows[:: max(1, len(rows) // _SAMPLE)].tolist():
         payload = view.payloads[row]
         if payload is not None:
-            document = (json if has_long_number(payload) else orjson).loads(payload)
-            found |= dict.fromkeys(_paths(document, ""))
+            found |= dict.fromkeys(_paths(read_payload(payload), ""))
             bytes_ += len(payload)
         if bytes_ > _SAMPLE_BYTES or len(found) > _MAX_WORDS:
             break
