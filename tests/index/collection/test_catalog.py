@@ -89,7 +89,10 @@ def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
     fill(catalog.create("a", EXACT)[0], 5)
     catalog.create("b", EXACT)
     fill(catalog.create("c", EXACT)[0], 7)
-    catalog.snapshot("a", "s")
+    catalog.create("dropped", EXACT)
+    for name in ("a", "dropped"):
+        catalog.snapshot(name, "s")
+    catalog.drop("dropped")
     catalog.close()
 
     again = ix.Catalog.open(tmp_path, threads=1)
@@ -99,6 +102,7 @@ def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
         lambda: again.drop("a"),
         lambda: again.create("a", EXACT),
         lambda: again.restore("a", "s", replace=True),
+        lambda: again.restore("dropped", "s"),
     ):
         with pytest.raises(ix.CollectionLoading):
             call()
