@@ -207,6 +207,8 @@ def test_writes_of_meanwhile_are_kept_and_under_the_new_weights(
         change = ix.PayloadChange(b'{"seen":1}', True)
         stored.change_payloads(change, ["i5", "i190", "n0-1"])
         stored.change_payloads(change, ["i190"])
+        if done:
+            stored.memory.compact()  # the rows that it leaves have their payloads from the start
         assert fit.is_under_way
     assert fit.error is None
     stored.commit(prepared)
