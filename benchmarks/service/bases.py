@@ -92,7 +92,7 @@ def fill_database(url: str, rows: int, dim: int = DIM) -> None:
     config = ix.CollectionConfig(dim=dim)
     space = ix.StoredCollection.in_memory("made", config, threads=1).space
     with closing(Database.open(url)) as database:
-        row, _ = database.create("made", config.to_dict(), ix.ALGORITHM_VERSION)
+        row, _ = database.create("made", config.to_dict())
         committer = Committer(database, row.number, "made")
         vectors = made(rows=rows, dim=dim)
         for first in range(0, rows, CHUNK):

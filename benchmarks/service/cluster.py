@@ -78,7 +78,7 @@ def milliseconds(seconds: float) -> str:
 def apart(databases: PostgresPair) -> int:
     """Make tables that no shard follows; return the number of an empty collection there."""
     with closing(Database.open(databases.primary.url(DATABASE), schema_name=APART)) as database:
-        return database.create(NAME, {}, 1)[0].number
+        return database.create(NAME, {})[0].number
 
 
 def copied_seconds(databases: PostgresPair, source: int, target: int) -> float:

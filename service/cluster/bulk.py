@@ -462,7 +462,7 @@ class _Filling(ClusterCollection):
     def __init__(
         self, database: Database, connection: Connection, job: Job, part: FilePart
     ) -> None:
-        row = CollectionRow(job.number, str(job.number), job.config, ix.ALGORITHM_VERSION, 0)
+        row = CollectionRow(job.number, str(job.number), job.config, 0)
         super().__init__(row, _router(database))
         if job.names is not None:
             self.names.load(ix.check_names(job.names, self.config.dim))

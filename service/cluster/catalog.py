@@ -225,7 +225,7 @@ class ClusterCatalog:
         shards = self.shards
         if (before := self.find(name)) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask(Message({"method": "status", "epoch": shards.epoch})))
-        row, is_new = self.database.create(name, config.to_dict(), ix.ALGORITHM_VERSION, admit)
+        row, is_new = self.database.create(name, config.to_dict(), admit)
         found = self._add(row, before)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
@@ -349,7 +349,7 @@ class ClusterCatalog:
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
             database.drop(rest.number)
-        row, _ = database.create(hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit)
+        row, _ = database.create(hidden, read.config.to_dict(), admit)
         weights = read.space.weights
         if weights is not None and weights.version:
             row = database.add_generation(row, read.config.to_dict(), weights.to_text())

@@ -397,12 +397,11 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 
 @contextmanager
 def join_ray(settings: Settings) -> Iterator[RayPlacement]:
-    """Join the Ray cluster."""
-    from gcws_search.tasks import prepare_ray  # noqa: PLC0415  # loads the index
+    """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while."""
+    from gcws_search.tasks import joined_ray  # noqa: PLC0415  # loads the index
 
     require_token(os.environ)
-    prepare_ray()
-    from gcws_search.service.cluster.placing import connect_ray  # noqa: PLC0415
+    with joined_ray(namespace="gcws-search"):  # of all actors and groups
+        from gcws_search.service.cluster.placing import RayPlacement  # noqa: PLC0415
 
-    with connect_ray(settings) as placement:
-        yield placement
+        yield RayPlacement(settings)

@@ -570,8 +570,7 @@ def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
         return None
     if last is not None and not standing.begins:
         return last
-    connection.run("BEGIN")
-    try:
+    with connection.transaction():
         # Its standby may not be there yet. Who waits for it later, waits for this too.
         connection.run("SET LOCAL synchronous_commit = local")
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
@@ -580,10 +579,6 @@ def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
             number = 1 if row is None else row[0] + 1
             row = number, secrets.token_hex(8), standing.system, standing.timeline
             connection.run(_BEGIN, *row)
-    except BaseException:
-        connection.roll_back()
-        raise
-    connection.run("COMMIT")
     number, stamp, _, timeline = row
     return Epoch(cluster, number, timeline, stamp, standing.lsn)
 

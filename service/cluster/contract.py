@@ -128,7 +128,6 @@ class CollectionRow(NamedTuple):
     number: int  # never used again, whatever the name is used for
     name: str
     config: dict[str, Any]  # JSON-able, of `CollectionConfig.to_dict`
-    algorithm_version: int  # of the hash
     head: int  # the key of the last change
     generation: int = 0  # rises with its weights; shards have the items of each on their own
     weights: str | None = None  # of `Weights.to_text`, where they were learned

@@ -49,13 +49,12 @@ BULK_KEYS: Final = "\N{HORIZONTAL ELLIPSIS}"
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
-SELECT number, name, coalesce(g.config, c.config), algorithm_version, head,
-    h.generation, weights
+SELECT number, name, coalesce(g.config, c.config), head, h.generation, weights
 FROM collections AS c JOIN heads AS h ON h.collection = number
     LEFT JOIN generations AS g ON g.collection = number AND g.generation = h.generation
 """
 _NEXT: Final = """
-SELECT number, name, g.config, algorithm_version, head, g.generation, weights
+SELECT number, name, g.config, head, g.generation, weights
 FROM collections JOIN heads AS h ON h.collection = number
     JOIN generations AS g ON g.collection = number
 WHERE g.generation > h.generation AND seen > now() - make_interval(secs => %b)
@@ -318,7 +317,6 @@ class Database:
         self,
         name: str,
         config: dict[str, Any],  # JSON-able
-        algorithm_version: int,
         # called with the number of collections there are; raises where one more is too many
         admit: Callable[[int], None] | None = None,
     ) -> tuple[CollectionRow, bool]:
@@ -333,12 +331,12 @@ class Database:
             [number] = connection.column(
                 "INSERT INTO collections (name, config, algorithm_version) VALUES (%b, %b, %b)"
                 " RETURNING number",
-                *(name, orjson.dumps(config).decode(), algorithm_version),
+                *(name, orjson.dumps(config).decode(), ix.ALGORITHM_VERSION),
             )
             connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
             tables = schema.ITEMS + schema.INDEXES
             connection.execute(tables.format(number=number).encode())
-        return CollectionRow(number, name, config, algorithm_version, 0), True
+        return CollectionRow(number, name, config, 0), True
 
     def drop(self, number: int) -> bool:
         """Drop a collection; return whether there was one.

@@ -343,15 +343,12 @@ class ShardHost:
         """Wait for a key, whose changes may come with the message; return the one reached."""
         key = int(asked.head["key"])
         changes = decode_changes(asked.head.get("changes", ()), asked.blobs)
-        said = asked.head.get("epoch")  # an older program does not say it
-        is_current = said is None or Epoch.read(said).number == self._memory.number
-        if changes and is_current and (known := self.follower(number)) is not None:
-            known.take(changes)
-        with suppress(Behind):
-            self.collection(number, key, seconds, asked.head.get("since"))
-        follower = self.follower(number)
-        if follower is None:
+        if (follower := self.follower(number, seconds)) is None:
             return Message({"key": -1})
+        said = asked.head.get("epoch")  # an older program does not say it
+        if changes and (said is None or Epoch.read(said).number == self._memory.number):
+            follower.take(changes)
+        follower.wait(key, seconds, asked.head.get("since"))
         return Message({"key": follower.reached, "since": follower.epoch})
 
     # Polling

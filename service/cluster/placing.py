@@ -10,8 +10,8 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -30,9 +30,7 @@ from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
-from gcws_search.tasks import joined_ray
 
-NAMESPACE: Final = "gcws-search"  # of all actors and groups
 # That a replica asks for: not none, so that none is on a node that has none to give.
 CPUS: Final = 0.01
 _RETRY_SECONDS: Final = 1.0
@@ -108,16 +106,6 @@ class ReplicaActor:
 
 
 _Actor: Final = ray.remote(ReplicaActor)
-
-
-@contextmanager
-def connect_ray(settings: Settings) -> Iterator[RayPlacement]:
-    """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
-
-    ConnectionError as of `joined_ray`.
-    """
-    with joined_ray(namespace=NAMESPACE):
-        yield RayPlacement(settings)
 
 
 class RayPlacement:

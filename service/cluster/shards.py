@@ -76,16 +76,14 @@ class HttpReplica:
         self._headers = {PLACE: place}
         self._replicas = replicas
 
-    async def ask(self, message: bytes, seconds: float) -> bytes:
-        """Return the answer to a message; OSError or TimeoutError where it gives none in time."""
-        timeout = aiohttp.ClientTimeout(total=seconds)
+    async def ask(self, message: bytes) -> bytes:
+        """Return the answer to a message; OSError where it gives none."""
         body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
             async with self._replicas.session.post(
                 f"{self._replicas.scheme}://{self.address}{MESSAGES}",
                 data=body,
                 headers=self._headers,
-                timeout=timeout,
                 server_hostname=TLS_NAME,
             ) as answer:
                 if answer.status >= _BAD_STATUS:
@@ -134,7 +132,10 @@ class HttpReplicas:
         if self._session is None:
             headers = {"Authorization": f"Bearer {self._key}"}
             connector = aiohttp.TCPConnector(limit=0, ssl=self._authority or True)
-            self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+            endless = aiohttp.ClientTimeout()  # who asks has a limit
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=headers, timeout=endless
+            )
         return self._session
 
     def start(self) -> None:
@@ -445,9 +446,8 @@ class ShardSet(Collector):
         """Return what a replica answers, an error too; None where it does not as it should."""
         self._calls[shard] += 1
         try:
-            seconds = max(0.001, end - time.monotonic())
-            async with asyncio.timeout(seconds):
-                answer = decode(await replica.ask(data, seconds))
+            async with asyncio.timeout(max(0.001, end - time.monotonic())):
+                answer = decode(await replica.ask(data))
             self._heard = time.monotonic()
             self._memory.hear(answer.head.get("epoch"))
             raise_fault(answer)

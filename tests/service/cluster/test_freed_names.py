@@ -223,7 +223,7 @@ def test_a_sweep_that_ends_in_between_is_done_again(routers: list[ClusterCollect
 def test_a_database_of_an_older_program_is_swept_once(
     database: Database, database_url: str
 ) -> None:
-    number = database.create("things", {"dim": None}, 1)[0].number
+    number = database.create("things", {"dim": None})[0].number
     with database.connections.transaction() as connection:
         connection.run("DELETE FROM migrations WHERE name = 'freed names'")
         for column in ("removed", "freed", "rested"):
@@ -231,7 +231,7 @@ def test_a_database_of_an_older_program_is_swept_once(
         connection.run("INSERT INTO names VALUES (%b, 0, %b, 0, true)", number, b"x")
     with closing(Database.open(database_url, buckets=BUCKETS)) as opened:
         assert collections_with_unused_names(opened) == [number]
-        fresh = opened.create("others", {"dim": None}, 1)[0].number
+        fresh = opened.create("others", {"dim": None})[0].number
         with opened.connections.transaction() as connection:
             connection.run("INSERT INTO names VALUES (%b, 0, %b, 0, true)", fresh, b"x")
         assert collections_with_unused_names(opened) == [number]

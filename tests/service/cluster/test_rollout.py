@@ -210,7 +210,7 @@ def test_the_status_tells_of_each_replica_and_of_shards_without_one(database: Da
     placed.there = dict.fromkeys(places, "a")
     placed.unplaceable.add(places[2])
     placed.failures[places[3]] = "no room"
-    row, _ = database.create("things", {}, 1, None)
+    row, _ = database.create("things", {})
     for replica, reached in ((0, 0), (1, -1)):
         address, positions = f"host:{replica}", {row.number: reached}
         database.announce(Replica("main", 0, replica, address, positions, 1 << 20, 0.5, 0, 2))

@@ -227,7 +227,7 @@ def test_routers_answer_as_before(serve: Serve, database_url: str, base: Path) -
 
 
 def test_no_name_is_freed_that_a_moved_vector_has(database: Database) -> None:
-    number = database.create("words", {"dim": None}, 1)[0].number
+    number = database.create("words", {"dim": None})[0].number
     committer = Committer(database, number, "words")
     database.reserve_names(number, [*"abcd"])
     for coordinate in range(4):
@@ -401,7 +401,7 @@ def test_the_work_ends_once_its_collection_is_dropped(written: Written) -> None:
             next(dropped)
 
     for left in count():  # steps until then
-        number, steps = database.create(f"c{left}", {"dim": 6}, 1)[0].number, count()
+        number, steps = database.create(f"c{left}", {"dim": 6})[0].number, count()
         Committer(database, number, "").commit(put_of(*ids(40)))
         try:
             assert offload_all(database, SMALL, drop) == 40
@@ -594,7 +594,7 @@ def test_a_database_that_was_replaced_removes_nothing(base: Path, is_adopted: bo
     with server.database(BUCKETS) as url, ExitStack() as stack:
         opened = partial(Database.open, buckets=BUCKETS, base=str(base))
         with closing(opened(url)) as database:
-            number = database.create("things", {"dim": 6}, 1)[0].number
+            number = database.create("things", {"dim": 6})[0].number
             Committer(database, number, "things").commit(put_of(*ids(9)))
             offload_all(database)
         [file] = files(base)

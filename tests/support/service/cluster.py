@@ -42,8 +42,7 @@ class ThreadReplica(HttpReplica):
     @refusal.setter
     def refusal(self, said: str) -> None: ...
 
-    async def ask(self, message: bytes, seconds: float) -> bytes:
-        del seconds
+    async def ask(self, message: bytes) -> bytes:
         self.asked += 1
         if self.broken is not None:
             raise self.broken
@@ -55,14 +54,14 @@ class ThreadReplica(HttpReplica):
 
 
 def before_each_message(
-    monkeypatch: pytest.MonkeyPatch, hook: Callable[[ThreadReplica, Json, float], Awaitable[None]]
+    monkeypatch: pytest.MonkeyPatch, hook: Callable[[ThreadReplica, Json], Awaitable[None]]
 ) -> None:
-    """Have a replica, the head of a message and its seconds seen before it is answered."""
+    """Have a replica and the head of a message seen before it is answered."""
     ask = ThreadReplica.ask
 
-    async def watched(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
-        await hook(replica, decode(message).head, seconds)
-        return await ask(replica, message, seconds)
+    async def watched(replica: ThreadReplica, message: bytes) -> bytes:
+        await hook(replica, decode(message).head)
+        return await ask(replica, message)
 
     monkeypatch.setattr(ThreadReplica, "ask", watched)
 

@@ -132,7 +132,7 @@ class Written:
         self.database = database
         self.config = config
         self._rng = np.random.default_rng(seed)
-        row, _ = database.create(name, config.to_dict(), 1)
+        row, _ = database.create(name, config.to_dict())
         self.number = row.number
         self.changes: list[ChangeSet] = []
         self.committer = Committer(database, row.number, name, self.changes.append)

@@ -8,7 +8,7 @@ from gcws_search.service.cluster.database import Database
 
 @pytest.fixture
 def number(database: Database) -> int:
-    return database.create("plants", {"dim": 4}, 1)[0].number
+    return database.create("plants", {"dim": 4})[0].number
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_a_database_of_other_buckets_or_another_format_is_refused(
 def test_clusters_of_two_schemas_are_two(database_url: str, database: Database) -> None:
     with closing(Database.open(database_url, buckets=8, schema_name="other")) as other:
         assert other.identity != database.identity
-        other.create("plants", {}, 1)
+        other.create("plants", {})
         assert database.collections() == []
 
 
@@ -78,16 +78,16 @@ def test_no_more_connections_than_permitted_are_open(database_url: str) -> None:
 
 def test_a_name_is_created_once(database: Database) -> None:
     config = {"dim": 4, "names": ["ü"]}
-    row, is_new = database.create("plants", config, 3)
+    row, is_new = database.create("plants", config)
     assert is_new
-    assert row == CollectionRow(row.number, "plants", config, 3, 0)
-    assert database.create("plants", {"dim": 5}, 3) == (row, False)
+    assert row == CollectionRow(row.number, "plants", config, 0)
+    assert database.create("plants", {"dim": 5}) == (row, False)
     assert database.find("plants") == row
     assert database.find("none") is None
-    other, _ = database.create("animals", {}, 1)
+    other, _ = database.create("animals", {})
     assert database.collections() == [other, row]
     with ThreadPoolExecutor(4) as pool:
-        created = [*pool.map(lambda _: database.create("stones", {}, 1), range(4))]
+        created = [*pool.map(lambda _: database.create("stones", {}), range(4))]
     assert len({row.number for row, _ in created}) == 1
     assert sum(is_new for _, is_new in created) == 1
 
@@ -98,10 +98,10 @@ def test_a_collection_too_many_is_not_created(database: Database) -> None:
             raise Refused("too_many_collections", "2")
 
     for name in ("a", "b"):
-        database.create(name, {}, 1, admit)
+        database.create(name, {}, admit)
     with pytest.raises(Refused, match="2"):
-        database.create("c", {}, 1, admit)
-    assert not database.create("b", {}, 1, admit)[1]
+        database.create("c", {}, admit)
+    assert not database.create("b", {}, admit)[1]
     assert [row.name for row in database.collections()] == ["a", "b"]
 
 
@@ -120,7 +120,7 @@ def test_a_dropped_collection_leaves_nothing_and_its_number_is_not_used_again(
     with database.connections.use() as connection:
         for table in ("commits", "names", "heads", "dropped"):
             assert connection.column(f"SELECT count(*) FROM {table}") == [0]
-    assert database.create("plants", {}, 1)[0].number > number
+    assert database.create("plants", {})[0].number > number
 
 
 def test_a_collection_is_dropped_while_somebody_reads_it(
@@ -138,7 +138,7 @@ def test_a_collection_is_dropped_while_somebody_reads_it(
 
 
 def test_nothing_is_replaced_by_a_collection_that_was_dropped_meanwhile(database: Database) -> None:
-    number, before = (database.create(name, {}, 1)[0].number for name in ("hidden", "plants"))
+    number, before = (database.create(name, {})[0].number for name in ("hidden", "plants"))
     database.drop(number)
     with pytest.raises(ix.CollectionNotFound):
         database.rename(number, "plants", before)
@@ -154,7 +154,7 @@ def test_a_collection_takes_six_relations_which_go_with_it(database: Database) -
             return int(connection.column("SELECT count(*) FROM pg_class")[0])
 
     before = count_relations()
-    rows = [database.create(name, {"dim": 4}, 1)[0] for name in names]
+    rows = [database.create(name, {"dim": 4})[0] for name in names]
     assert database.collections() == rows
     assert count_relations() - before == 6 * len(names)
     assert all(database.drop(row.number) for row in rows)
@@ -211,7 +211,7 @@ def test_a_thousand_collections_are_listed_by_name_and_leave_nothing(database: D
     relations = "SELECT count(*) FROM pg_class"
     with database.connections.use() as connection:
         before = connection.column(relations)[0]
-    made = [database.create(f"c{number}", {"dim": 4}, 1)[0] for number in range(1000)]
+    made = [database.create(f"c{number}", {"dim": 4})[0] for number in range(1000)]
     with database.connections.use() as connection:
         assert connection.column(relations)[0] - before <= 6 * len(made)
     listed = database.collections()
@@ -248,7 +248,7 @@ def test_a_table_that_an_older_program_made_has_the_same_items(
     database: Database, number: int, committer: Committer
 ) -> None:
     """It was partitioned by bucket."""
-    older, _ = database.create("older", {"dim": 4}, 1)
+    older, _ = database.create("older", {"dim": 4})
     replace_by_partitions(database, older.number)
     committers = committer, Committer(database, older.number, "older")
     copies = [Copy(database, each) for each in (number, older.number)]

@@ -107,7 +107,7 @@ def far(database_url: str, proxy: CutProxy) -> Iterator[Database]:
 
 def plants_of(database: Database) -> tuple[int, Committer]:
     """Make a collection; return its number, and what writes to it."""
-    number = database.create("plants", {}, 1)[0].number
+    number = database.create("plants", {})[0].number
     return number, Committer(database, number, "plants")
 
 

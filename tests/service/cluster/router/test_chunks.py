@@ -46,7 +46,7 @@ def test_a_chunk_is_stored_while_shards_take_in_the_one_before(
 ) -> None:
     overlaps = set[bool]()
 
-    async def hold(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+    async def hold(_replica: ThreadReplica, head: Json) -> None:
         """Let the shards have the first chunk once the second one is stored."""
         if head["method"] == "follow" and head["key"] <= ROWS:
             end = time.monotonic() + SECONDS
@@ -94,7 +94,7 @@ def test_a_small_write_waits_for_the_shards_of_its_items_alone(
     shard = bucket_of(item_id, BUCKETS) % len(client.shards.replicas)
     is_answered = threading.Event()
 
-    async def hold(replica: ThreadReplica, head: Json, _seconds: float) -> None:
+    async def hold(replica: ThreadReplica, head: Json) -> None:
         """Let another shard have the item once the write is answered."""
         if head["method"] == "follow":
             own, end = replica.host.place.shard, time.monotonic() + SECONDS / 4

@@ -126,7 +126,7 @@ def test_items_deleted_while_groups_are_made_are_in_none(
     collection = cluster.app.state.service.collection("copies")
     one, rows = asyncio.Lock(), list[Json]()
 
-    async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+    async def seen(_replica: ThreadReplica, head: Json) -> None:
         if head["method"] == "rows" and head["with_vector"]:  # their order is known by now
             async with one:
                 if not rows:
@@ -147,7 +147,7 @@ def test_pairs_stop_once_nobody_waits(
     _, cluster = start(100_000)
     stop, searches = threading.Event(), list[Json]()
 
-    async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+    async def seen(_replica: ThreadReplica, head: Json) -> None:
         if head["method"] == "join":
             searches.append(head)
             stop.set()
@@ -166,11 +166,11 @@ def test_a_comparison_stops_once_nobody_waits(
     stop, left = threading.Event(), list[str]()
     both = start(100_000)
 
-    async def hold(replica: ThreadReplica, head: Json, seconds: float) -> None:
+    async def hold(replica: ThreadReplica, head: Json) -> None:
         if head["method"] == "compare":
             stop.set()
             try:
-                await asyncio.sleep(seconds)
+                await asyncio.Event().wait()
             finally:
                 left.append(replica.address)
 
@@ -191,7 +191,7 @@ def test_no_transaction_is_open_while_shards_search(
     ours = "SELECT state FROM pg_stat_activity WHERE application_name LIKE 'gcws-search router%'"
     with psycopg.connect(database_url, autocommit=True) as connection:
 
-        async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+        async def seen(_replica: ThreadReplica, head: Json) -> None:
             if head["method"] == "join":
                 states.extend(state for (state,) in connection.execute(ours).fetchall())
 

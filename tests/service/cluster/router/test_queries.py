@@ -136,7 +136,7 @@ def test_collections_are_listed_by_questions_at_the_same_time(
         client.put(f"/v1/collections/{name}", json={"dim": 2})
     waiting, met = asyncio.Barrier(len(names) * len(client.shards.replicas)), list[int]()
 
-    async def meet(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+    async def meet(_replica: ThreadReplica, head: Json) -> None:
         if head["method"] == "summary" and head["collection"] in numbers:
             met.append(await waiting.wait())
 

@@ -38,10 +38,10 @@ class Told(HttpReplica):
         self.answer = answer
         self.asked: list[Message] = []
 
-    async def ask(self, message: bytes, seconds: float) -> bytes:
+    async def ask(self, message: bytes) -> bytes:
         self.asked.append(decode(message))
         if self.answer is None:
-            await asyncio.sleep(seconds + 60)
+            await asyncio.Event().wait()
         if isinstance(self.answer, Exception):
             raise self.answer
         assert self.answer is not None
@@ -211,11 +211,11 @@ async def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
     begun, released = asyncio.Event(), asyncio.Event()
 
     class Slow(Told):
-        async def ask(self, message: bytes, seconds: float) -> bytes:
+        async def ask(self, message: bytes) -> bytes:
             if decode(message).head["key"] > 1:
                 begun.set()
                 await released.wait()
-            return await super().ask(message, seconds)
+            return await super().ask(message)
 
     shards = shards_of([Slow("one", followed)])
     await shards.follow(7, Moment(0, 1))
