@@ -17,6 +17,8 @@ from uuid import UUID
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
@@ -975,9 +977,8 @@ def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
 
 def a_frame(rng: np.random.Generator, rows: int = 6) -> Json:
     """Return a frame of pandas of four columns of numbers, and one of text."""
-    pandas = pytest.importorskip("pandas")
     columns = {name: rng.normal(size=rows).astype(np.float32) for name in ("a b", "mass", "é", "x")}
-    return pandas.DataFrame({"kind": [f"kind {row}" for row in range(rows)], **columns})
+    return pd.DataFrame({"kind": [f"kind {row}" for row in range(rows)], **columns})
 
 
 TASTES = ["a b", "mass", "é", "x"]
@@ -1249,14 +1250,12 @@ def test_rows_that_cannot_be_stored_are_named_and_left_out(opened: Open) -> None
 
 
 def a_polars_frame() -> Any:  # noqa: ANN401
-    polars = pytest.importorskip("polars")
-    return polars.DataFrame({"id": ["a", None, "c", "d"], "v": [[1.0, 2], [1, 2], [1], [3, 4]]})
+    return pl.DataFrame({"id": ["a", None, "c", "d"], "v": [[1.0, 2], [1, 2], [1], [3, 4]]})
 
 
 def a_mixed_frame() -> Any:  # noqa: ANN401
-    pandas = pytest.importorskip("pandas")
     columns = {"x": [1.0, 2, 3, np.nan], "y": 1.0, "what": [{1, 2}, "b", b"c", None]}
-    return pandas.DataFrame({"id": [*"abcd"], **columns, "n": [1, np.inf, 2, 3]})
+    return pd.DataFrame({"id": [*"abcd"], **columns, "n": [1, np.inf, 2, 3]})
 
 
 INF = float("inf")
@@ -1288,8 +1287,8 @@ BAD_ROWS: dict[str, tuple[Callable[[], dict[str, Any]], dict[int, str], list[str
     "columns of Arrow": (
         lambda: {
             "data": [[1, 2], [0, 0], [3, 4]],
-            "ids": pytest.importorskip("pyarrow").array(["a", "b", None]),
-            "payloads": {"n": pytest.importorskip("pyarrow").array([2**53 + 1, None, 3])},
+            "ids": pa.array(["a", "b", None]),
+            "payloads": {"n": pa.array([2**53 + 1, None, 3])},
         },
         {1: "all zeros", 2: r"None \(in id\)"},
         ["a"],
@@ -1399,10 +1398,9 @@ def test_a_bad_query_of_several_requests_is_named_by_its_row(opened: Open) -> No
 
 
 def test_parts_of_a_frame_and_chunks_of_a_file_are_appended(opened: Open) -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"x": np.arange(1.0, 13), "y": 1.0, "word": "w"})
+    frame = pd.DataFrame({"x": np.arange(1.0, 13), "y": 1.0, "word": "w"})
     items = opened(2)
-    for part in pandas.read_csv(io.StringIO(frame.to_csv(index=False)), chunksize=5):
+    for part in pd.read_csv(io.StringIO(frame.to_csv(index=False)), chunksize=5):
         assert (items.add(part).inserted, items.add(part[::2]).updated) == (len(part), 0)
     assert len(items) == 12 + 3 + 3 + 1
     for part in (frame[frame.x <= 6], frame[frame.x > 6], frame[frame.x % 2 == 0]):
@@ -1422,9 +1420,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "dicts": lambda: [{0: 1}, {1: 2}, {2: 3}],
     "generator": lambda: ([each, 1, 2] for each in range(3)),
     "documents": lambda: [{"vector": [each, 1, 2]} for each in range(3)],
-    "polars": lambda: pytest.importorskip("polars").DataFrame({c: [1, 2, 3] for c in "abc"}),
-    "pandas": lambda: pytest.importorskip("pandas").DataFrame({c: [1, 2, 3] for c in "abc"}),
-    "Arrow": lambda: pytest.importorskip("pyarrow").table({c: [1, 2, 3] for c in "abc"}),
+    "polars": lambda: pl.DataFrame({c: [1, 2, 3] for c in "abc"}),
+    "pandas": lambda: pd.DataFrame({c: [1, 2, 3] for c in "abc"}),
+    "Arrow": lambda: pa.table({c: [1, 2, 3] for c in "abc"}),
 }
 
 

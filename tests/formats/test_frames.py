@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -23,15 +25,7 @@ COLUMNS: dict[str, Json] = {"id": ["a", "b"], "x": [1, 2], "y": [0.5, -1], "roas
 LISTS: dict[str, Json] = {"id": [7, 8], "vector": [[1, 2], [3, 4]], "roast": ["light", "dark"]}
 
 
-def pandas_frame(columns: dict[str, Json]) -> Json:
-    return pytest.importorskip("pandas").DataFrame(columns)
-
-
-def polars_frame(columns: dict[str, Json]) -> Json:
-    return pytest.importorskip("polars").DataFrame(columns)
-
-
-MADE: list[Callable[[dict[str, Json]], Json]] = [pandas_frame, polars_frame, pa.table]
+MADE: list[Callable[[dict[str, Json]], Json]] = [pandas.DataFrame, polars.DataFrame, pa.table]
 
 
 @pytest.mark.parametrize("made", MADE)
@@ -51,7 +45,6 @@ def test_a_column_of_lists_is_the_vector(made: Json) -> None:
 
 
 def test_the_index_of_a_column_means_what_that_of_a_frame_does() -> None:
-    pandas = pytest.importorskip("pandas")
     columns = {
         "vectors": [np.array([1, 2]), np.array([3, 4])],
         "dicts": [{"u": 1.0}, {"v": 2.0}],
@@ -80,7 +73,6 @@ def test_the_index_of_a_column_means_what_that_of_a_frame_does() -> None:
 
 
 def test_rows_of_the_same_labels_in_another_order_are_refused() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=["a", 1])
     texts = pandas.Series(["one", "two"], index=["a", 1])
     other = pandas.DataFrame({"n": [1, 2]}, index=[1, "a"])
@@ -95,7 +87,6 @@ def test_rows_of_the_same_labels_in_another_order_are_refused() -> None:
 
 
 def test_a_text_of_a_frame_that_is_none_is_refused_by_row() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", 3, "b"], "n": [1, 2, 3]})
     with pytest.raises(InvalidVector, match=r"rows\[1\]\.text: expected a string, got 3"):
         items_of(frame, text="text")
@@ -110,7 +101,6 @@ def test_names_of_columns_say_what_they_are(made: Json) -> None:
 
 
 def test_the_index_of_a_pandas_frame_has_the_ids_where_it_has_a_name_or_holds_text() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2]}, index=["a", "b"])
     assert items_of(frame).ids == ["a", "b"]
     named = frame.rename_axis("bean")
@@ -135,7 +125,6 @@ INDEXES: dict[str, Json] = {
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
 def test_an_index_that_only_counts_rows_is_neither_ids_nor_a_coordinate(index: Json) -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2], "y": [3.0, 4]}, index=index)
     table = pa.Table.from_pandas(frame)  # as Parquet has it, too
     for columns in (frame, table):
@@ -153,7 +142,6 @@ def test_an_index_that_only_counts_rows_is_neither_ids_nor_a_coordinate(index: J
 
 
 def test_other_indexes_become_payload() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2]})
     days = frame.set_axis(pandas.to_datetime(["2026-01-01", "2026-01-02"])).rename_axis("day")
     found = items_of(days)
@@ -174,7 +162,6 @@ def test_other_indexes_become_payload() -> None:
 def test_an_index_without_a_name_becomes_payload_under_the_name_of_reset_index(
     tmp_path: Path,
 ) -> None:
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     frame = pandas.DataFrame({"x": [1, 2]})
     days = frame.set_axis(pandas.to_datetime(["2026-01-01", "2026-01-02"]))
     levels = frame.set_index([[5, 6], ["u", "v"]])
@@ -200,7 +187,6 @@ def test_an_index_without_a_name_becomes_payload_under_the_name_of_reset_index(
 
 
 def test_a_named_range_of_parquet_gives_the_ids(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
     path = tmp_path / "a.parquet"
     frame = pandas.DataFrame({"x": range(1, 5001)}, index=pandas.RangeIndex(7, 10007, 2, name="n"))
     frame.to_parquet(path)
@@ -216,7 +202,6 @@ def test_a_named_range_of_parquet_gives_the_ids(tmp_path: Path) -> None:
 
 
 def test_dicts_of_a_frame_keep_the_keys_that_each_has() -> None:
-    pandas = pytest.importorskip("pandas")
     values: list[Json] = [{"a": 1}, None, {"b": [1, {"c": 2}]}, [{"a": 1}, {"b": 2}]]
     for some in (values[:3], values[3:] + values[3:]):
         frame = pandas.DataFrame({"x": range(len(some)), "t": some})
@@ -225,14 +210,12 @@ def test_dicts_of_a_frame_keep_the_keys_that_each_has() -> None:
 
 
 def test_an_index_of_texts_and_numbers_gives_ids() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2]}, index=["u", 5])
     assert items_of(frame).ids == ["u", "5"]
     assert items_of(frame.rename_axis("key")).ids == ["u", "5"]
 
 
 def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2, 3]}, index=["a", "b", "a"])
     with pytest.raises(InvalidId, match="'a' twice") as caught:
         items_of(frame)
@@ -242,7 +225,6 @@ def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said()
 
 
 def test_an_index_without_a_name_is_no_field_of_a_frame_of_payloads() -> None:
-    pandas = pytest.importorskip("pandas")
     for index in ([5, 9], ["u", "v"], None):
         frame = pandas.DataFrame({"a": [1, 2]}, index=index)
         assert items_of(np.eye(2), payloads=frame).payloads == [b'{"a":1}', b'{"a":2}']
@@ -252,7 +234,6 @@ def test_an_index_without_a_name_is_no_field_of_a_frame_of_payloads() -> None:
 
 @pytest.mark.parametrize("names", [["x", "x"], [1, "1"]])
 def test_two_columns_of_one_name_are_refused_by_their_name(names: list[Any]) -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([[1, 2], [3, 4]], columns=names)
     uses: list[Callable[[], object]] = [
         lambda: items_of(frame),
@@ -265,7 +246,6 @@ def test_two_columns_of_one_name_are_refused_by_their_name(names: list[Any]) -> 
 
 
 def test_sparse_columns_of_pandas_are_taken_like_others() -> None:
-    pandas = pytest.importorskip("pandas")
     words = pandas.get_dummies(pandas.Series(["u", "v", "u"]), sparse=True)
     assert [*items_of(words).rows.json()] == [[1, 0], [0, 1], [1, 0]]
     counts = words.astype(pandas.SparseDtype(float)).assign(z=[1, 2, 3])
@@ -276,7 +256,6 @@ def test_sparse_columns_of_pandas_are_taken_like_others() -> None:
 
 
 def test_one_column_is_a_payload_where_it_has_a_name() -> None:
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for labels in (pandas.Series(["a", "b"]), polars.Series(["a", "b"]), pa.chunked_array([["a"]])):
         with pytest.raises(InvalidPayload, match="got a column without a name"):
             items_of(np.eye(2), payloads=labels)
@@ -285,7 +264,6 @@ def test_one_column_is_a_payload_where_it_has_a_name() -> None:
 
 
 def test_categories_of_polars_are_text() -> None:
-    polars = pytest.importorskip("polars")
     labels = polars.Series(["u", None], dtype=polars.Categorical)
     found = items_of(polars.DataFrame({"x": [1, 2], "label": labels}))
     assert found.payloads == [b'{"label":"u"}', None]
@@ -402,7 +380,6 @@ def test_missing_numbers_are_left_to_the_collection() -> None:
 
 @pytest.mark.parametrize("bad", [object(), {"a"}, {3}, 1j, b"a", [b"a"], {"deep": {1}}])
 def test_what_json_does_not_hold_is_refused_by_its_row_and_column(bad: Json) -> None:
-    pandas = pytest.importorskip("pandas")
     for first in (None, bad):
         frame = pandas.DataFrame({"x": [1.0, 2.0, 3.0], "label": [first, bad, None]})
         with pytest.raises(InvalidPayload, match="values that JSON holds") as refused:
@@ -412,7 +389,6 @@ def test_what_json_does_not_hold_is_refused_by_its_row_and_column(bad: Json) -> 
 
 
 def test_columns_of_several_types_are_taken_as_they_are() -> None:
-    pandas = pytest.importorskip("pandas")
     mixed = ["a", 3, None, pandas.NA, float("nan"), pandas.Timestamp("2026-01-02"), Decimal("1.5")]
     frame = pandas.DataFrame({"x": range(7), "label": mixed})
     texts = ['"a"', "3", None, None, None, '"2026-01-02T00:00:00"', "1.5"]
@@ -425,7 +401,6 @@ def test_columns_of_several_types_are_taken_as_they_are() -> None:
 
 
 def test_values_that_arrow_does_not_hold_are_taken_as_json_or_refused_by_their_column() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1.0, 2.0], "label": [10**30, 2]})
     assert items_of(frame).payloads == [f'{{"label":{10**30}}}'.encode(), b'{"label":2}']
     assert items_of(frame, ids="label").ids == [str(10**30), "2"]
@@ -450,7 +425,6 @@ def test_lists_of_long_and_missing_numbers_are_left_to_the_collection(column: Js
 
 def test_lists_of_text_are_taken_as_pandas_reads_them_from_parquet(tmp_path: Path) -> None:
     """It makes arrays of objects of them."""
-    pandas = pytest.importorskip("pandas")
     lists = {"names": [["acid", "ester"], ["acid"]], "values": [[1.0, 2.0], [3.0]]}
     table = pa.table({"id": ["a", "b"], **lists, "tags": [["x"], ["x", None]]})
     pa.parquet.write_table(table, tmp_path / "a.parquet")

@@ -7,6 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,7 +39,6 @@ def test_ids_are_strings_or_whole_numbers(ids: Json) -> None:
 
 def test_whole_numbers_beside_missing_ones_keep_their_digits() -> None:
     long = 2**53 + 1
-    polars = pytest.importorskip("polars")
     for column in (pa.array([long, None]), pa.chunked_array([[long], [None]]),
                    polars.Series([long, None])):  # fmt: skip
         found = items_of([[1, 2]] * 2, payloads={"n": column, "m": [1, 2]}).payloads
@@ -45,7 +46,6 @@ def test_whole_numbers_beside_missing_ones_keep_their_digits() -> None:
 
 
 def test_times_of_columns_keep_their_zone_and_what_is_missing_is_left_out() -> None:
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     at = pandas.to_datetime(["2024-01-01", None]).tz_localize("Europe/Berlin")
     arrow = pa.array(at)
     columns = {
@@ -61,7 +61,6 @@ def test_times_of_columns_keep_their_zone_and_what_is_missing_is_left_out() -> N
 
 
 def test_floats_of_32_bits_are_stored_as_they_are_written_and_found_so() -> None:
-    pandas, polars = (pytest.importorskip(name) for name in ("pandas", "polars"))
     x = np.array([0.1, 2.5], np.float32)
     columns = [x, pandas.Series(x), pandas.Series(x, dtype="Float32"), polars.Series(x)]
     columns += [pa.array(x), [*x]]
@@ -89,7 +88,6 @@ def test_floats_of_32_bits_are_stored_as_they_are_written_and_found_so() -> None
 
 
 def test_a_missing_time_is_none() -> None:
-    pandas = pytest.importorskip("pandas")
     times = pandas.to_datetime(["2127-01-01", None]).tz_localize("UTC")
     for expires in (times, pandas.Series(times), ["2127-01-01T00:00:00+00:00", None]):
         found = with_expiries(items_of([[1, 2]] * 2), expires).expires
@@ -313,7 +311,6 @@ def test_decimals_are_numbers_or_text_where_a_float_loses_digits() -> None:
 
 
 def test_what_pandas_has_for_nothing_is_null() -> None:
-    pandas = pytest.importorskip("pandas")
     for nothing in (pandas.NA, pandas.NaT, float("nan"), None):
         found = items_of(
             np.eye(2), payloads=[{"a": nothing}, {"a": pandas.Timestamp("2026-01-02")}]

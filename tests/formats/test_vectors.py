@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
@@ -12,8 +14,6 @@ from gcws_search import InvalidVector
 from gcws_search.formats.items import items_of
 from gcws_search.formats.vectors import row_of, rows_of
 from tests.support.service.client import Json
-
-pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
 
 VALUES = np.array([[0, 1, 0, 2], [3, 0, 0, 1]])
 
