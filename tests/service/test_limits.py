@@ -14,7 +14,7 @@ import pytest
 from gcws_search.service import limits
 from gcws_search.service.errors import Refusal, Refused
 from gcws_search.service.settings import Settings
-from tests.support.service.bodies import arrow, load, npy
+from tests.support.service.bodies import NDJSON, NPY, arrow, load, npy
 from tests.support.service.client import (
     ITEMS,
     Client,
@@ -30,8 +30,6 @@ pytestmark = pytest.mark.served(front="all")
 
 URL: Final = "/v1/collections/plants"
 JSON: Final = {"Content-Type": "application/json"}
-NDJSON: Final = {"Content-Type": "application/x-ndjson"}
-NPY: Final = {"Content-Type": "application/x-npy"}
 
 
 def nested(depth: int) -> Json:

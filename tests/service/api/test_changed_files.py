@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.service.bodies import NDJSON
 from tests.support.service.client import ITEMS, Serve, assert_problem, count, fill
 
 URL: Final = "/v1/collections/plants"
 ITEM: Final = {"id": "new", "vector": [1, 2, 3, 4]}
-NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 LINE: Final = b'{"id": "x", "vector": [1, 2, 3, 4]}'
 WRITES: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "an item": ("PUT", f"{URL}/items", {"json": {"items": [ITEM]}}),

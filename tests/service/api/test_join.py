@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 
 from tests.support.reference.kernels import gmm_of_rows
-from tests.support.service.bodies import ndjson, npy, sparse
+from tests.support.service.bodies import NDJSON, NPY, ndjson, npy, sparse
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, metric
 
 pytestmark = pytest.mark.served(cluster="one")
 
 URL: Final = "/v1/collections/known"
 DIM: Final = 24
-NDJSON: Final = {"Content-Type": "application/x-ndjson"}
-NPY: Final = {"Content-Type": "application/x-npy"}
 Hit = tuple[int, str, float]
 
 

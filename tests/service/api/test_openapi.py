@@ -10,7 +10,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json, fill
+from tests.support.service.client import Client, Json, Serve, fill
 
 PLANTS: Final = "/v1/collections/plants"
 PAGE: Final[dict[str, Json]] = create_app(Settings()).openapi()
@@ -134,9 +134,10 @@ def _check_answer(method: str, path: str, status: int, text: str) -> None:
 
 @pytest.mark.parametrize(("on_error", "lines"), [("skip", 3), ("stop", 2)])
 def test_a_load_answers_as_the_page_says_watched_or_not(
-    client: Client, on_error: str, lines: int
+    serve: Serve, on_error: str, lines: int
 ) -> None:
-    client.app.state.service.settings.__dict__["load_chunk_rows"] = 1
+    client = serve(load_chunk_rows=1)
+    fill(client)
     operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
     example = operation["requestBody"]["content"]["application/x-ndjson"]["example"]
     kind = {"Content-Type": "application/x-ndjson"}

@@ -14,7 +14,7 @@ from gcws_search import index as ix
 from gcws_search.service import searches
 from gcws_search.service.api import query
 from gcws_search.service.contract import QueryRequest
-from tests.support.service.bodies import npy
+from tests.support.service.bodies import NPY, npy
 from tests.support.service.client import URL, VECTOR, Client, Json, Serve, assert_problem, fill, gmm
 
 pytestmark = pytest.mark.served(front="all", cluster="one")
@@ -171,9 +171,6 @@ def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
     alone = [client.post(f"{URL}/query", json=query).json() for query in queries]
     assert results == alone
     assert client.post(f"{URL}/query/batch", json={"queries": []}).json() == {"results": []}
-
-
-NPY = {"Content-Type": "application/x-npy"}
 
 
 def test_a_matrix_of_queries_answers_as_json_does(client: Client) -> None:

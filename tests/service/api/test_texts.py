@@ -9,14 +9,13 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tests.support.service.bodies import TYPES, arrow
+from tests.support.service.bodies import ARROW, arrow
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
 pytestmark = pytest.mark.served(front="one", cluster="one")
 
 URL = "/v1/collections/texts"
 ITEMS = f"{URL}/items"
-ARROW = {"Content-Type": TYPES["arrow"]}
 TEXTS = {
     "a": "A library for numbers, and a tool for large tables of numbers",
     "b": "A library for numbers and a tool for tables",

@@ -12,13 +12,10 @@ import pytest
 from gcws_search.index import AnyArray
 from gcws_search.service.api import query
 from gcws_search.service.ingest.npy import read_matrix
-from tests.support.service.bodies import arrow, ndjson, npy, packed
+from tests.support.service.bodies import ARROW, NPY, arrow, ndjson, npy, packed
 from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 
 pytestmark = pytest.mark.served(cluster="one")
-
-NPY = {"Content-Type": "application/x-npy"}
-ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 
 FORMS: dict[str, tuple[Json, list[float]]] = {

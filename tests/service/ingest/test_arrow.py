@@ -10,13 +10,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, rows, vector_of
+from tests.support.service.bodies import ARROW, arrow, fixed, items, load, ndjson, rows, vector_of
 from tests.support.service.client import URL as PLANTS, Client, Json, Serve, assert_problem, fill
 
 in_each_way = pytest.mark.served(cluster="one")
 """Of tests of what a front or a router does; what a body holds is read by one code in all."""
 
-ARROW = {"Content-Type": TYPES["arrow"]}
 LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 TEXTS = [pa.string(), pa.large_string(), pa.string_view()]
 BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]

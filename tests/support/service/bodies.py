@@ -18,6 +18,8 @@ TYPES = {
     "npy": "application/x-npy",
     "arrow": "application/vnd.apache.arrow.stream",
 }
+NDJSON, NPY, ARROW = ({"Content-Type": kind} for kind in TYPES.values())
+"""Headers that say what a body is."""
 
 
 def rows(n: int, first: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -10,13 +10,13 @@ import pytest
 from gcws_search import index as ix
 from tests.model.shelf import lines
 from tests.support.index.policies import FEW_ROWS
+from tests.support.service.bodies import NDJSON
 from tests.support.service.client import Client, Json, Serve, assert_problem
 from tests.support.service.http_shards import http_shards, router
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/things"
 ITEMS = f"{URL}/items"
-NDJSON = {"content-type": "application/x-ndjson"}
 
 
 class Clock:

@@ -9,7 +9,7 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import PART_ROWS
-from tests.support.service.bodies import npy
+from tests.support.service.bodies import NPY, npy
 from tests.support.service.client import Client, Json, Serve, running
 from tests.support.service.cluster import ClusterClient, ThreadReplica, before_each_message
 from tests.support.service.postgres import postgres
@@ -20,7 +20,6 @@ TEXT = "x" * 200
 TOGETHER = 40
 CENTER = [0.5, 0.5, 0.5]
 ITEMS = 60
-NPY = {"Content-Type": "application/x-npy"}
 
 
 @pytest.fixture(scope="module")
