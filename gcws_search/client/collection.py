@@ -753,7 +753,8 @@ class Collection:
         given = {"sample": sample, "landmarks": landmarks, "seed": seed, "neighbours": neighbours}
         asked = _checked(**given, **present(key=key)) | {"places": places}
         asked |= present(filter=filter_of(where))
-        return self._do(lambda place: place.map(asked, also))
+        others = _listed(also, lambda _: True, "a list of ids and vectors", "also")
+        return self._do(lambda place: place.map(asked, others))
 
     def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
         """Return histograms of similarities and non-zeros, S-curves and bucket sizes.
@@ -800,7 +801,9 @@ class Collection:
         """
         given = {"limit": limit, "recall": recall, "seed": seed}
         asked = _checked(**given, **({"sample": sample} if queries is None else {}))
-        asked |= present(backends=backends)
+        if backends is not None:
+            expected = "a list of names, at least one"
+            asked["backends"] = _listed(backends, _is_text, expected, "backends", least=1)
         return self._do(lambda place: place.compare(asked, queries))
 
     def page(
@@ -839,8 +842,12 @@ class Collection:
         indices : iterable of int, or None
             The names of these coordinates instead; one without a name is left out.
         """
-        asked = _checked(prefix=prefix, limit=limit) | {"indices": indices}
-        return self._do(lambda place: place.names(**asked))
+        asked = _checked(prefix=prefix, limit=limit)
+        places = None
+        if indices is not None:
+            expected = "a list of coordinates, whole numbers from 0 on"
+            places = [*map(int, _listed(indices, _is_place, expected, "indices"))]
+        return self._do(lambda place: place.names(**asked, indices=places))
 
     def set_names(self, names: Iterable[str], *, replace: bool = True) -> int:
         """Give the first coordinates of a fixed ``dim`` their names; return how many have one.
@@ -854,10 +861,7 @@ class Collection:
         replace : bool
             False leaves names that there are already, also those that another client has just set.
         """
-        given = [*names]
-        if isinstance(names, str) or not all(isinstance(each, str) for each in given):
-            expected, got = "a list of strings", f"{names!r:.60}"
-            raise InvalidParameter(expected=expected, got=got, loc=("names",))
+        given = _listed(names, _is_text, "a list of strings", "names")
         return self._do(lambda place: place.set_names(given, replace=replace))
 
     def fit(self, weights: Iterable[float] | WeightKind | None = None) -> dict[str, Any]:
@@ -947,7 +951,7 @@ class Collection:
         ------
         InvalidParameter, BackendExists
         """
-        checked = backend_params(kind, dict(params or {}))
+        checked = backend_params(kind, {} if params is None else params)
         called = _checked(**present(name=name)).get("name")
         return self._do(lambda place: place.attach(checked, called))
 
@@ -958,7 +962,8 @@ class Collection:
         ------
         BackendNotFound, InvalidParameter
         """
-        return self._do(lambda place: place.detach(name))
+        asked = _checked(name=name)
+        return self._do(lambda place: place.detach(**asked))
 
     def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file that `gcws-search load` reads; return how many.
@@ -1028,14 +1033,35 @@ def _checked(**given: Any) -> dict[str, Any]:
         bounds = _BOUNDS.get(name)
         value = each.item() if isinstance(each, np.generic) else each
         is_kind = type(value) is plain or (isinstance(value, kind) and not isinstance(value, bool))
-        if is_kind and (bounds is None or bounds[0] <= value <= bounds[1]):
+        is_blank = is_kind and plain is str and not value and name != "prefix"
+        if is_kind and not is_blank and (bounds is None or bounds[0] <= value <= bounds[1]):
             found[name] = plain(value)
             continue
         if bounds is not None and plain is int:
             least, most = bounds
             expected = f"at most {most}" if is_kind and value > most else f"{expected} {least}"
+        if is_blank:
+            expected = "at least 1 character"
         raise InvalidParameter(expected=expected, got=f"{value!r:.60}", loc=(name,))
     return found
+
+
+def _listed(
+    values: Any, is_one: Callable[[Any], bool], expected: str, name: str, *, least: int = 0
+) -> list[Any]:
+    """Return what a list has; InvalidParameter where it is none, or has another thing."""
+    found = [*values] if isinstance(values, Iterable) and not isinstance(values, str) else None
+    if found is None or len(found) < least or not all(map(is_one, found)):
+        raise InvalidParameter(expected=expected, got=f"{values!r:.60}", loc=(name,))
+    return found
+
+
+def _is_text(each: Any) -> bool:
+    return isinstance(each, str)
+
+
+def _is_place(each: Any) -> bool:
+    return isinstance(each, Integral) and int(each) >= 0
 
 
 def _row_or_id(after: object) -> int | str | None:

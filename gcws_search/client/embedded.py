@@ -678,9 +678,9 @@ class EmbeddedCollection:
         self.index.space.refuse_vectors()
         return self.in_order(row_of(what)).first()
 
-    def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
+    def names(self, prefix: str, limit: int, indices: Sequence[int] | None) -> dict[int, str]:
         if indices is not None:
-            return dict(self.index.names.of([*map(int, indices)]))
+            return dict(self.index.names.of(indices))
         return dict(self.index.find_names(prefix, limit))
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> int:

@@ -568,7 +568,7 @@ class RemoteCollection:
         if indices is None:
             asked = [{"limit": str(limit)} | ({"prefix": prefix} if prefix else {})]
         else:
-            wanted = sorted({*map(int, indices)})
+            wanted = sorted({*indices})
             runs = (wanted[first : first + _INDICES] for first in range(0, len(wanted), _INDICES))
             asked = [{"indices": ",".join(map(str, run))} for run in runs]
         found: dict[int, str] = {}

@@ -415,7 +415,7 @@ _TYPE_NAMES: Final = {
 }
 
 
-def _require_types(params_class: type[Any], given: dict[str, Any]) -> None:
+def _require_types(params_class: type[Any], given: Mapping[str, Any]) -> None:
     """Raise InvalidParameter unless each value is of a type that its field of a class has."""
     types = get_type_hints(params_class)
     for name, value in given.items():
@@ -437,7 +437,7 @@ def _is_number(value: object) -> bool:
     return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
 
 
-def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
+def backend_params(kind: str, params: Mapping[str, Any]) -> BackendParams:
     """Inverse of `backend_document`; what is missing has its default.
 
     Raises InvalidParameter (there is no such kind or parameter, or it is outside its range, or of
@@ -445,6 +445,7 @@ def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
     """
     expected = f"one of {', '.join(BACKEND_KINDS)}"
     require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
+    require(isinstance(params, Mapping), name="params", expected="a dict", got=params)
     params_class = _CLASSES[kind]
     every = [each.name for each in fields(params_class)]
     names = [name for name in every if name != "kind"]
@@ -454,7 +455,7 @@ def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
         known = f"one of {', '.join(names)}" if names else "no parameters"
         require(name in names, name=name, expected=known, got=name)
     _require_types(params_class, params)
-    given: dict[str, Any] = params | ({"kind": kind} if "kind" in every else {})
+    given: dict[str, Any] = {**params, **({"kind": kind} if "kind" in every else {})}
     return params_class(**given)
 
 
