@@ -201,7 +201,7 @@ def test_pairs_are_listed_and_written(
     assert "min_score" in call("pairs", "plants", "--min-score", "2", code=1).stderr
 
 
-@pytest.mark.parametrize("score", ["gmm", "bray_curtis", "containment"])
+@pytest.mark.parametrize("score", ["bray_curtis", "containment"])
 def test_files_have_scores_of_the_kind_that_is_asked_for(
     server: gcws_search.Server, call: Call, tmp_path: Path, score: str
 ) -> None:
@@ -744,7 +744,7 @@ def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none
         assert "╭─ Options ─" in shown
 
 
-@pytest.mark.parametrize("line", ["load", "dedupe", "bulk load", "shard", "serve"])
+@pytest.mark.parametrize("line", ["load", "dedupe", "bulk load", "shard"])
 def test_help_of_80_columns_cuts_no_word(line: str) -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*line.split(), "--help"]).output
     assert max(map(len, shown.splitlines())) <= 80
