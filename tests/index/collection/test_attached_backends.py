@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,7 @@ from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
 from gcws_search.index.collection import attached_backends
 from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.backend_index import BackendIndex
+from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.storage.store import Store
 from tests.support.index.attached_backends import (
     LANDMARKS,
@@ -109,6 +111,23 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     assert work.error is None
     assert catch_up == [0]
     assert_as_if_made_now(stored)
+
+
+def test_an_index_made_for_a_backend_dropped_meanwhile_is_not_given_to_its_successor(
+    catalog: ix.Catalog, stored: ix.StoredCollection
+) -> None:
+    catalog.pause_optimizing()
+    stored.attach(LANDMARKS, "mine")
+    put(stored, {f"more{n}": float(n + 20) for n in range(100)})
+    assert stored.memory.overdue(stored.memory.view) == "mine"  # other landmarks are to be drawn
+
+    def late(adopt: Callable[[], bool]) -> bool:
+        stored.detach("mine")
+        stored.attach(replace(LANDMARKS, landmarks=5), "mine")
+        return adopt()
+
+    assert optimize(stored.memory, late, threading.Event()) is False
+    assert backends(stored)["mine"].params["landmarks"] == 5
 
 
 def test_nobody_waits_for_a_backend_that_is_made(stored: ix.StoredCollection) -> None:
