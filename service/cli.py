@@ -101,7 +101,7 @@ def _run(settings: Settings) -> int:
 
 
 def _open_application(settings: Settings) -> "FastAPI":
-    with quick_imports("pandas"):  # sqlite-utils has columns for it
+    with quick_imports():
         from gcws_search.service import app  # noqa: PLC0415
     opened = app.create_app(settings, catalog=app.open_catalog(settings))
     tune_process()

@@ -30,12 +30,27 @@ def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[StoredCol
 
 
 def copied(directory: Path, to: Path, file: str = FILE) -> Path:
-    """Copy what another process would find after a kill."""
+    """Copy what another process would find after a kill.
+
+    Both are copied again where the log changed meanwhile: a log that is cut off while it is read
+    would put former pages in the place of those that the file has.
+    """
     to.mkdir()
-    for name in (f"{file}-wal", file):  # what a checkpoint moves meanwhile is in both, not in none
-        if (directory / name).exists():
-            shutil.copy(directory / name, to / name)
-    return to
+    log = directory / f"{file}-wal"
+    while True:
+        before = _stamp(log)
+        for name in (log.name, file):  # what a checkpoint moves meanwhile is in both, not in none
+            if (directory / name).exists():
+                shutil.copy(directory / name, to / name)
+        if _stamp(log) == before:
+            return to
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 def change_file(directory: Path, sql: str, *parameters: object, file: str = FILE) -> None:
