@@ -83,7 +83,7 @@ class GraphPolicy:
     # it. Without any table of all rows, queries for word vectors took 1.1 to 2 times as long.
     min_sampled_rows: int = 32_768
     whole_tables: int = 4
-    max_key_bytes: int = 1 << 29  # rows are linked by so many, whose keys take no more
+    max_key_bytes: int = 1 << 29  # keys of rows that are looked up before these are linked
     scan_factor: float = 2.0  # a graph of sparse rows is built where scans take so many searches
     search: SearchPolicy = field(default_factory=SearchPolicy)
 

@@ -171,7 +171,9 @@ def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Ge
     assert_sorted(both.segments)
 
 
-def test_keys_of_some_rows_are_those_that_they_were_given(rng: np.random.Generator) -> None:
+def test_keys_of_some_rows_and_of_some_tables_are_those_that_they_were_given(
+    rng: np.random.Generator,
+) -> None:
     codes = rng.integers(0, 2**63, (1200, 4)).astype(np.uint64)
     tables, workers = Tables.of(4, ()), Workers(2)
     for start, end in ((0, 1100), (1100, 1190), (1190, 1200)):
@@ -180,6 +182,10 @@ def test_keys_of_some_rows_are_those_that_they_were_given(rng: np.random.Generat
     order = rng.permutation(1200)
     for rows in (order, order[:50], np.arange(1190, 1200), order[:0]):
         np.testing.assert_array_equal(tables.keys_of(rows, 3, workers), codes[rows, :3])
+    for kept in (0, 1, 3, 4, 5):
+        some = tables.some(kept)
+        assert (some.bands, len(some)) == (min(kept, 4), 1200)
+        np.testing.assert_array_equal(some.codes(some.bands), codes[:, :kept].T)
 
 
 def test_memory_is_12_bytes_a_row_and_table(rng: np.random.Generator) -> None:
