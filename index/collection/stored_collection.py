@@ -380,6 +380,15 @@ class StoredCollection:
 
         self.writer.run_as_change(change)
 
+    def replace_next_id(self, number: int) -> None:
+        """Give the next item without an id this number; on the disk on return."""
+
+        def change() -> None:
+            self.store.write_meta("next_id", with_checksum(b"%d" % number))
+            self.memory.next_id = number
+
+        self.writer.run_as_change(change)
+
     def fit(self, weights: tuple[float, ...] | WeightKind | None = None) -> WeightsDescription:
         """Learn weights from the items, or take others; return when all rows are encoded by them.
 

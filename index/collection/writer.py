@@ -85,7 +85,7 @@ class SequenceNumbers:
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
         self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
-        self.payloads: dict[str, bytes | None] = {}  # by id, of items that are put or changed
+        self.payloads: dict[str, bytes | None] = {}  # by id, of items that are changed in any way
         self.versions: dict[str, int] = {}  # by id, of items that are replaced or changed
         self.named: set[int] = set()  # coordinates whose names the changes store
         self.puts: list[Put] = []  # planned so far
@@ -99,7 +99,7 @@ class SequenceNumbers:
         return sequences
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Return the payload that each item will have; all of them will be there."""
+        """Return the payload that each item will have, None where there will be no such item."""
         stored, planned = self.collection.payloads_of(ids), self.payloads
         return [planned.get(each, old) for each, old in zip(ids, stored, strict=True)]
 
@@ -143,8 +143,7 @@ class Put(Change):
     """Items to be put: hashed for memory, and as bytes for the file.
 
     places: number of each item in its request.
-    keeps_payloads: whether an item without a payload keeps its present one. The plan then needs all
-        earlier changes in memory.
+    keeps_payloads: whether an item without a payload keeps its present one.
     progress: called with the result; returns how far the load of these items has come.
     given: the ids that came with the items, where some have none; else empty.
     numbers: what the others were given.
@@ -252,7 +251,7 @@ class Put(Change):
             at = next(i for i, sequence in enumerate(old) if sequence is not None)
             raise ItemExists(ids[at], self.places[at])
         if removed and self.keeps_payloads:
-            self._keep_payloads(numbers.collection)
+            self._keep_payloads(numbers)
         self.removed = removed
         if removed and not self.rows.versions:
             self._count_versions(numbers)
@@ -304,10 +303,10 @@ class Put(Change):
         self.next_id = self.numbers.stop
         return self.numbers.stop
 
-    def _keep_payloads(self, collection: MemoryCollection) -> None:
-        own, stored = self.items.payloads, collection.payloads_of(self.items.ids)
+    def _keep_payloads(self, numbers: SequenceNumbers) -> None:
+        own, stored = self.items.payloads, numbers.payloads_of(self.items.ids)
         payloads = [old if new is None else new for new, old in zip(own, stored, strict=True)]
-        self.items.payloads = payloads
+        self.items = replace(self.items, payloads=payloads)
         self.rows = replace(self.rows, payloads=payloads)
 
     def _count_versions(self, numbers: SequenceNumbers) -> None:
@@ -353,7 +352,9 @@ class ChosenItems(Change):
         found = {each: sequence for each, sequence in pairs if sequence is not None}
         if self.change is None:
             self.removed = [*found.values()]
-            numbers.planned.update(dict.fromkeys(self.ids))
+            gone = dict.fromkeys(self.ids)
+            numbers.planned.update(gone)
+            numbers.payloads.update(gone)
             for item_id in self.ids if numbers.versions else ():
                 numbers.versions.pop(item_id, None)
             return
@@ -718,7 +719,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
 
     def is_barrier(self, write: Write) -> bool:
         """Return whether the plan of a change needs all earlier ones to be in memory already."""
-        return write.keeps_payloads if isinstance(write, Put) else write.where is not None
+        return isinstance(write, ChosenItems) and write.where is not None
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
         """Make changes; after an error of the file no more are taken."""

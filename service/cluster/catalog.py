@@ -311,6 +311,7 @@ class ClusterCatalog:
             copy.store.replace_names(named)
             copy.names.load(named)
             copy.replace_metadata(database.metadata(number))
+            copy.replace_next_id(database.free_id(number))
             for load in database.loads(number, 0):
                 copy.save_load(load, 0)
             for backend in database.backends(number):
@@ -349,7 +350,7 @@ class ClusterCatalog:
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
             database.drop(rest.number)
-        row, _ = database.create(hidden, read.config.to_dict(), admit)
+        row, _ = database.create(hidden, read.config.to_dict(), admit, read.memory.next_id)
         weights = read.space.weights
         if weights is not None and weights.version:
             row = database.add_generation(row, read.config.to_dict(), weights.to_text())

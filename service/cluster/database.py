@@ -319,6 +319,7 @@ class Database:
         config: dict[str, Any],  # JSON-able
         # called with the number of collections there are; raises where one more is too many
         admit: Callable[[int], None] | None = None,
+        free_id: int = 0,  # of the next item without an id
     ) -> tuple[CollectionRow, bool]:
         """Create a collection, unless there is one of that name."""
         with self.connections.transaction() as connection:
@@ -333,7 +334,9 @@ class Database:
                 " RETURNING number",
                 *(name, orjson.dumps(config).decode(), ix.ALGORITHM_VERSION),
             )
-            connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
+            connection.run(
+                "INSERT INTO heads (collection, free_id) VALUES (%b, %b)", number, free_id
+            )
             tables = schema.ITEMS + schema.INDEXES
             connection.execute(tables.format(number=number).encode())
         return CollectionRow(number, name, config, 0), True
@@ -442,6 +445,10 @@ class Database:
     def count(self, number: int) -> int:
         """Return the number of items."""
         return int(self._value(number, "SELECT items FROM heads WHERE collection = %b"))
+
+    def free_id(self, number: int) -> int:
+        """Return the number of the next item without an id."""
+        return int(self._value(number, "SELECT free_id FROM heads WHERE collection = %b"))
 
     def metadata(self, number: int) -> bytes | None:
         """Return what callers keep with a collection."""

@@ -116,6 +116,17 @@ def test_a_write_meets_no_item_that_has_expired(stored: ix.StoredCollection, clo
     assert {"d", "f"} <= {*shown(stored)}
 
 
+def test_an_item_keeps_no_payload_of_one_that_has_expired(
+    stored: ix.StoredCollection, clock: Clock
+) -> None:
+    put_until(stored, {"a": 1.0, "b": 2.0}, [clock.now + 1, None])
+    clock.now += 1
+    bare = replace(batch(stored, ["a", "b"], [3.0, 4.0]), payloads=[None, None])
+    assert stored.commit(stored.prepare(bare, "upsert", keeps_payloads=True)).inserted == 1
+    held = {item.id: item.payload for item in stored.page().items}
+    assert held == {"a": None, "b": b'{"x":2.0}'}
+
+
 def test_a_collections_ttl_is_that_of_items_without_a_time(
     catalog: ix.Catalog, tmp_path: Path, clock: Clock
 ) -> None:

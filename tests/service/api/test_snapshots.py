@@ -84,6 +84,15 @@ def test_a_restore_replaces_what_exists_only_when_told(client: Client) -> None:
     assert client.post(f"{URL}/{name}/restore").json()["items"] == 4
 
 
+def test_a_number_that_a_deleted_item_had_is_not_given_again(client: Client) -> None:
+    items, new = "/v1/collections/plants/items", {"items": [{"vector": [1, 2, 3, 4]}]}
+    given = client.put(items, json=new).json()["ids"]["first"]
+    assert client.delete(f"{items}/{given}").status_code == 204
+    name = made(client)["name"]
+    assert client.post(f"{URL}/{name}/restore?replace=true").status_code == 200
+    assert int(client.put(items, json=new).json()["ids"]["first"]) == int(given) + 1
+
+
 def test_uploads_that_are_no_snapshots_are_refused(client: Client, serve: Serve) -> None:
     put: Callable[..., httpx.Response] = client.put
     assert_problem(put(f"{URL}/x", content=b"text", headers=SQLITE), 422, "damaged_snapshot")
