@@ -70,16 +70,14 @@ class Policies:
     """How long other readers of a file are waited for before its log is moved."""
 
     # When the optimizer begins.
-    pause_seconds: float = 0.2
+    quiet_seconds: float = 0.5
+    """How often it looks whether a bulk load has ended, whose rows may come with gaps."""
+    max_growth_share: float = 0.05
+    """It has ended once the rows would grow by no more than this share while they are optimized."""
     max_pause_seconds: float = 5.0
-    """The shortest and the longest wait between two looks at the collection."""
-    gap_factor: float = 4.0
-    """A bulk load is taken to have ended after a wait of this many mean gaps between its views. One
-    gap may be longer than the others, as when more memory is needed."""
+    """It is waited for so long, or as long as optimizing takes if that is longer."""
     seconds_a_row: float = 2e-5
     """What optimizing is taken to need; a longer time that was measured replaces it."""
-    max_growth_share: float = 0.4
-    """Optimizing waits while the rows would grow by more than this share before it ends."""
 
     # How many queries are answered exactly as well.
     audit_share: float = 0.001

@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from gcws_search.index.backends import Policies
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -93,33 +91,6 @@ def _with_changes(
     return None if state is None else indexed.with_state(state)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Rows and version of a collection at one moment.
-
-    time: seconds, of the monotonic clock.
-    """
-
-    rows: int
-    version: int
-    time: float
-
-    def pause(self, since: Arrivals, seconds_a_row: float, policies: Policies) -> float:
-        """Return how many seconds to wait before looking again, 0 to begin now.
-
-        Rows of a bulk load may come many at a time, with gaps in which none come.
-
-        seconds_a_row: what optimizing takes for each row.
-        """
-        rows, seconds = self.rows - since.rows, self.time - since.time
-        if rows * seconds_a_row <= policies.max_growth_share * seconds:
-            return 0.0
-        gap = seconds / (self.version - since.version)
-        return min(
-            max(policies.pause_seconds, policies.gap_factor * gap), policies.max_pause_seconds
-        )
-
-
 class Optimizer(BackgroundTask):
     """Compacts one collection and optimizes its indexes.
 
@@ -144,7 +115,6 @@ class Optimizer(BackgroundTask):
         self._writer = writer
         self._on_publish = on_publish
         self._paused = paused
-        self._seen: Arrivals | None = None  # when it last looked, or began
         self._seconds_a_row = collection.policies.seconds_a_row
 
     def is_due(self) -> bool:
@@ -161,14 +131,14 @@ class Optimizer(BackgroundTask):
         self._wait_for_quiet()
         if self.stopping.is_set() or not self.is_due():  # much may have changed meanwhile
             return
-        self._seen = began = self._now()
+        began, rows = time.monotonic(), len(self._collection.stored_view)
         compacts = self._collection.compaction_is_overdue
         published = optimize(self._collection, self._writer.run_between_changes, self.stopping)
         give_memory_back()
         if not compacts:  # which takes much less
-            seconds = time.monotonic() - began.time
-            taken = max(seconds / max(1, began.rows), self._seconds_a_row / 2)
-            self._seconds_a_row = max(self._collection.policies.seconds_a_row, taken)
+            taken = (time.monotonic() - began) / max(1, rows)
+            least = self._collection.policies.seconds_a_row
+            self._seconds_a_row = max(least, taken, self._seconds_a_row / 2)
         if published is None:
             self.stopping.set()  # nothing can be published any more
         elif published:
@@ -177,21 +147,20 @@ class Optimizer(BackgroundTask):
     def _wait_for_quiet(self) -> None:
         """Return once rows come in slowly, or there is no time to wait for that.
 
-        It waits no longer than optimizing takes: a load that goes on may be endless.
+        A load may be endless: it is waited for no longer than optimizing its rows takes.
         """
-        policies, began = self._collection.policies, self._now()
-        since, pause = self._seen or began, policies.pause_seconds
-        while pause and not self.skip_pause.wait(pause) and not self.stopping.is_set():
-            self._seen = now = self._look()
-            pause = now.pause(since, self._seconds_a_row, policies)
-            if now.time - began.time > self._seconds_a_row * now.rows:
+        policies, began, rows = self._collection.policies, time.monotonic(), self._rows()
+        quiet = policies.quiet_seconds
+        while not self.skip_pause.wait(quiet) and not self.stopping.is_set():
+            before, rows = rows, self._rows()
+            if (rows - before) * self._seconds_a_row <= policies.max_growth_share * quiet:
                 return
-            since = now
+            longest = max(policies.max_pause_seconds, self._seconds_a_row * rows)
+            if time.monotonic() - began > longest:
+                return
 
-    def _look(self) -> Arrivals:
-        """Return what there is, the change that is being made included."""
-        return self._writer.run_between_changes(self._now) or self._now()
-
-    def _now(self) -> Arrivals:
-        view = self._collection.stored_view
-        return Arrivals(len(view), view.version, time.monotonic())
+    def _rows(self) -> int:
+        """Return how many rows there are, those of the change that is being made included."""
+        collection = self._collection
+        rows = self._writer.run_between_changes(lambda: len(collection.stored_view))
+        return len(collection.stored_view) if rows is None else rows

@@ -154,17 +154,16 @@ class Row(NamedTuple):
     expires: int | None = None  # ms since 1970
 
 
-def expires_of(rows: Sequence[Row]) -> list[int | None]:
-    """Return when items expire; nothing where none does."""
-    found = [row.expires for row in rows]
-    return [] if found.count(None) == len(found) else found
-
-
 def items_of(rows: Sequence[Row], space: ix.VectorSpace) -> ix.ItemBatch:
     """Return rows as the index stores them."""
-    vectors = space.from_blobs([row.vector for row in rows])
-    ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-    return ix.ItemBatch(ids, vectors, payloads, expires=expires_of(rows))
+    _, ids, vectors, payloads, _, expires = columns_of(rows)
+    return ix.ItemBatch(ids, space.from_blobs(vectors), [*payloads], expires=expires)
+
+
+def columns_of(rows: Sequence[Row]) -> tuple[Sequence[Any], ...]:
+    """Return the columns of rows; that of expiries is empty where no item expires."""
+    *columns, expires = zip(*rows, strict=True) if rows else [()] * len(Row._fields)
+    return *columns, () if expires.count(None) == len(expires) else expires
 
 
 class Position(NamedTuple):
@@ -267,15 +266,15 @@ def encode_change(change: ChangeSet) -> Message:
     before, after = (
         (each.key, each.commit, each.stamp.hex()) for each in (change.before, change.after)
     )
-    rows = change.rows
-    life = {"expires": expires} if (expires := expires_of(rows)) else {}
+    keys, ids, vectors, payloads, _, expires = columns_of(change.rows)
+    life = {"expires": expires} if expires else {}
     return Message(
         {"before": before, "after": after, "deleted": change.deleted, **life},
         [
-            np.fromiter((row.key for row in rows), np.int64, len(rows)).tobytes(),
-            *encode_names([row.id for row in rows]),
-            *encode_texts([row.vector for row in rows]),
-            *encode_texts([row.payload for row in rows]),
+            np.array(keys, np.int64).tobytes(),
+            *encode_names(ids),
+            *encode_texts(vectors),
+            *encode_texts(payloads),
         ],
     )
 

@@ -16,7 +16,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimizer import Arrivals, optimize
+from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
@@ -237,19 +237,26 @@ def test_closing_ends_an_improvement(
 def test_closing_ends_a_pause_and_nothing_begins_unless_somebody_waits_for_it(
     tmp_path: Path, rng: np.random.Generator, waited: bool
 ) -> None:
-    with opened(tmp_path, replace(POLICIES, pause_seconds=1e6)) as stored:
+    with opened(tmp_path, replace(POLICIES, quiet_seconds=1e6)) as stored:
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         if waited:
             stored.finish_background_work()
     assert has_lists(stored) == waited
 
 
+def test_optimizing_begins_once_no_rows_come_in(tmp_path: Path, rng: np.random.Generator) -> None:
+    with opened(tmp_path, replace(POLICIES, quiet_seconds=0.01, max_pause_seconds=1e6)) as stored:
+        put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
+        thread = stored.optimizer.thread
+        assert thread is not None
+        thread.join(300)
+        assert has_lists(stored)
+
+
 def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    policies = replace(
-        POLICIES, pause_seconds=0.01, gap_factor=1e9, max_pause_seconds=1e6, seconds_a_row=1e3
-    )
+    policies = replace(POLICIES, quiet_seconds=0.01, max_growth_share=-1.0, seconds_a_row=1e3)
     rows, _ = clustered(rng, 6000, 0, dim=DIM)
     with opened(tmp_path, policies) as stored:
         put(stored, rows[:1500])
@@ -268,7 +275,13 @@ def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(
 def test_an_endless_load_is_waited_for_no_longer_than_optimizing_takes(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    policies = replace(POLICIES, pause_seconds=0.01, seconds_a_row=1e-9, max_growth_share=0.0)
+    policies = replace(
+        POLICIES,
+        quiet_seconds=0.01,
+        max_growth_share=-1.0,
+        max_pause_seconds=0.0,
+        seconds_a_row=1e-9,
+    )
     rows, _ = clustered(rng, 900, 0, dim=DIM)
     with opened(tmp_path, policies) as stored:
         put(stored, rows)
@@ -334,32 +347,6 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
         assert min(searches) > 0
         assert len({id(graph) for graph in graphs if graph is not None}) > 1
         assert "graph" in ways
-
-
-POLICY = ix.Policies(pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4)
-START = Arrivals(1_000_000, 100, 50.0)
-
-
-@pytest.mark.parametrize(
-    ("rows", "versions", "seconds", "seconds_a_row", "expected"),
-    [
-        (0, 0, 0.2, 2e-5, 0.0),
-        (1, 1, 0.2, 2e-5, 0.0),
-        (3_999, 3_999, 0.2, 2e-5, 0.0),  # they grow by 40 % in the time that it takes
-        (-500_000, 1, 0.2, 2e-5, 0.0),
-        (8_000, 1, 0.2, 2e-5, 0.8),  # gaps of 0.2 s
-        (65_536, 1, 0.5, 2e-5, 2.0),
-        (65_536, 20, 0.5, 2e-5, 0.2),  # many writes: the least pause
-        (200_000, 1, 3.0, 2e-5, 5.0),  # the greatest
-        (1_000, 10, 1.0, 3e-4, 0.0),
-        (1_000, 10, 1.0, 5e-4, 0.4),  # what is slow waits for slower loads
-    ],
-)
-def test_optimizing_waits_for_a_bulk_load_by_the_gaps_between_its_rows(
-    rows: int, versions: int, seconds: float, seconds_a_row: float, expected: float
-) -> None:
-    end = Arrivals(START.rows + rows, START.version + versions, START.time + seconds)
-    assert end.pause(START, seconds_a_row, POLICY) == pytest.approx(expected)
 
 
 @pytest.fixture
