@@ -82,7 +82,6 @@ UPDATE segments AS s SET unused = now() WHERE unused IS NULL
 _FOLDERS: Final = "SELECT DISTINCT split_part(file, '/', 2) FROM segments"
 _USELESS: Final = f"""
 SELECT number, file FROM segments WHERE unused < now() - interval '{BASE_DAYS} days'
-LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 
 
@@ -104,21 +103,18 @@ def segment_bytes(database: Database) -> dict[int, int]:
 
 
 def remove_useless(database: Database) -> None:
-    """Remove the segments that no item has referred to for long.
+    """Remove the segments that no item has referred to for long, unless another process does.
 
     StoreFailed as of `Segments.require_only`.
     """
-    with database.connections.use() as connection:
+    with database.connections.lock(f"{_folder(database)}useless") as connection:
+        if connection is None:
+            return
         connection.run(_NOTE_EMPTY)
         if (epoch := connection.epoch) is not None:
             for folder in connection.column(_FOLDERS):
                 database.segments.note_use(folder, epoch)
-    while True:
-        with database.connections.transaction() as connection:
-            found = connection.run(_USELESS).fetchone()
-            if found is None:
-                return
-            number, file = found
+        for number, file in connection.run(_USELESS).fetchall():
             if file.startswith(_folder(database)):  # else it is of another database
                 stamps = connection.column("SELECT stamp FROM epochs")
                 database.segments.require_only(database.identity, stamps)

@@ -24,6 +24,7 @@ from gcws_search.service.cluster.connections import Connection
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.names import free_names
 from gcws_search.service.cluster.offload import offload, remove_useless
+from gcws_search.service.cluster.segments import Segments
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, Json, Serve
 from tests.support.service.postgres import postgres
@@ -563,6 +564,25 @@ def test_segments_of_a_collection_without_items_are_removed_after_a_week(
     note.with_suffix(".part").write_bytes(b"of a process that writes it now")
     grow_old(written.database)
     assert files(base) == listed(written.database) == []
+
+
+def test_one_process_at_a_time_looks_after_the_segments(
+    written: Written, database_url: str, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that wrote one note at once took its unfinished file away from each other."""
+    written.put_some(ids(10))
+    offload_all(written.database)
+    noting, note_use = list[Segments](), Segments.note_use
+    with closing(Database.open(database_url, buckets=BUCKETS, base=str(base))) as other:
+
+        def note(segments: Segments, *what: Any) -> None:  # noqa: ANN401
+            noting.append(segments)
+            remove_useless(other)
+            note_use(segments, *what)
+
+        monkeypatch.setattr(Segments, "note_use", note)
+        remove_useless(written.database)
+    assert noting == [written.database.segments]
 
 
 def test_an_adopted_database_reads_the_segments_of_the_former_one_and_removes_none(
