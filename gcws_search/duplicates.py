@@ -33,6 +33,7 @@ from gcws_search.formats.files import (
     NoRows,
     files_with_rows,
     input_files,
+    require_distinct,
     require_same,
     whole_file,
 )
@@ -223,6 +224,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
             for path in paths
             for each in _files(os.fspath(path), encoding, choices or Choices())
         ]
+        require_distinct(files)  # a row of one that came twice would be removed and kept
         options: dict[str, Any] = {
             "text": dict(text or {}), "transform": dict(transform or {}), "min_score": min_score,
             "recall": recall, "keep": keep, "choices": repr(choices), "encoding": encoding,

@@ -519,6 +519,17 @@ def files_with_rows(
         raise empty[-1]
 
 
+def require_distinct(files: Iterable[InputFile | Folder]) -> None:
+    """Raise BadFile where a file comes twice, as by a folder and by its own name."""
+    seen = set[str]()
+    for each in files:
+        for place in each.files if isinstance(each, Folder) else [each.path]:
+            found = str(place.resolve() if isinstance(place, Path) else place)
+            if found in seen:
+                raise BadFile(f"{place}: expected each file once, got it twice")
+            seen.add(found)
+
+
 def require_same(files: Iterable[InputFile | Folder]) -> None:
     """Raise BadFile where a file is another one than when it was opened."""
     known: list[tuple[Path | StoredPath, int | str]] = []

@@ -30,7 +30,14 @@ import numpy as np
 from psycopg import errors
 
 from gcws_search import index as ix
-from gcws_search.formats.files import BadFile, Folder, InputFile, rejected_path, require_same
+from gcws_search.formats.files import (
+    BadFile,
+    Folder,
+    InputFile,
+    rejected_path,
+    require_distinct,
+    require_same,
+)
 from gcws_search.formats.items import ARROW, NPY, LoadBody
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import Choices, Source, require_form, source_of
@@ -318,6 +325,7 @@ def _alone(database: Database, name: str) -> Iterator[None]:
 def _divide(load: BulkLoad) -> Iterator[FilePart]:
     """Yield the parts of all files, in the order of their rows."""
     before, first = 0, load.first
+    require_distinct(load.given)
     for number, file in enumerate(load.given):
         settled = first.settled if file.format == first.file.format else {}
         choices = replace(first.choices, **settled)

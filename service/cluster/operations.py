@@ -374,14 +374,11 @@ def _answer_find(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def merge_found(answers: Sequence[Message]) -> dict[int, str]:
-    """Return the keys and ids that shards found: by their ids' beginning first, each kind rising.
-
-    Shards of older programs name no ids, which are empty then.
-    """
+    """Return keys and ids that shards found: by their ids' beginning first, each kind rising."""
     found: tuple[dict[int, str], dict[int, str]] = {}, {}
     for answer in answers:
         keys = [np.frombuffer(blob, np.int64).tolist() for blob in answer.blobs[:2]]
-        names = decode_names(*answer.blobs[2:4]) if answer.blobs[2:] else [""] * sum(map(len, keys))
+        names = decode_names(*answer.blobs[2:4])
         found[0].update(zip(keys[0], names, strict=False))
         found[1].update(zip(keys[1], names[len(keys[0]) :], strict=True))
     return {key: part[key] for part in found for key in sorted(part)}

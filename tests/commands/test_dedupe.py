@@ -393,6 +393,7 @@ def test_what_is_refused_leaves_nothing(lines: Path, tmp_path: Path) -> None:
             (lines, *text, "--ngrams", "17", "--min-score", 0.5),
             "ngrams: expected two whole numbers",
         ),
+        ((tmp_path, two, "--min-score", 0.5), f"{two}: expected each file once, got it twice"),
         ((tmp_path / "none", "--min-score", 0.5), "expected a file, got nothing of that name"),
         (("-", "--min-score", 0.5), "standard input: expected files"),
     ]:

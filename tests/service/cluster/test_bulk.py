@@ -254,6 +254,8 @@ def test_bad_rows_are_named_and_left_out_where_that_is_asked_for(
         (50, {"id": "x"}), (51, "{]"),
     ]  # fmt: skip
     (tmp_path / "c.ndjson").write_bytes(ndjson(*items))
+    with pytest.raises(BadFile, match=r"c\.ndjson: expected each file once"):
+        bulk(settings, *[tmp_path / "c.ndjson"] * 2, name="c")
     (tmp_path / "c.ndjson.rejected.ndjson").mkdir()
     with pytest.raises(IsADirectoryError):  # before anything is stored
         bulk(settings, tmp_path / "c.ndjson", name="c", lenient=True)
