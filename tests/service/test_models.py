@@ -18,7 +18,8 @@ from gcws_search.service.api.collections import CreateBody, NamesBody, PatchBody
 from gcws_search.service.api.items import DeleteItemsBody, PutItemsBody
 from gcws_search.service.api.query import BatchBody, CountBody, QueryBody
 from gcws_search.service.errors import InvalidRequest, MalformedBody
-from gcws_search.service.models import Body
+from gcws_search.service.models import Body, ItemBody
+from gcws_search.service.problems import invalid_request
 from gcws_search.service.settings import Settings
 from tests.support.processes import run_python
 from tests.support.service.client import Json
@@ -245,6 +246,58 @@ def test_a_long_body_is_read_as_a_short_one_is(
 
     found = result(models.parse_in_pieces, piece_bytes=piece_bytes)
     assert found == result(models.parse)
+
+
+ODD_NUMBERS: Final = (
+    "0", "-0", "-0.0", "1e5", "1E+05", "5e-324", "2.4703282292062327e-324", "1e-400", "1e400",
+    "1.7976931348623158e308", "9007199254740993", "9223372036854775809", "18446744073709551615",
+    "18446744073709551616", "-9223372036854775809", "1" * 400, "0." + "1" * 60, "01", "+1", ".5",
+    "5.", "1 2", "1.5\t", "\n2", "NaN", "-Infinity", "true", "null", '"1"', "[1]", "[1", "]", "{}",
+    "1,", "\x00", "é", "\ufeff1", "",
+)  # fmt: skip
+PLAIN_HEADS: Final = (
+    "{", '{"id":"a",', '{"id": 7, ', '{"id":"\\u0061",', '{"id":"",', '{"id":1.5,', '{"id":"a"',
+    '{"vector":[2],', '{"limit":3,', "{ ", "[{", "\ufeff{", '{"filter":{"must":[{',
+)  # fmt: skip
+PLAIN_TAILS: Final = (
+    "}", "}}", "} ", "}\n", "} x", ",}", ", }", "", ']}', ' ,"limit":3}', ',"limit":3}',
+    ', "limit": 3.5}', ',"limt":3}', ',"vector":[3]}', ',"vector":null}', ',"vecto\\u0072":[]}',
+    ',"filter":{"must":[]}}', ',"filter":' + "[" * 300, ',"payload":{"vector":[1]}}', ',"id":2}',
+    ',3}', ',"a"}', ',"text":"\ud800"}',
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from([QueryBody, ItemBody, CountBody, ExplainBody]),
+    st.sampled_from(PLAIN_HEADS[:3]) | st.sampled_from(PLAIN_HEADS),
+    st.lists(
+        st.floats(allow_nan=False).map(repr)
+        | st.floats(width=32).map(json.dumps)
+        | st.integers().map(repr)
+        | st.sampled_from(ODD_NUMBERS),
+        max_size=5,
+    ),
+    st.sampled_from([",", ", ", " ,\n"]),
+    st.sampled_from(PLAIN_TAILS[:1]) | st.sampled_from(PLAIN_TAILS),
+)
+def test_a_plain_vector_is_read_as_any_other_is(
+    model: type[Body], head: str, numbers: list[str], comma: str, tail: str
+) -> None:
+    text = f'{head}"vector":[{comma.join(numbers)}]{tail}'.encode("utf-8", "surrogatepass")
+
+    def result(read: Any) -> Json:  # noqa: ANN401
+        try:
+            return repr(plain(read()))
+        except ValidationError as error:
+            return describe(invalid_request(error, model))
+        except (InvalidRequest, MalformedBody) as error:
+            return describe(error)
+
+    def describe(error: Exception) -> Json:
+        return type(error), str(error), getattr(error, "errors", None)
+
+    found = result(lambda: models.parse(model, text, LIMITS))
+    assert found == result(lambda: model.model_validate_json(text))
 
 
 def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:
