@@ -64,16 +64,17 @@ class QueryRequest(NamedTuple):
 
     @property
     def group(self) -> Hashable:
-        """Queries of one group may be searched together."""
-        return self.params, self.filter_text, self.backend, self.allow_partial, self.is_strict
+        """Queries of one group ask for the same, but for their vectors: one call answers them."""
+        shown = self.with_payload, self.with_vector, self.explain
+        asked = self.params, self.filter_text, self.backend
+        return *asked, *shown, self.allow_partial, self.is_strict
 
 
 def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], QueryRequest]]:
     """Return queries of at most one vector as few requests, with the numbers of their queries."""
     groups: dict[Hashable, list[int]] = {}
     for number, one in enumerate(asked):
-        same = one.group, one.with_payload, one.with_vector, one.explain
-        groups.setdefault(number if one.vectors is None else same, []).append(number)
+        groups.setdefault(number if one.vectors is None else one.group, []).append(number)
     found = list[tuple[Sequence[int], QueryRequest]]()
     for numbers in groups.values():
         rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]

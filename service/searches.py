@@ -252,14 +252,17 @@ class LocalSearches:
         waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[ix.QueryResult]], T]]],
     ) -> Awaitable[list[T]]:
         """Answer queries of one group by one call."""
+        asked, _ = waiting[0]
+        if len(waiting) > 1:
+            rows = [one.vectors for one, _ in waiting if one.vectors is not None]
+            asked = asked._replace(vectors=ix.concatenate(rows))
 
         def show_each(found: Sequence[ix.QueryResult]) -> list[T]:
             return [show([one]) for (_, show), one in zip(waiting, found, strict=True)]
 
-        queries = [one for one, _ in waiting]
-        work = partial(self._answer, collection, queries, show_each)
-        key, entries = (collection.name, _pace(queries[0])), partial(_entries, collection)
-        return self.run(key, entries, work, count=len(queries))
+        work = partial(self._answer, collection, [asked], show_each)
+        key, entries = (collection.name, _pace(asked)), partial(_entries, collection)
+        return self.run(key, entries, work, count=len(waiting))
 
     def search_batch(
         self,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 CYCLE: Final = "gcws.cycle"
 """Where a request's scope has a weak reference to the server's state of this request."""
+HAS_BODY: Final = "gcws.has_body"
+"""In a request's scope once all of its body has come."""
 LAST_DESCRIPTORS: Final = "gcws.last_descriptors"
 """In a request's scope where its connection has one of the last file descriptors."""
 _RESERVED: Final = 32
@@ -137,16 +139,18 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head, and start its clock with the first of them."""
+        """Count the bytes of a head, and start its clock unless they end it."""
         self._has_heard = True
         if self._reading_head:
             self._head_bytes += len(data)
-            if self._waiting_for is None:
-                self._expect_head()
         super().data_received(data)
+        if not self._reading_head or not self._head_bytes:
+            return
         # What came with the end of a head is body; only what has no end is too long.
-        if self._reading_head and self._head_bytes > self.settings.max_header_bytes:
+        if self._head_bytes > self.settings.max_header_bytes:
             self.transport.abort()
+        elif self._waiting_for is None:
+            self._expect_head()
 
     def on_headers_complete(self) -> None:
         """Stop the clock of the head."""
@@ -165,6 +169,7 @@ class TimedProtocol(HttpToolsProtocol):
         """Be ready for the next head."""
         self._reading_head = True
         self._head_bytes = 0
+        self.cycle.scope[HAS_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

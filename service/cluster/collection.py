@@ -256,8 +256,7 @@ class ClusterCollection:
         """Search for vectors, together with those of others who ask for the same."""
         if len(vectors) > PART_ROWS:
             return await self._find_in_parts(asked, vectors, more)
-        shown = asked.with_payload, asked.with_vector, asked.explain
-        group = asked.group, shown, more.get("since"), more.get("at")
+        group = asked.group, more.get("since"), more.get("at")
 
         async def find(waiting: Sequence[ix.RawBatch]) -> list[list[ix.QueryResult]]:
             found = iter(await self._ask(asked, ix.concatenate(waiting), more))

@@ -168,7 +168,7 @@ def batch_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     search = searches.search_batch
 
     def counted(collection: Json, queries: Sequence[Json]) -> Json:
-        sizes.append(len(queries))
+        sizes.append(sum(1 if one.vectors is None else len(one.vectors) for one in queries))
         return search(collection, queries)
 
     monkeypatch.setattr(searches, "search_batch", counted)
