@@ -80,7 +80,7 @@ articles.close()
 # | `report.json` | the search | counts of rows kept, removed and left out; recall |
 # | `rejected.ndjson`, with `--on-error skip` | each row that cannot be stored | file, row, detail |
 #
-# A row is the number of a row in its file, or in a folder that is read as one table: one whose folders' names are columns, or with `--missing mean`. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files.
+# A row is the number of a row in its file, or in a folder that is read as one table: one whose folders' names are columns, or with `--missing mean`. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files. A file that is given twice is refused.
 #
 # 1. Rows are written to files of `unique/`, checked and transformed as in a collection.
 # 2. Rows with equal keys are candidates: a key is of some samples of a row, and there are some keys a row. How many is derived from `--min-score` and `--recall` by [the collision law](../algorithms.md), and from how alike rows of a sample are by chance.
