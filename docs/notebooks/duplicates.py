@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Duplicates
 #
-# `pairs` finds all pairs of items above a score in one join, not by a query for each item. Tests run the example. The page is also a notebook, [`docs/notebooks/duplicates.py`](notebooks/duplicates.py), which [jupytext](https://jupytext.readthedocs.io) opens.
+# `pairs` finds all pairs of items above a score in one join, instead of one query per item. Tests run the example. The page is also a notebook, [`docs/notebooks/duplicates.py`](notebooks/duplicates.py), for [jupytext](https://jupytext.readthedocs.io).
 #
 # ## Near-copies of texts
 #
@@ -31,7 +31,7 @@ for pair in articles.pairs(min_score=0.5):
     print(pair.a, pair.b, round(pair.score, 2))
 
 # %% [markdown]
-# `recall=1` finds every pair; 0.9, the default, is quicker on many items.
+# `recall=1` finds every pair; the default, 0.9, is faster on many items.
 #
 # ## One of each group
 #
@@ -46,7 +46,7 @@ for group in articles.groups(min_score=0.55, recall=1):
     )
 
 # %% [markdown]
-# By `components` whatever a chain of pairs joins is one group: `b` is here for its likeness to `a`, and is 0.53 like `d`. By `leaders` every member is at least `min_score` like the one that is kept. `keep="longest"` takes the longest text of each, and `keep="stars"` the one whose payload has the greatest `stars`.
+# With `components` a group is everything connected by a chain of pairs: `b` is here because it is similar to `a`, but it scores only 0.53 with `d`. With `leaders` every member scores at least `min_score` with the item that is kept. `keep="longest"` keeps the longest text of each group, and `keep="stars"` the item whose payload has the greatest `stars`.
 
 # %%
 [group] = articles.groups(min_score=0.8, recall=1, mode="leaders", keep="longest")
@@ -65,39 +65,39 @@ articles.close()
 #
 # ## A corpus in files
 #
-# `gcws-search dedupe` needs no server, and memory holds no vectors. It reads whatever [`load`](../command-line.md#load) reads, from [object storage](../object-storage.md#duplicates) too:
+# `gcws-search dedupe` needs no server, and holds no vectors in memory. It reads everything that [`load`](../command-line.md#load) reads, also from [object storage](../object-storage.md#duplicates):
 #
 # ```console
 # $ gcws-search dedupe corpus/ --text body --ngrams 3 --min-score 0.8 -o unique
 # ```
 #
-# `unique/` then has
+# `unique/` then has:
 #
 # | file | a row for | columns |
 # | --- | --- | --- |
 # | `groups.parquet` | each row of a group of two or more | id, file, row, group, representative, score to it |
-# | `kept.parquet`, `removed.parquet` | each row that is kept, or not | id, file, row |
-# | `report.json` | the search | counts of rows kept, removed and left out; recall |
+# | `kept.parquet`, `removed.parquet` | each row that is kept, or removed | id, file, row |
+# | `report.json` | the search | counts of rows kept, removed and skipped; recall |
 # | `rejected.ndjson`, with `--on-error skip` | each row that cannot be stored | file, row, detail |
 #
-# A row is the number of a row in its file, or in a folder that is read as one table: one whose folders' names are columns, or with `--missing mean`. Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files. A file that is given twice is refused.
+# A row is the number of a row in its file, or in a folder that is read as one table (because its subfolders' names are columns, or with `--missing mean`). Groups are by components; `--keep longest` keeps the longest row of each. Rows without ids are numbered through all files. Naming a file twice is an error.
 #
 # 1. Rows are written to files of `unique/`, checked and transformed as in a collection.
-# 2. Rows with equal keys are candidates: a key is of some samples of a row, and there are some keys a row. How many is derived from `--min-score` and `--recall` by [the collision law](../algorithms.md), and from how alike rows of a sample are by chance.
-# 3. Candidates that are not connected yet are scored exactly. No pair joins two rows that scores less than `--min-score`.
-# 4. All partners of 256 rows are looked for by scans; the report says which share of these pairs is in one group, with the interval of 95 %.
+# 2. Each row gets several keys, each made of some samples; rows with an equal key are candidates. [The collision law](../algorithms.md#hash) gives the number of keys and samples, from `--min-score`, `--recall`, and the similarity of random rows in a sample.
+# 3. Candidates that are not connected yet are scored exactly. No pair below `--min-score` connects two rows.
+# 4. For 256 rows, scans find all partners; the report gives the share of these pairs that is in one group, with its 95 % interval.
 #
-# A key that more than 256 rows of several groups have, such as that of a common header, would make too many pairs: each row is compared with 256 of them at most, and the report names the longest.
+# A key shared by more than 256 rows of several groups, such as that of a common header, would make too many pairs: each row is compared with at most 256 of them, and the report names the longest.
 #
-# Interrupted, or once a full disk has more room, the same command goes on where it was: what has been read, hashed and compared is on the disk. A file that changes while all are read is an error, and nothing is kept. `--memory 2G` is for tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each coordinate that is not zero, and for 8 bytes a key.
+# After an interruption, or after a full disk has room again, run the same command to resume: everything read, hashed and compared is on disk. If a file changes while all are read, the command fails and keeps nothing. `--memory 2G` limits the tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each non-zero coordinate and 8 bytes a key.
 #
-# As many processes as there are processors read files of 32 MiB and more. With `--ray HOST:PORT`, or `--ray auto` on a machine of the cluster, the tasks of a [Ray](https://docs.ray.io) cluster read, hash, compare and score, one for each of its processors. Its nodes see the files and `unique/` under the same paths, on a shared disk or in object storage for the files, and have the same version, with `pip install 'gcws-search[cluster]'`. Ray runs the tasks of a lost node again. The result is the same, wherever and with how much at once the work is done.
+# One process per processor reads files of 32 MiB and more. With `--ray HOST:PORT`, or `--ray auto` on a machine of the cluster, tasks of a [Ray](https://docs.ray.io) cluster read, hash, compare and score, one for each of its processors. Its nodes must have the same version, with `pip install 'gcws-search[cluster]'`, and see `unique/` under the same path on a shared disk, and the files there or in object storage. Ray runs the tasks of a lost node again. The result does not depend on the number of processes or nodes.
 #
-# In Python, `gcws_search.dedupe("corpus/", "unique", min_score=0.8, choices=Choices(text="body"), text={"ngrams": [3, 3]})`, with `Choices` of `gcws_search.formats.sources`.
+# In Python: `gcws_search.dedupe("corpus/", "unique", min_score=0.8, choices=Choices(text="body"), text={"ngrams": [3, 3]})`, with `Choices` from `gcws_search.formats.sources`.
 #
 # ## Before an item is stored
 #
-# With the mode `unless_similar` an item that is like one that is stored, or like one before it, is not stored. The question and the write are one step: of copies that several clients send at once one is stored.
+# The mode `unless_similar` skips an item that is similar to a stored one, or to an earlier one of the same call. Check and write are one step: if several clients send copies at once, one is stored.
 
 # %%
 known = gcws_search.Collection.open(":memory:", text={"ngrams": [3, 3]})
@@ -111,6 +111,6 @@ added.similar[0].id, added.similar[0].to, round(added.similar[0].score, 2)
 known.close()
 
 # %% [markdown]
-# `join` finds what is like new items without storing them: `known.join(vectors, min_score=0.8)`, or `gcws-search join new.jsonl --with articles --min-score 0.8 -o hits.parquet`.
+# `join` finds the stored items similar to new ones without storing them: `known.join(vectors, min_score=0.8)`, or `gcws-search join new.jsonl --with articles --min-score 0.8 -o hits.parquet`.
 #
-# `gcws-search load new.jsonl --into articles --mode unless_similar --min-score 0.8` does it with files.
+# For files, use `gcws-search load new.jsonl --into articles --mode unless_similar --min-score 0.8`.

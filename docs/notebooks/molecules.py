@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Molecules
 #
-# GMM of count fingerprints is RDKit's count-Tanimoto, to the last digit. Tests run the example. The page is also a notebook, [`docs/notebooks/molecules.py`](notebooks/molecules.py), which [jupytext](https://jupytext.readthedocs.io) opens.
+# GMM of count fingerprints equals RDKit's count-Tanimoto. Tests run the example. The page is also a notebook, [`docs/notebooks/molecules.py`](notebooks/molecules.py), for [jupytext](https://jupytext.readthedocs.io).
 
 # %%
 import gcws_search
@@ -43,7 +43,7 @@ hit.score == DataStructs.TanimotoSimilarity(prints["caffeine"], prints["theobrom
 molecules.close()
 
 # %% [markdown]
-# - `dim=None` is an open space: coordinates are numbers up to 2³¹ − 2. The generator folds its 32-bit ids into that range (`fpSize`), so two of them seldom meet.
+# - `dim=None` is an open space: coordinates are numbers up to 2³¹ − 2. The generator folds its 32-bit ids into that range (`fpSize`), so two of them rarely collide.
 # - `GetFingerprint` instead of `GetCountFingerprint` gives sets, and the score is the plain Tanimoto.
 # - For millions of molecules, add them some ten thousand at a time.
 #
@@ -60,4 +60,4 @@ with gcws_search.Collection.open(":memory:", dim=None) as unfolded:
     unfolded.query(by_name("theobromine"), limit=2)
 
 # %% [markdown]
-# `gcws_search.rdkit.counts(mol, "morgan:2")` makes this dict of a molecule or a SMILES, and `gcws-search load` of a [file of SMILES](../fields.md#molecules). `molecules.explain("caffeine", "theobromine")` names the fingerprint's bits that both have, and what each adds.
+# `gcws_search.rdkit.counts(mol, "morgan:2")` makes this dict from a molecule or SMILES, and `gcws-search load` does so for a [file of SMILES](../fields.md#molecules). `molecules.explain("caffeine", "theobromine")` names the fingerprint bits that both have, and the contribution of each.
