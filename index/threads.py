@@ -12,6 +12,7 @@ with one thread fewer.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -21,7 +22,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ContextDecorator, ExitStack, closing, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ContextDecorator,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from types import FrameType
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -31,6 +40,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _this_thread: Final = threading.local()
+_FREE: Final = nullcontext()
 
 _NICE: Final = 5
 """A third of the share of a thread that does not give way."""
@@ -45,6 +55,8 @@ _SIGNALS: Final = tuple(
     if hasattr(signal, name)
 )
 """Those for which programs have handlers that raise. To look at all takes 40 µs."""
+_signals: Final[Any] = importlib.import_module("_signal")
+"""What `signal` calls, and makes an enumeration of each answer: 20 µs a write."""
 
 _TIMEOUT_SECONDS: Final = 1.0
 """No thread waits longer for a turn: the one that has it may wait for what this thread holds."""
@@ -81,8 +93,7 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    known = {number: signal.getsignal(number) for number in _SIGNALS}
-    handlers = {number: each for number, each in known.items() if callable(each)}
+    handlers = {n: each for n in _SIGNALS if callable(each := _signals.getsignal(n))}
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -91,14 +102,15 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
     try:
         with ExitStack() as stack:
             for number, handler in handlers.items():
-                stack.callback(signal.signal, number, handler)
-                signal.signal(number, note)
+                stack.callback(_signals.signal, number, handler)
+                _signals.signal(number, note)
             return work()
     finally:
-        with ExitStack() as stack:  # of several that raise, all are called
-            for each in reversed(dict.fromkeys(came)):
-                # Raised anew, a signal would come to an event loop twice.
-                stack.callback(handlers[each], each, sys._getframe())
+        if came:
+            with ExitStack() as stack:  # of several that raise, all are called
+                for each in reversed(dict.fromkeys(came)):
+                    # Raised anew, a signal would come to an event loop twice.
+                    stack.callback(handlers[each], each, sys._getframe())
 
 
 def gives_way() -> bool:
@@ -200,16 +212,17 @@ class Searches:
         """How many threads in the background have a turn."""
         return self._turns.acquired
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> AbstractContextManager[None]:
         """Take a turn while searches are expected, and leave the first processor free.
 
         A thread that gets no turn in time goes on without one. Threads that do not give way, and
         those that have a turn, are not affected. Inside, no thread waits for another.
         """
-        if not gives_way() or getattr(_this_thread, "is_inside", False):
-            yield
-            return
+        is_free = not gives_way() or getattr(_this_thread, "is_inside", False)
+        return _FREE if is_free else self._take_turn()
+
+    @contextmanager
+    def _take_turn(self) -> Iterator[None]:
         expected = self.are_expected
         _bind(leaves_first=expected)
         if not expected:

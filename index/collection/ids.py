@@ -122,10 +122,10 @@ class Ids(Sequence[str]):
 
     def rows(self, ids: Iterable[str]) -> list[int | None]:
         """Return the row of each id, None where there is no such item."""
-        found = self._table[self._slots(ids)]
-        if found.max(initial=EMPTY) < 0:  # as of most inserts
+        found: list[int] = self._table[self._slots(ids)].tolist()
+        if max(found, default=EMPTY) < 0:  # as of most inserts
             return [None] * len(found)
-        return [None if row < 0 else row for row in found.tolist()]
+        return [None if row < 0 else row for row in found]
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` rows in all."""

@@ -556,14 +556,15 @@ class GroupCommit(Generic[Queued, Input, Result]):
         return run_uninterrupted(partial(self._commit_here, write))
 
     def _commit_here(self, write: Queued) -> Result:
-        turn, outcomes = threading.Lock(), list[Result | BaseException]()
+        outcomes: list[Result | BaseException] = []
+        turn = threading.Lock()
         turn.acquire()  # released once the write has ended, or this thread is to lead
 
         def end(outcome: Result | BaseException) -> None:
             outcomes.append(outcome)
             turn.release()
 
-        waiting = QueuedWrite[Queued, Input, Result](write, None, turn.release, end)
+        waiting: QueuedWrite[Queued, Input, Result] = QueuedWrite(write, None, turn.release, end)
 
         def wait_or_lead(*, leads: bool) -> None:
             while not waiting.done:  # it may be queued again
@@ -596,7 +597,7 @@ class GroupCommit(Generic[Queued, Input, Result]):
             threads; by any thread.
         """
         lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
-        if self._enqueue(QueuedWrite[Queued, Input, Result](None, read, lead, ended)):
+        if self._enqueue(QueuedWrite(None, read, lead, ended)):
             lead()
 
     def queue_again(self, waiting: QueuedWrite[Queued, Input, Result]) -> None:

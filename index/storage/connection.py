@@ -131,7 +131,7 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _error_of(error, name, path) from error
+        raise sql_error(error, name, path) from error
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def storage_error(error: OSError, name: str | None = None) -> StoreError:
     return StorageFailed(name, cause, error.strerror or "no reason given")
 
 
-def _error_of(error: sqlite3.Error, name: str, path: Path) -> StoreError:
+def sql_error(error: sqlite3.Error, name: str, path: Path) -> StoreError:
     """Return the package's own error for one of SQLite's."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code in _FULL:
@@ -177,7 +177,7 @@ def require_damage(
     unreadable_is_damage: whether a place of the disk that cannot be read is damage too.
     Raises DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked.
     """
-    named = _error_of(error, name, path)
+    named = sql_error(error, name, path)
     is_unreadable = getattr(error, "sqlite_errorcode", None) in _UNREADABLE
     if not isinstance(named, DamagedFile) and not (is_unreadable and unreadable_is_damage):
         raise named from error
@@ -200,7 +200,7 @@ def _no_descriptor_is_free() -> bool:
 @contextmanager
 def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
     """Make all changes of a block in one transaction, or none; errors as `sql_errors`."""
-    with sql_errors(name, path):
+    try:
         writer.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -208,3 +208,5 @@ def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[N
         finally:
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise sql_error(error, name, path) from error

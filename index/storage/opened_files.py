@@ -159,7 +159,7 @@ class OpenedFiles:
 
         Raises OSError.
         """
-        is_cut = self._is_logged and _size_of(self._index) < self._index_bytes
+        is_cut = self._is_logged and os.lseek(self._index, 0, os.SEEK_END) < self._index_bytes
         if is_cut and _name_change(self._index_name, self._index_file) is None:
             os.truncate(self._index_name, self._index_bytes)
 
@@ -229,14 +229,14 @@ class OpenedFiles:
     def _change_of_log(self, state: _LogState) -> FileChange | None:
         """Return a change where the log, or its index, was replaced or cut."""
         if state.frames:
-            if _size_of(self._log) < state.log_bytes:
+            if os.lseek(self._log, 0, os.SEEK_END) < state.log_bytes:
                 return FileChange(self._log_name, "cut", is_sound=False)
             if os.pread(self._log, _LOG_HEADER_BYTES, 0)[_SALTS] != state.salts:
                 return FileChange(self._log_name, _OVERWRITTEN, is_sound=False)
         moved = self._log_change()
         if moved is not None:
             return moved
-        size = _size_of(self._index)
+        size = os.lseek(self._index, 0, os.SEEK_END)
         if size < self._index_bytes:
             return FileChange(self._index_name, "cut")
         self._index_bytes = size
@@ -280,11 +280,6 @@ def _number_of(name: str) -> tuple[int, int]:
         return number, os.makedev(*device)
     found = os.stat(name)
     return found.st_ino, found.st_dev
-
-
-def _size_of(file: int) -> int:
-    """Return the bytes of an open file; its times are not looked at."""
-    return os.lseek(file, 0, os.SEEK_END)
 
 
 def _name_change(name: str, file: os.stat_result) -> FileChange | None:

@@ -39,7 +39,9 @@ from gcws_search.index.storage.connection import (
     change_settings,
     connect,
     logged,
+    sql_error,
     sql_errors,
+    storage_error,
     storage_errors,
     transaction,
 )
@@ -225,13 +227,13 @@ class Store:
         sequence = self.next_sequence
         if len(changes) == 1 and changes[0].is_one_row:
             # A statement alone is a transaction: two further ones would begin and end it.
-            with self._committing(), sql_errors(self.name, self.path):
+            with self._committing():
                 [sequence] = changes[0].rows.sequences or (sequence,)
                 self._insert((sequence,), changes[0].rows)
             self.next_sequence = sequence + 1
             return
         if len(changes) == 1 and changes[0].is_one_payload:
-            with self._committing(), sql_errors(self.name, self.path):
+            with self._committing():
                 self._replace_payloads(changes[0].payloads)
             return
         with self._transaction(), turn():
@@ -242,7 +244,8 @@ class Store:
                 sequences = rows.sequences or range(sequence, sequence + len(rows.ids))
                 self._insert(sequences, rows)
                 sequence = sequences[-1] + 1 if sequences else sequence
-                self._replace_payloads(change.payloads)
+                if change.payloads:
+                    self._replace_payloads(change.payloads)
                 if change.names:
                     self._add_names(change.names)
                 if change.load is not None:
@@ -262,14 +265,20 @@ class Store:
     def _committing(self) -> Iterator[None]:
         """Let a block commit, and see that nothing of it is left when the storage fails.
 
+        Errors are those of `sql_errors`.
+
         A log that could not be synced may hold the whole of a transaction that was refused. The
         next start would take it for committed, unless another one has been written over it.
         """
         self.require_same_files()
-        self._overwrite_doubtful()
+        if self._in_doubt:
+            self._overwrite_doubtful()
         try:
-            with self._alone:
-                yield
+            try:
+                with self._alone:
+                    yield
+            except sqlite3.Error as error:
+                raise sql_error(error, self.name, self.path) from error
         except StorageFailed:
             self._in_doubt = True
             with suppress(StoreError):  # before the next commit at the latest
@@ -291,8 +300,10 @@ class Store:
         if self._files is None:
             return
         if self._file_change is None:
-            with storage_errors(self.name):
+            try:
                 self._file_change = self._files.find_change()
+            except OSError as error:
+                raise storage_error(error, self.name) from error
             if self._file_change is None:
                 return
             _log.error(
@@ -330,8 +341,6 @@ class Store:
             return False
 
     def _overwrite_doubtful(self) -> None:
-        if not self._in_doubt:
-            return
         with transaction(self.connection, self.name, self.path):
             for statement in schema.CHANGE_NOTHING:
                 self.connection.execute(statement)
@@ -682,7 +691,7 @@ class Store:
         if self.background_connection is not None:
             self.background_connection.close()
         with suppress(StoreError):
-            if self._file_change is None:
+            if self._in_doubt and self._file_change is None:
                 self._overwrite_doubtful()
         if files is not None and files.is_misnamed:
             leave_open(self.connection)

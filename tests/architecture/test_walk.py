@@ -37,7 +37,7 @@ BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
     "query": Walk(24, 80, 45),
-    "put": Walk(27, 146, 60),
+    "put": Walk(27, 146, 58),
     "query beside new items": Walk(30, 120, 64),
 }
 """They only go down. A quiet machine counts up to 22, 73, 42 and 28, 113, 60: there is room for a
