@@ -375,6 +375,17 @@ def break_off(scope: Scope) -> None:
             cycle.transport.abort()
 
 
+class _Packet(list[bytes]):
+    """In the place of a transport: what is written, to be sent at once."""
+
+    write = list.append
+    is_closed = False
+
+    def close(self) -> None:
+        """Note that the connection is to be closed behind it."""
+        self.is_closed = True
+
+
 class JsonResponse(Response):
     """A value as a JSON answer, whose head has nothing to be found out."""
 
@@ -383,6 +394,22 @@ class JsonResponse(Response):
         self.body = orjson.dumps(value, option=JSON_OPTIONS)
         self.background = None
         self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", _JSON)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it as one packet, where the server would send two: each wakes the client."""
+        cycle = scope[CYCLE]() if CYCLE in scope else None
+        if cycle is None or not cycle.keep_alive:
+            await super().__call__(scope, receive, send)
+            return
+        transport, cycle.transport = cycle.transport, (packet := _Packet())
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            cycle.transport = transport
+        if packet:  # nothing is written to a client that has gone
+            transport.write(b"".join(packet))
+        if packet.is_closed:
+            transport.close()
 
 
 class AnyTextConvertor(PathConvertor):

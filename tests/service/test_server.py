@@ -110,6 +110,19 @@ def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> Non
             assert b"request_timeout" in answer
 
 
+def test_a_json_answer_is_one_packet_and_a_connection_ends_behind_its_last(tmp_path: Path) -> None:
+    asked = f"GET {URL} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    with listening(tmp_path) as port, connected(port) as connection:
+        connection.sendall(asked + b"\r\n")
+        head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
+        assert f"content-length: {len(body)}".encode() in head.split(b"\r\n")
+        assert json.loads(body)["items"] == 0
+        connection.sendall(asked.replace(b"GET", b"HEAD") + b"\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        connection.sendall(asked + b"Connection: close\r\n\r\n")
+        assert ended(connection).endswith(body)
+
+
 def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:
     seen: list[uvicorn.Server] = []
     with listening(tmp_path, seen=seen, send_seconds=1) as port:
