@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gcws_search.formats.files import BadFile, Folder, InputFile, not_readable
+from gcws_search.formats.files import Folder, InputFile, NoRows, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
 from gcws_search.formats.stores import StoredPath, StoreFailed, naming_store
@@ -58,7 +58,8 @@ def read_arrow(source: Source) -> None:
         found = _IN_FILE.search(str(error))
         raise not_readable(found[1] if found else file.name, file.format, error) from None
     if source.rows == 0:
-        raise BadFile(f"{file.name}: expected rows, got none")
+        raise NoRows(f"{file.name}: expected rows, got none", schema.names)
+    source.table = schema
     source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
     choices = source.choices
     if choices.text is None and (source.export or {}).get("text") is not None:

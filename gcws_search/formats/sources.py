@@ -96,7 +96,7 @@ class Source:
     ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
     tell. ``is_text``: items are texts. ``columns`` are the coordinates where these are columns, and
     ``has_names`` whether the file names them. ``export`` is what an export says of its collection.
-    ``table`` is what columns of CSV were taken for, by its first rows.
+    ``table`` has the ``names`` of columns; of CSV it is what its first rows were taken for.
     ``starts`` has the first row of each file of a folder.
     ``settled`` are choices that were guessed, and hold for further files of the format.
     ``has_ids``: rows have ids; of lines the first one has. ``divides``: rows can be read from any

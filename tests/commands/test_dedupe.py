@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
@@ -277,6 +278,19 @@ def test_files_of_a_folder_that_have_no_rows_are_left_out(
     (folder / "4.csv").write_text("id,x,z\n")
     with pytest.raises(BadFile, match=r"4\.csv: expected rows below the names of columns"):
         gcws_search.dedupe(folder, tmp_path / "more", min_score=0.99, choices=choices)
+
+
+def test_parquet_of_a_folder_that_has_no_rows_is_left_out(tmp_path: Path) -> None:
+    folder, ids = tmp_path / "in", ["a0", "a1"]
+    folder.mkdir()
+    table = pa.table({"id": ids, "x": [1.0, 1.0], "y": [2.0, 2.0]})
+    for place, count in enumerate((0, 1, 0, 1, 0)):
+        pq.write_table(table.slice(0, count), folder / f"{place}.parquet")
+    found = gcws_search.dedupe(folder, tmp_path / "out", min_score=0.99)
+    assert (found.rows, found.removed) == (2, 1)
+    pq.write_table(table.slice(0, 0).select(["id", "x"]), folder / "5.parquet")
+    with pytest.raises(BadFile, match=r"5\.parquet: expected rows, got none"):
+        gcws_search.dedupe(folder, tmp_path / "more", min_score=0.99)
 
 
 def test_rows_left_out_before_a_stop_are_told_once(tmp_path: Path) -> None:
