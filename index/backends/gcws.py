@@ -134,7 +134,8 @@ def with_delta(
     if not new:
         return found
     if queries.count == 1 and found.sizes[0] >= params.limit:  # less is not among the best
-        params = params.above(min(1.0, float(found.scores[0, params.limit - 1])))
+        last_score = float(found.scores[0, params.limit - 1])
+        params = replace(params, min_score=min(1.0, max(params.min_score, last_score)))
     near = scan(
         RowView(view.vectors[known:], permitted, new),
         queries,

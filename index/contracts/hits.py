@@ -203,7 +203,9 @@ class BatchHits:
 
     def shift(self, by: int) -> BatchHits:
         """Return the same hits with ``by`` added to their row numbers."""
-        wider = {number: (rows + by, scores) for number, (rows, scores) in self.wider.items()}
+        wider = self.wider and {
+            number: (rows + by, scores) for number, (rows, scores) in self.wider.items()
+        }
         return replace(self, rows=self.rows + by, wider=wider)
 
     def merge(self, others: BatchHits, limit: int) -> BatchHits:
@@ -211,9 +213,8 @@ class BatchHits:
 
         others: of rows after all of these; found by looking at each.
         """
-        both = (self, others)
-        rows = np.concatenate([hits.rows for hits in both], axis=1)
-        scores = np.concatenate([hits._falling() for hits in both], axis=1)
+        rows = np.concatenate([self.rows, others.rows], axis=1)
+        scores = np.concatenate([self._falling(), others._falling()], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")
         rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
         sizes = self.sizes + others.sizes
@@ -222,8 +223,8 @@ class BatchHits:
             sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
         wider: dict[int, tuple[Int64s, Float64s]] = {}
         for number in {*self.wider, *others.wider}:
-            parts = [hits.hits(number) for hits in both]
-            all_rows, all_scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+            parts = zip(self.hits(number), others.hits(number), strict=True)
+            all_rows, all_scores = map(np.concatenate, parts)
             ranked = np.argsort(-all_scores, kind="stable")
             ranked = ranked[all_scores[ranked] >= all_scores[ranked[limit - 1]]]
             size = sizes[number] = min(len(ranked), rows.shape[1])

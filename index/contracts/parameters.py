@@ -6,7 +6,6 @@ Bounds stand in the types, and words in the docstrings: the API page shows both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -707,12 +706,6 @@ class SearchParams:
         chosen = self.candidates
         if chosen is not None and not (_is_whole(chosen) and chosen >= 1):
             raise _invalid("candidates", f"null or {whole}", chosen)
-
-    def above(self, score: float) -> SearchParams:
-        """Return the same without hits below a score, from 0 to 1; nothing is checked again."""
-        found = copy(self)
-        object.__setattr__(found, "min_score", max(score, self.min_score))
-        return found
 
     @property
     def pool(self) -> int:
