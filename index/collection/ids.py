@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final, overload
 
 import numpy as np
@@ -177,5 +177,5 @@ def _encode(ids: Sequence[str]) -> tuple[UInt8s, Int64s]:
     else:  # no item has an id with a lone surrogate, but who asks for one may
         parts = [each.encode(errors="surrogatepass") for each in ids]
         data, lengths = b"".join(parts), map(len, parts)
-    ends = np.fromiter(lengths, np.int64, len(ids)).cumsum()
+    ends = np.fromiter(accumulate(lengths), np.int64, len(ids))
     return np.frombuffer(data, np.uint8), ends

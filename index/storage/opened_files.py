@@ -115,6 +115,7 @@ class OpenedFiles:
             self._log = os.open(self._log_name, os.O_RDONLY)
             opened = os.fstat(self._log)
             self._log_number = opened.st_ino, opened.st_dev
+            self._log_path = os.fsencode(self._log_name)
             self._index_file = os.fstat(self._index)
             self._index_bytes = self._index_file.st_size
             self._find()  # what is written from here on is noticed
@@ -150,7 +151,7 @@ class OpenedFiles:
         try:
             if not samestat(os.stat(self._name), self._file):
                 return False
-            return not self._is_logged or _number_of(self._log_name) == self._log_number
+            return not self._is_logged or _number_of(self._log_path) == self._log_number
         except OSError:
             return False
 
@@ -245,7 +246,7 @@ class OpenedFiles:
     def _log_change(self) -> FileChange | None:
         """Return what has become of the log's name."""
         try:
-            is_named = _number_of(self._log_name) == self._log_number
+            is_named = _number_of(self._log_path) == self._log_number
         except (FileNotFoundError, NotADirectoryError):
             return FileChange(self._log_name, "removed")
         return None if is_named else FileChange(self._log_name, "replaced")
@@ -268,17 +269,17 @@ class OpenedFiles:
         return _LogState(frames, salts, done, started != done, log_bytes, file_bytes)
 
 
-def _number_of(name: str) -> tuple[int, int]:
+def _number_of(path: bytes) -> tuple[int, int]:
     """Return the number of a file and that of its device; raises OSError.
 
     Its times are not looked at: Linux notes finer ones at the first write after that, and a commit
     took 40 µs longer.
     """
     answer = _Answer()
-    if _statx is not None and _statx(_RELATIVE, os.fsencode(name), 0, _NUMBER, answer) == 0:
+    if _statx is not None and _statx(_RELATIVE, path, 0, _NUMBER, answer) == 0:
         number, *device = _STATX.unpack_from(answer)
         return number, os.makedev(*device)
-    found = os.stat(name)
+    found = os.stat(path)
     return found.st_ino, found.st_dev
 
 
