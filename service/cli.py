@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from the settings
-    """Serve the REST API until told to stop."""
+    """Serve the REST API until stopped."""
     settings = settings_from(given)
     configure_logs(settings.log_level, settings.log_format)
     for warning in unread(os.environ):

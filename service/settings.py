@@ -40,31 +40,32 @@ class Settings(BaseSettings):
         default=1,
         ge=1,
         le=256,
-        description="Processes that speak HTTP; 1: one process does all. Of more, each checks and "
-        "reads requests, and one besides has the collections.",
+        description="HTTP processes; 1: one process does everything. With more, each reads and "
+        "checks requests, and one further process owns the collections.",
     )
     api_key: SecretStr | None = Field(
         default=None,
         min_length=1,
-        description="Key that permits everything, or several separated by commas. Without any key "
-        "none is asked for.",
+        description="Key with full access, or several separated by commas. If no key is set, "
+        "none is needed.",
     )
     read_only_api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="The same, for keys that permit reading only."
+        default=None, min_length=1, description="The same, for read-only keys."
     )
     api_key_file: Path | None = Field(
         default=None,
-        description="File of keys that permit everything, one a line; read again when it changes.",
+        description="File of keys with full access, one a line; read again when it changes.",
     )
     read_only_api_key_file: Path | None = Field(
-        default=None, description="The same, for keys that permit reading only."
+        default=None, description="The same, for read-only keys."
     )
     allow_no_key: bool = Field(
-        default=False, description="Listen beyond loopback even though no key is set."
+        default=False, description="Listen beyond loopback even if no key is set."
     )
     published_host: str | None = Field(
         default=None,
-        description="Address at which a container or a proxy makes this reachable; unset: `host`.",
+        description="Address at which a container or a proxy publishes the service; default: "
+        "`host`.",
     )
     durability: Literal["full", "normal"] = Field(
         default="full",
@@ -74,157 +75,175 @@ class Settings(BaseSettings):
     threads: int | None = Field(
         default=None,
         ge=1,
-        description="Threads for bulk work and long searches; unset: one a core.",
+        description="Threads for bulk work and long searches; default: one per core.",
     )
     max_requests: int = Field(
-        default=1024, ge=1, description="Requests under way at once; more get 503."
+        default=1024, ge=1, description="Maximum number of concurrent requests; more get 503."
     )
     max_body_bytes: int = Field(
-        default=32 * _MIB, ge=1, description="Longest body of any request but a load or a join."
+        default=32 * _MIB,
+        ge=1,
+        description="Maximum body size of any request except a load or a join.",
     )
     max_held_bytes: int = Field(
         default=128 * _MIB,
         ge=1,
-        description="Bytes of bodies being worked on at once; more get 503.",
+        description="Maximum bytes of all bodies in progress; more get 503.",
     )
     max_answer_bytes: int = Field(
-        default=256 * _MIB, ge=1, description="About the longest answer; longer ones get 422."
+        default=256 * _MIB,
+        ge=1,
+        description="Approximate maximum size of an answer; larger ones get 422.",
     )
     max_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9,
-        description="Share of the memory (the container's or the machine's) beyond which writes "
+        description="Share of the memory (the container's or the machine's) above which writes "
         "get 507.",
     )
     max_disk_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.97, description="Share of the disk beyond which writes get 507."
+        default=0.97, description="Share of the disk above which writes get 507."
     )
-    max_collections: int = Field(default=1000, ge=1, description="Most collections.")
+    max_collections: int = Field(default=1000, ge=1, description="Maximum number of collections.")
     max_dim: int = Field(
-        default=2**31 - 1, ge=1, le=2**31 - 1, description="Most coordinates of a collection."
+        default=2**31 - 1,
+        ge=1,
+        le=2**31 - 1,
+        description="Maximum number of coordinates of a collection.",
     )
     max_nonzeros: int = Field(
-        default=1_000_000, ge=1, description="Most numbers of one vector in JSON or Arrow."
+        default=1_000_000,
+        ge=1,
+        description="Maximum number of non-zeros of a vector in JSON or Arrow.",
     )
-    max_id_length: int = Field(default=255, ge=1, le=255, description="Longest id, in characters.")
+    max_id_length: int = Field(
+        default=255, ge=1, le=255, description="Maximum length of an id, in characters."
+    )
     max_filter_depth: int = Field(
-        default=8, ge=1, le=32, description="Filters within filters, the outermost included."
+        default=8,
+        ge=1,
+        le=32,
+        description="Maximum nesting depth of filters, including the outermost.",
     )
     max_filter_conditions: int = Field(
-        default=256, ge=1, description="Most conditions of one filter."
+        default=256, ge=1, description="Maximum number of conditions of a filter."
     )
     max_filter_values: int = Field(
-        default=100_000, ge=1, description="Most values that the conditions of one filter name."
+        default=100_000, ge=1, description="Maximum number of values in the conditions of a filter."
     )
     max_load_bytes: int | None = Field(
         default=None,
         ge=1,
-        description="Longest body of a load or a join, decompressed; unset: no limit.",
+        description="Maximum body size of a load or a join, decompressed; default: no limit.",
     )
     max_snapshot_bytes: int | None = Field(
-        default=None, ge=1, description="Longest snapshot that is uploaded; unset: no limit."
+        default=None, ge=1, description="Maximum size of an uploaded snapshot; default: no limit."
     )
     max_line_bytes: int = Field(
         default=16 * _MIB,
         ge=1,
-        description="Longest line of an NDJSON load; also its longest npy row.",
+        description="Maximum length of an NDJSON line or an npy row in a load.",
     )
     max_arrow_batch_bytes: int = Field(
-        default=256 * _MIB, ge=1, description="Largest record batch of an Arrow load."
+        default=256 * _MIB, ge=1, description="Maximum size of a record batch in an Arrow load."
     )
     max_items_per_request: int = Field(
         default=100_000,
         ge=1,
-        description="Most items or ids of one write, most vectors of one sketch.",
+        description="Maximum number of items or ids of a write, and of vectors of a sketch.",
     )
     max_queries_per_request: int = Field(
-        default=100_000, ge=1, description="Most queries of one batch query."
+        default=100_000, ge=1, description="Maximum number of queries of a batch."
     )
-    max_limit: int = Field(default=100_000, ge=1, description="Largest `limit` of a query.")
+    max_limit: int = Field(default=100_000, ge=1, description="Maximum `limit` of a query.")
     max_page_limit: int = Field(
-        default=10_000, ge=1, description="Largest `limit` of a page of items."
+        default=10_000, ge=1, description="Maximum `limit` of a page of items."
     )
-    max_payload_bytes: int = Field(default=_MIB, ge=2, description="Longest payload, as JSON text.")
+    max_payload_bytes: int = Field(
+        default=_MIB, ge=2, description="Maximum size of a payload, as JSON text."
+    )
     load_chunk_rows: int = Field(
         default=8192, ge=1, description="A load commits after this many rows …"
     )
     load_chunk_bytes: int = Field(default=32 * _MIB, ge=1, description="… or this many bytes.")
     max_rejected_listed: int = Field(
-        default=1000, ge=0, description="Most rejected rows a load lists; all are counted."
+        default=1000,
+        ge=0,
+        description="Maximum number of rejected rows that a load lists; all are counted.",
     )
     load_key_seconds: int = Field(
         default=86_400, ge=1, description="How long the keys of loads are kept."
     )
     audit_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.001,
-        description="Share of the queries that are answered exactly as well, in the background, so "
-        "that the recall found is known; 0: none.",
+        description="Share of the queries that are also answered exactly, in the background, to "
+        "measure recall; 0: none.",
     )
     max_loads: int = Field(
-        default=8, ge=1, description="Loads and joins of bodies under way at once; more get 429."
+        default=8,
+        ge=1,
+        description="Maximum number of concurrent loads and joins of bodies; more get 429.",
     )
     max_queue: int = Field(
-        default=256, ge=1, description="Reading requests that run or wait; more get 429."
+        default=256, ge=1, description="Maximum number of running and waiting reads; more get 429."
     )
     max_write_queue: int = Field(
-        default=256, ge=1, description="Writes that run or wait; more get 429."
+        default=256, ge=1, description="Maximum number of running and waiting writes; more get 429."
     )
     body_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=60, description="How long a body may take to arrive; a load's, the next piece."
+        default=60, description="How long a body may take to arrive; for a load, its next piece."
     )
     header_seconds: Annotated[float, Field(gt=0)] = Field(
         default=10, description="How long a request's head may take to arrive."
     )
     send_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=60, description="How long a client may stop taking its answer."
+        default=60, description="How long a client may pause while receiving its answer."
     )
-    max_header_bytes: int = Field(default=65_536, ge=1024, description="Longest head of a request.")
+    max_header_bytes: int = Field(
+        default=65_536, ge=1024, description="Maximum size of a request's head."
+    )
     max_connections: int = Field(
-        default=4096, ge=1, description="Connections open at once; more are closed."
+        default=4096, ge=1, description="Maximum number of open connections; more are closed."
     )
     inline_seconds: Annotated[float, Field(ge=0)] = Field(
-        default=0.002, description="Searches expected to take less run without changing threads."
+        default=0.002, description="Searches expected to be shorter run on the event loop."
     )
     shutdown_seconds: int = Field(
-        default=10, ge=0, description="How long requests may go on after the order to stop."
+        default=10, ge=0, description="How long running requests may continue after SIGTERM."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least serious messages to log."
+        default="info", description="Lowest level of messages to log."
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="'json': an object a line, with the request's id."
+        default="text", description="'json': one object a line, with the request's id."
     )
-    access_log: bool = Field(default=False, description="Log a line for every request.")
+    access_log: bool = Field(default=False, description="Log one line per request.")
     database_url: SecretStr | None = Field(
-        default=None,
-        description="PostgreSQL that orders the writes of a cluster; with it, `serve` is one of "
-        "its routers.",
+        default=None, description="URL of the PostgreSQL of a cluster; makes `serve` a router."
     )
     database_url_file: Path | None = Field(
-        default=None, description="File that holds that URL; read at the start."
+        default=None, description="File with that URL; read at the start."
     )
     cluster_key: SecretStr | None = Field(
         default=None, min_length=1, description="Key between routers and shards of a cluster."
     )
     cluster_key_file: Path | None = Field(
-        default=None, description="File that holds that key; read at the start."
+        default=None, description="File with that key; read at the start."
     )
     tls_ca_file: Path | None = Field(
         default=None,
-        description="Certificates of the authorities that vouch for shards; set: routers ask them "
-        "by TLS.",
+        description="Certificates of the authorities of shards; makes routers use TLS.",
     )
     tls_certificate_file: Path | None = Field(
         default=None,
-        description="Certificate of a shard and those between it and the authority; its name is "
-        "gcws-shard.",
+        description="Certificate of a shard, for the name gcws-shard, and intermediate ones.",
     )
     tls_key_file: Path | None = Field(
         default=None, description="Private key of that certificate, without a password."
     )
     base: str | None = Field(
         default=None,
-        description="Folder or address of an object store where shards keep copies of their files, "
-        "which new replicas begin with; unset: these read all rows from the database.",
+        description="Folder or object store for bases, copies of shard files from which new "
+        "replicas start; default: they read all rows from the database.",
     )
     offload: bool = Field(
         default=False, description="Move vectors from the database to files beside the bases."
@@ -232,7 +251,7 @@ class Settings(BaseSettings):
     cell: str = Field(
         default="main",
         min_length=1,
-        description="Name of a cluster, of those that follow one database.",
+        description="Name of the cluster, if several follow one database.",
     )
     shards: int = Field(default=1, ge=1, le=256, description="Parts of a cluster's collections.")
     replicas: int = Field(

@@ -23,7 +23,7 @@ from gcws_search.version import program_version
 _DATA: Final = "Items"
 _SEARCH: Final = "Search"
 _SERVER: Final = "Server"
-_FILES: Final = "Files of a server that does not run"
+_FILES: Final = "Files of a stopped server"
 
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "load": ("commands.load", _DATA, "Load files into a collection."),
@@ -31,39 +31,35 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "create": ("commands.items", _DATA, "Create a collection."),
     "fit": ("commands.items", _DATA, "Learn weights of coordinates from the items."),
     "get": ("commands.items", _DATA, "Print items by their ids."),
-    "count": ("commands.items", _DATA, "Count items, or those that pass a filter."),
+    "count": ("commands.items", _DATA, "Count items, or those that match a filter."),
     "delete": ("commands.items", _DATA, "Delete items by their ids, or by a filter."),
     "collections": ("commands.server", _DATA, "List collections, or show or drop one."),
     "payload": ("commands.items", _DATA, "Change payloads of items, without their vectors."),
     "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
     "find": ("commands.query", _SEARCH, "Find items by a text in their ids and payloads."),
-    "explain": ("commands.query", _SEARCH, "Say why two items are similar."),
+    "explain": ("commands.query", _SEARCH, "Show why two items are similar."),
     "groups": (
         "commands.groups",
         _SEARCH,
         "Find groups of near-duplicates, and delete all but one.",
     ),
     "pairs": ("commands.groups", _SEARCH, "Find pairs of near-duplicates."),
-    "join": ("commands.groups", _SEARCH, "Find the items that are like the rows of a file."),
-    "dedupe": (
-        "commands.dedupe",
-        _SEARCH,
-        "Find near-duplicates of files that need not fit into memory.",
-    ),
+    "join": ("commands.groups", _SEARCH, "Find the items similar to the rows of a file."),
+    "dedupe": ("commands.dedupe", _SEARCH, "Find near-duplicates in files larger than memory."),
     "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "backends": (
         "commands.query",
         _SEARCH,
         "List, attach and drop search methods to compare with.",
     ),
-    "recall": ("commands.query", _SEARCH, "Show recall asked against recall found."),
-    "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
+    "recall": ("commands.query", _SEARCH, "Show requested recall beside audited recall."),
+    "serve": ("service.cli", _SERVER, "Serve the REST API until stopped."),
     "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),
     "cluster": ("service.cluster.command", _SERVER, "Place, move and end replicas of a cluster."),
     "bulk": ("commands.bulk", _SERVER, "Load files into a new collection of a cluster."),
-    "demo": ("commands.demo", _SERVER, "Serve three collections to try things on."),
-    "health": ("commands.server", _SERVER, "Ask a server how it is."),
+    "demo": ("commands.demo", _SERVER, "Serve three sample collections."),
+    "health": ("commands.server", _SERVER, "Show whether a server is ready."),
     "snapshot": ("commands.server", _SERVER, "Make, list, move and restore snapshots."),
     "version": ("commands.server", _SERVER, "Print the version."),
     "check": ("commands.server", _FILES, "Verify files, and repair them."),

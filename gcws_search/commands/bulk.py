@@ -66,9 +66,9 @@ _SETTINGS: Final = (
 def load(
     sources: Sources,
     *,
-    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="Name of the collection.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put it in the place of the one of that name.")
+        bool, typer.Option("--replace", help="Replace the collection of that name.")
     ] = False,
     payload: Payload = None,
     choices: Choices,
@@ -83,22 +83,20 @@ def load(
     ttl: Ttl = None,
     expires: Expires = None,
     on_error: OnError = "stop",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that read and store.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Have the nodes of a Ray cluster read and store: HOST:PORT of its head, or auto.",
+            "--ray", metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT of its head, or auto."
         ),
     ] = None,
     as_json: Json = False,
     **given: Any,
 ) -> None:
-    """Load files into a new collection of a cluster, which is seen once it is whole.
+    """Load files into a new collection of a cluster, which appears once it is complete.
 
-    It asks no router: rows go from the files to the database. Of rows of one id the last is stored.
-    The same command goes on where it was interrupted.
+    No router is needed: rows go from the files to the database. The last row of an id is stored.
+    Run the same command again to resume an interrupted load.
     """
     from gcws_search.service.cluster.bulk import BulkLoad, bulk_load  # noqa: PLC0415  # of an extra
 

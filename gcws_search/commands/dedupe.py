@@ -41,7 +41,7 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help=f"{WORDS}, compressed too; folders of files; s3:// and other addresses of them.",
+        help=f"{WORDS}, also compressed; folders of files; s3:// and other addresses of them.",
     ),
 ]
 
@@ -67,14 +67,14 @@ def dedupe(
         ),
     ] = None,
     min_score: Annotated[
-        float, typer.Option(help="Least exact score of a pair that joins two rows.")
+        float, typer.Option(help="Minimum exact score of a pair that joins two rows.")
     ],
     recall: Annotated[
-        float, typer.Option(help="Probability with which a pair of the least score is found.")
+        float, typer.Option(help="Probability of finding a pair of the minimum score.")
     ] = 0.95,
     keep: Annotated[
         Literal["first", "longest"],
-        typer.Option(help="Which row of a group is kept: the first one, or the longest."),
+        typer.Option(help="The row of a group to keep: the first one, or the longest."),
     ] = "first",
     choices: Choices,
     encoding: str | None,
@@ -82,29 +82,32 @@ def dedupe(
     ngrams: Ngrams = "1",
     weights: Annotated[
         Literal["set", "counts"],
-        typer.Option(help="Weight of an n-gram: 1, or how often a text has it."),
+        typer.Option(help="Weight of an n-gram: 1, or its count in the text."),
     ] = "set",
     normalize: Normalize = None,
     power: Power = None,
     on_error: OnError = "stop",
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Of tables of keys: 512M, 2G.")
+        str, typer.Option(metavar="SIZE", help="Memory for the tables of keys: 512M, 2G.")
     ] = "2G",
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="And processes that read files; one a processor unless set."),
+        typer.Option(
+            min=1,
+            help="Number of threads, and of processes that read files; default one per processor.",
+        ),
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Have a Ray cluster do the work: HOST:PORT, or auto."),
+        typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: HOST:PORT, or auto."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Find groups of near-duplicates in files, and write which rows are kept.
 
-    No server is needed, and memory holds no vectors. FOLDER has groups.parquet (id, file, row,
-    group, representative, score), kept.parquet, removed.parquet and report.json. The same command
-    goes on where it was interrupted. In the place of --to, report.json comes last.
+    No server is needed, and memory holds no vectors. FOLDER gets groups.parquet (id, file, row,
+    group, representative, score), kept.parquet, removed.parquet and report.json. Run the same
+    command again to resume an interrupted one. --to receives report.json last.
     """
     with failures(), steps() as progress:
         found = duplicates.dedupe(

@@ -77,7 +77,7 @@ def demo(
     *,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the files; one that is gone at the end.")
+        Path | None, typer.Option(help="Folder of the files; default a temporary one.")
     ] = None,
 ) -> None:
     """Serve three collections: coffees, hand-written digits, and functions of Python.

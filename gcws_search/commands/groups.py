@@ -60,20 +60,20 @@ def groups(
     server: Server,
     name: Name,
     *,
-    min_score: Annotated[float, typer.Option(help="Least score of a pair that joins two items.")],
+    min_score: Annotated[float, typer.Option(help="Minimum score of a pair that joins two items.")],
     recall: Recall = 0.9,
     mode: Annotated[
         str,
         typer.Option(
-            help="components: whatever a chain of pairs joins. "
-            "leaders: all members are paired with the representative."
+            help="components: everything that a chain of pairs connects. leaders: all members "
+            "are paired with the representative."
         ),
     ] = "components",
     keep: Annotated[
         str,
         typer.Option(
-            help="Which item represents a group: the first that was put, the longest, "
-            "or that of the greatest value of a payload key."
+            help="The representative of a group: the first stored item, the longest, or the one "
+            "with the greatest value under a payload key."
         ),
     ] = "first",
     where: Where = None,
@@ -81,15 +81,17 @@ def groups(
     output: Annotated[str | None, _output("members: id, group, representative, score")] = None,
     delete_others: Annotated[
         bool,
-        typer.Option("--delete-others", help="Delete all items but the representatives; asks."),
+        typer.Option(
+            "--delete-others", help="Delete all items but the representatives; asks first."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what --delete-others would delete.")
+        bool, typer.Option("--dry-run", help="Only show what --delete-others would delete.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Find groups of near-duplicates, the largest first."""
+    """Find groups of near-duplicates, largest first."""
     require_output(output, _FORMATS)
     condition = object_from(where, "--where")
     collection = server.collection(name)
@@ -156,16 +158,14 @@ def pairs(
     server: Server,
     name: Name,
     *,
-    min_score: Annotated[float, typer.Option(help="Least score of a pair.")],
-    limit: Annotated[
-        int | None, typer.Option(help="How many pairs, the most similar; all unless given.")
-    ] = None,
+    min_score: Annotated[float, typer.Option(help="Minimum score of a pair.")],
+    limit: Annotated[int | None, typer.Option(help="Maximum number of pairs; default all.")] = None,
     recall: Recall = 0.9,
     score: Score = "gmm",
     output: Annotated[str | None, _output("pairs: a, b, score")] = None,
     as_json: Json = False,
 ) -> None:
-    """Find pairs of near-duplicates, the most similar first."""
+    """Find pairs of near-duplicates, most similar first."""
     require_output(output, _FORMATS)
     found = server.collection(name).pairs(
         min_score=min_score,
@@ -190,17 +190,16 @@ def join(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A file that `load` reads; columns are taken by the names of coordinates.",
+            help="A file that `load` can read; columns are matched by the names of coordinates.",
         ),
     ],
     *,
-    name: Annotated[str, typer.Option("--with", metavar="NAME", help="The collection.")],
+    name: Annotated[str, typer.Option("--with", metavar="NAME", help="Name of the collection.")],
     choices: Choices,
     encoding: str | None = None,
-    min_score: Annotated[float | None, typer.Option(help="Least score of a hit.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Minimum score of a hit.")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(help="How many hits of a row, the best; all of --min-score unless given."),
+        int | None, typer.Option(help="Maximum number of hits per row; default all of --min-score.")
     ] = None,
     recall: Recall = 0.9,
     where: Where = None,
@@ -208,7 +207,7 @@ def join(
     output: Annotated[str | None, _output("hits: row, id, to, score")] = None,
     as_json: Json = False,
 ) -> None:
-    """Find for each row of a file the items that are like it."""
+    """Find the items similar to each row of a file."""
     require_output(output, _FORMATS)
     if min_score is None and limit is None:
         usage("expected --min-score, --limit or both, got neither")

@@ -55,18 +55,20 @@ def create(
     dim: Dim = None,
     text: Annotated[
         Literal["words", "characters"] | None,
-        typer.Option(help="Tokens of a collection of texts, in the place of --dim."),
+        typer.Option(help="Tokens of a collection of texts, instead of --dim."),
     ] = None,
     ngrams: Annotated[
         str | None,
-        typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3."),
+        typer.Option(
+            metavar="LOW-HIGH", help="Number of consecutive tokens per coordinate: 3, or 1-3."
+        ),
     ] = None,
     weights: Annotated[
         Literal["set", "counts", "idf"] | None,
-        typer.Option(help="Weight of an n-gram: 1, how often the text has it, or tf-idf."),
+        typer.Option(help="Weight of an n-gram: 1, its count in the text, or tf-idf."),
     ] = None,
     stop_words: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Words that are left out: 'a,the'.")
+        str | None, typer.Option(metavar="WORDS", help="Words to leave out: 'a,the'.")
     ] = None,
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not lowercase texts.")] = False,
     normalize: Normalize = None,
@@ -76,7 +78,7 @@ def create(
     ttl: Ttl = None,
     as_json: Json = False,
 ) -> None:
-    """Create a collection; one that is there already, and the same, stays as it is."""
+    """Create a collection, unless the same one exists already."""
     if (dim is None) == (text is None):
         usage("expected one of --dim and --text")
     options: dict[str, Any] = {
@@ -105,7 +107,7 @@ def create(
 
 @asking(cli, "fit", epilog="Example: gcws-search fit wines --scale standard")
 def fit(server: Server, name: Name, *, scale: Scale = None, as_json: Json = False) -> None:
-    """Learn weights of coordinates from the items; without --scale those that it learned last."""
+    """Learn weights of coordinates from the items; without --scale, the kind learned last."""
     learned = server.collection(name).fit(scale)
     of = number_of(learned["coordinates"], "coordinate")
     words = f"{name}: {learned['kind']} weights of {of}"
@@ -140,7 +142,7 @@ def get(
 
 @asking(cli, "count", epilog="Example: gcws-search count mnist --where '{\"label\": 3}'")
 def count(server: Server, name: Name, *, where: Where = None, as_json: Json = False) -> None:
-    """Count the items of a collection, or those that pass a filter."""
+    """Count the items of a collection, or those that match a filter."""
     condition = object_from(where, "--where")
     number = server.collection(name).count(where=condition)
     _tell_hints(number)
@@ -155,13 +157,13 @@ def delete(
     *,
     where: Where = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many would be deleted.")
+        bool, typer.Option("--dry-run", help="Only count the items that would be deleted.")
     ] = False,
     if_version: IfVersion = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete items by their ids, or all that pass a filter; asks."""
+    """Delete items by their ids, or all that match a filter; asks first."""
     condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):
         usage("expected ids of items, or --where")
@@ -210,12 +212,12 @@ def payload(
     ] = None,
     where: Where = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace payloads, instead of merging keys into them.")
+        bool, typer.Option("--replace", help="Replace payloads instead of merging keys into them.")
     ] = False,
     if_version: IfVersion = None,
     as_json: Json = False,
 ) -> None:
-    """Change payloads of items, by ids or by a filter; vectors stay as they are."""
+    """Change payloads of items, by ids or by a filter, without their vectors."""
     new = object_from(set_, "--set")
     condition = object_from(where, "--where")
     if bool(ids) == (condition is not None):

@@ -99,7 +99,7 @@ def load(
         ),
     ],
     *,
-    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="Name of the collection.")],
     payload: Payload = None,
     choices: Choices,
     encoding: str | None,
@@ -113,21 +113,21 @@ def load(
     mode: Annotated[
         Literal["upsert", "insert", "unless_similar"],
         typer.Option(
-            help="Replace items of ids that exist, or refuse them; or store no item that is like "
-            "another: --min-score says how much."
+            help="Replace items with existing ids, or refuse them, or skip items similar to a "
+            "stored one (by --min-score)."
         ),
     ] = "upsert",
     min_score: Annotated[
         float | None,
-        typer.Option(help="With unless_similar: the least score that keeps an item out."),
+        typer.Option(help="With unless_similar: the score from which an item is skipped."),
     ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(help="With unless_similar: expected share of such items found, 0.9."),
+        typer.Option(help="With unless_similar: expected share of such items that is found, 0.9."),
     ] = None,
     payloads: Annotated[
         Literal["replace", "keep"],
-        typer.Option(help="Payloads of items that exist, where a row has none."),
+        typer.Option(help="Payload of an existing item if its new row has none."),
     ] = "replace",
     on_error: Annotated[
         Literal["stop", "skip"],
@@ -138,28 +138,27 @@ def load(
         typer.Option(
             min=0,
             max=2**63 - 1,
-            help="Number rows without ids from here on, over items of these numbers; otherwise "
-            "they get the next numbers not taken.",
+            help="Number rows without ids from here on, and overwrite items with these numbers; "
+            "by default they get the next free numbers.",
         ),
     ] = None,
     load_key: Annotated[
-        str | None,
-        typer.Option("--key", help="Name of this load, by which standard input is resumed."),
+        str | None, typer.Option("--key", help="Name of this load, to resume standard input.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Load files again that were loaded before.")
+        bool, typer.Option("--again", help="Load files that were loaded before.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be loaded, but load nothing.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Load files into a collection, which is created where there is none.
+    """Load files into a collection, and create it if it does not exist.
 
-    What a file holds is guessed and shown first.
+    The command first shows how it will read the files.
 
-    The same command run again goes on where it was interrupted; --again loads all once more.
+    Run the same command again to resume an interrupted load; --again loads everything again.
     """
     if (mode == "unless_similar") != (min_score is not None):
         usage("--min-score and --mode unless_similar: expected both, or neither")

@@ -37,22 +37,21 @@ _LARGE: Final = 10_000
 """Numbers from here on are shown without digits behind the point."""
 REJECTED: Final = 3
 
-Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Where the server is.")]
+Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Address of the server.")]
 Key = Annotated[
-    str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="The server's key.")
+    str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="API key of the server.")
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON: an object, or of a list an object a line.")
+    bool, typer.Option("--json", help="Print JSON: one object, or one object a line for a list.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 IfVersion = Annotated[
     int | None, typer.Option(min=1, help="Only if the item has this version; takes one id.")
 ]
 Ttl = Annotated[
     float | None,
     typer.Option(
-        "--ttl",
-        help="Of a collection that is created: seconds after its write at which an item expires.",
+        "--ttl", help="For a new collection: seconds after its write at which an item expires."
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
@@ -60,36 +59,39 @@ Fingerprint = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help="What becomes of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
+        help="Fingerprint of SMILES: morgan:2 or another radius, atompair, torsion, reaction.",
     ),
 ]
-Recall = Annotated[float, typer.Option(help="Expected share found of what there is; 1 finds all.")]
+Recall = Annotated[float, typer.Option(help="Expected share of the true results; 1 finds all.")]
 Dim = Annotated[
     str | None, typer.Option("--dim", help="Number of coordinates, or 'open' for sparse vectors.")
 ]
 Payload = Annotated[
     list[str] | None, typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none.")
 ]
-OnError = Annotated[
-    Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or leave it out.")
+OnError = Annotated[Literal["stop", "skip"], typer.Option(help="At a bad row: stop, or skip it.")]
+Tokens = Annotated[
+    Literal["words", "characters"], typer.Option(help="Words or characters of texts.")
 ]
-Tokens = Annotated[Literal["words", "characters"], typer.Option(help="Of texts.")]
 Ngrams = Annotated[
-    str, typer.Option(metavar="LOW-HIGH", help="Tokens in a row that make a coordinate: 3, or 1-3.")
+    str,
+    typer.Option(
+        metavar="LOW-HIGH", help="Number of consecutive tokens per coordinate: 3, or 1-3."
+    ),
 ]
 Expires = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="When items expire that do not say so: 2027-01-01T00:00:00Z, or seconds from now.",
+        help="Expiry of items without their own: 2027-01-01T00:00:00Z, or seconds from now.",
     ),
 ]
 Normalize = Annotated[
     Literal["none", "l1", "l2"] | None,
-    typer.Option(help="Transform of a collection that is created: divide by this norm."),
+    typer.Option(help="Transform of a new collection: divide by this norm."),
 ]
 Power = Annotated[
-    float | None, typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power.")
+    float | None, typer.Option(help="Transform of a new collection: sign(x)·|x|^power.")
 ]
 Scale = Annotated[
     Literal["idf", "standard", "robust", "max"] | None,
@@ -97,7 +99,7 @@ Scale = Annotated[
 ]
 Storage = Annotated[
     Literal["auto", "memory", "mapped"] | None,
-    typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
+    typer.Option(help="Where a new collection keeps vectors: in memory, or in a mapped file."),
 ]
 _OPEN: Final = "open"
 """The value of --dim for an open space."""
@@ -113,28 +115,25 @@ def _choices_of(
         typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
     ] = None,
     text: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of texts, in the place of a vector."),
+        str | None, typer.Option(metavar="COLUMN", help="Column of texts, instead of a vector.")
     ] = None,
     dim: Dim = None,
     header: Annotated[
-        bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
+        bool | None, typer.Option(help="Whether the first line of CSV holds the column names.")
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."
-        ),
+        typer.Option(metavar="NAME", help="Text encoding, such as cp1252; default guessed."),
     ] = None,
     missing: Annotated[
         Literal["error", "drop", "zero", "mean"],
         typer.Option(
-            help="What a missing number becomes: an error, its row left out, 0, the mean."
+            help="How to treat a missing number: fail, drop its row, use 0, or use the mean."
         ),
     ] = "error",
     zero_based: Annotated[
         bool,
-        typer.Option("--zero-based", help="Coordinates of svmlight count from 0; else guessed."),
+        typer.Option("--zero-based", help="Coordinates of svmlight count from 0; default guessed."),
     ] = False,
     one_based: Annotated[
         bool, typer.Option("--one-based", help="Coordinates of svmlight count from 1.")
@@ -144,17 +143,12 @@ def _choices_of(
     ] = False,
     fingerprint: Fingerprint = None,
     sheet: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Sheet of a workbook; the first unless given."),
+        str | None, typer.Option(metavar="NAME", help="Sheet of a workbook; default the first.")
     ] = None,
-    ksize: Annotated[
-        int | None, typer.Option(min=1, help="Sketches of signatures: those of this k.")
-    ] = None,
+    ksize: Annotated[int | None, typer.Option(min=1, help="Use only sketches of this k.")] = None,
     moltype: Annotated[
         str | None,
-        typer.Option(
-            metavar="TYPE", help="Sketches of signatures: those of dna, protein, dayhoff or hp."
-        ),
+        typer.Option(metavar="TYPE", help="Use only sketches of dna, protein, dayhoff or hp."),
     ] = None,
     bin_: Annotated[
         float | None, typer.Option("--bin", help="Width of the bins for peaks of spectra, 0.01.")

@@ -43,9 +43,7 @@ _OTHERS: Final = "░"
 _WIDTH: Final = 60
 """Characters of the longer bar."""
 
-Row = Annotated[
-    str | None, typer.Option("--row", help="A vector: '1,0,2', or JSON as the API takes it.")
-]
+Row = Annotated[str | None, typer.Option("--row", help="A vector: '1,0,2', or JSON as in the API.")]
 Names = Annotated[
     str | None, typer.Option("--names", help="A vector by names and weights: 'acid:2 ester'.")
 ]
@@ -54,8 +52,8 @@ Where = Annotated[str | None, typer.Option("--where", help="A filter as JSON, or
 Score = Annotated[
     str,
     typer.Option(
-        help="Kind of the scores and of --min-score: gmm (Ruzicka, weighted Jaccard, "
-        "count Tanimoto), bray_curtis, containment."
+        help="Kind of score, also of --min-score: gmm (Ruzicka, weighted Jaccard, count "
+        "Tanimoto), bray_curtis, containment."
     ),
 ]
 
@@ -98,38 +96,40 @@ def query(
     names: Names = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help="A text, in a collection of texts; of --file, their column."),
+        typer.Option(
+            "--text", help="A text, in a collection of texts; with --file, the text column."
+        ),
     ] = None,
     smiles: Annotated[
         str | None,
-        typer.Option(help="A molecule or a reaction, of which RDKit makes the --fingerprint."),
+        typer.Option(help="A molecule or reaction as SMILES, searched by its --fingerprint."),
     ] = None,
     fingerprint: Fingerprint = None,
     file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Search for each row of a file that `load` reads; columns are taken by the names "
-            "of coordinates.",
+            help="Search for each row of a file that `load` can read; columns are matched by the "
+            "names of coordinates.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
-    offset: Annotated[int, typer.Option(help="Hits left out before the first one.")] = 0,
+    limit: Annotated[int, typer.Option(help="Maximum number of hits.")] = 10,
+    offset: Annotated[int, typer.Option(help="Number of hits to skip.")] = 0,
     group_by: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
-            help="Show the best hits of each value under a key of payloads; --limit counts values.",
+            help="Show the best hits for each value of a payload key; --limit counts values.",
         ),
     ] = None,
-    group_size: Annotated[int, typer.Option(help="With --group-by: hits of a value.")] = 1,
+    group_size: Annotated[int, typer.Option(help="With --group-by: number of hits per value.")] = 1,
     recall: Recall = 0.9,
-    min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
+    min_score: Annotated[float, typer.Option(help="Leave out hits below this score.")] = 0.0,
     where: Where = None,
     score: Score = "gmm",
-    explain: Annotated[bool, typer.Option("--explain", help="Say what the query cost.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the cost of the query.")] = False,
     why: Annotated[
-        bool, typer.Option("--why", help="Draw the fraction that each score is, as two bars.")
+        bool, typer.Option("--why", help="Draw each score as a fraction of two bars.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -282,10 +282,10 @@ def find(
     server: Server,
     name: Name,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What ids begin with, or ids and payloads hold.")
+        str, typer.Argument(metavar="TEXT", help="Beginning of an id, or part of an id or payload.")
     ],
     *,
-    limit: Annotated[int, typer.Option(help="How many items.")] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of items.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Find items by a text in their ids and payloads."""
@@ -309,10 +309,10 @@ def explain(
     a: Annotated[str, typer.Argument(help="Id of an item.")],
     b: Annotated[str, typer.Argument(help="Id of another item.")],
     *,
-    limit: Annotated[int, typer.Option(help="How many coordinates are shown.")] = _SHARES,
+    limit: Annotated[int, typer.Option(help="Maximum number of coordinates.")] = _SHARES,
     as_json: Json = False,
 ) -> None:
-    """Say what each coordinate adds to the similarity of two items."""
+    """Show how much each coordinate contributes to the similarity of two items."""
     why = server.collection(name).explain(a, b, limit=limit)
     rows = [share._asdict() | {"coordinate": str(share.label)} for share in why.coordinates]
     words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
@@ -330,12 +330,12 @@ def compare(
     server: Server,
     name: Name,
     *,
-    sample: Annotated[int, typer.Option(help="How many stored items are searched for.")] = 100,
-    limit: Annotated[int, typer.Option(help="Hits of each.")] = 10,
+    sample: Annotated[int, typer.Option(help="Number of stored items to use as queries.")] = 100,
+    limit: Annotated[int, typer.Option(help="Number of hits per query.")] = 10,
     recall: Recall = 0.9,
     as_json: Json = False,
 ) -> None:
-    """Compare what the search methods of a collection find and cost."""
+    """Compare the recall and cost of a collection's search methods."""
     compared = server.collection(name).compare(sample=sample, limit=limit, recall=recall)
     rows = [asdict(each) for each in compared.backends]
     if tell(as_json, {"backends": rows, "mean_similarity": compared.mean_similarity}):
@@ -355,14 +355,13 @@ def backends(
     name: Name,
     *,
     attach: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Make a comparison backend from the stored vectors."),
+        str | None, typer.Option(metavar="KIND", help="Attach a comparison backend of this kind.")
     ] = None,
     as_: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="What queries call it.")
+        str | None, typer.Option("--as", metavar="NAME", help="Name of the new backend.")
     ] = None,
     params: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Its parameters, as the API has them.")
+        str | None, typer.Option(metavar="JSON", help="Its parameters as JSON, as in the API.")
     ] = None,
     detach: Annotated[
         str | None, typer.Option(metavar="BACKEND", help="Drop a comparison backend.")
@@ -386,7 +385,7 @@ def backends(
 
 @asking(cli, "recall", epilog="Example: gcws-search recall mnist")
 def recall(server: Server, name: Name, *, as_json: Json = False) -> None:
-    """Show recall asked against recall found, of queries that were answered exactly as well."""
+    """Show requested and found recall of audited queries."""
     audits = server.collection(name).audits()
     if not tell(as_json, audits):
         columns = ["week", "recall", "limit", "queries", "found", "low", "high"]

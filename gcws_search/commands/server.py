@@ -48,7 +48,9 @@ _SECONDS: Final = 2.0
 @asking(cli, "collections", epilog="Example: gcws-search collections mnist")
 def collections(
     server: Server,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this collection.")
+    ] = None,
     *,
     drop: Annotated[
         str | None, typer.Option("--drop", metavar="NAME", help="Drop a collection and its file.")
@@ -60,7 +62,7 @@ def collections(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """List all collections, show one or change its metadata, or drop one, which asks."""
+    """List all collections, show one, change its metadata, or drop it (asks first)."""
     document = object_from(metadata, "--metadata")
     if metadata is not None and name is None:
         usage("--metadata: expected the NAME of a collection, got none")
@@ -118,11 +120,13 @@ def names(
     server: Server,
     name: Name,
     *,
-    prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
-    limit: Annotated[int, typer.Option(help="How many.")] = 20,
+    prefix: Annotated[str, typer.Option(help="Only names with this prefix.")] = "",
+    limit: Annotated[int, typer.Option(help="Maximum number of names.")] = 20,
     set_: Annotated[
         Path | None,
-        typer.Option("--set", help="Set them: a file with a name a line, in order.", exists=True),
+        typer.Option(
+            "--set", help="Set the names from a file with one name a line, in order.", exists=True
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -152,7 +156,7 @@ def export(
     ],
     as_json: Json = False,
 ) -> None:
-    """Write all items of a collection to a file, which `load` reads."""
+    """Write all items of a collection to a file that `load` can read."""
     require_output(output, (".ndjson", ".jsonl", ".parquet"))
     collection = server.collection(name)
     with bar(f"{name}", total=len(collection)) as progress:
@@ -169,11 +173,11 @@ def health(
         typer.Option(
             "--url",
             envvar="GCWS_URL",
-            help="Where the server is; GCWS_PORT of this machine unless given.",
+            help="Address of the server; default GCWS_PORT of this machine.",
         ),
     ] = None,
 ) -> None:
-    """Ask a server whether it is ready; exit with 1 where it is not, or nobody answers."""
+    """Show whether a server is ready; exit with 1 if it is not, or does not answer."""
     address = url or f"http://127.0.0.1:{os.environ.get('GCWS_PORT') or 8000}"
     is_ready, answer = _readiness(address)
     told = str(answer["phase"])
@@ -238,7 +242,7 @@ Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
 Store = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="ADDRESS", help="Of this object store: s3://bucket/prefix; or a folder."
+        "--from", metavar="ADDRESS", help="In this object store (s3://bucket/prefix) or folder."
     ),
 ]
 
@@ -253,7 +257,7 @@ def create(
         typer.Option(
             "--to",
             metavar="ADDRESS",
-            help="Then copy it to an object store: s3://bucket/prefix; or a folder.",
+            help="Then copy it to an object store (s3://bucket/prefix) or folder.",
         ),
     ] = None,
     keep: Annotated[
@@ -261,14 +265,14 @@ def create(
         typer.Option(
             "--keep",
             min=1,
-            help="Then remove all but this many, the latest, of the server and of --to.",
+            help="Then keep only this many of the latest, on the server and in --to.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a snapshot, and print its name.
 
-    With --to it is in the store once all of it is there; one that is interrupted is not listed.
+    With --to, a snapshot appears in the store once its upload is complete.
     """
     on_server = server.snapshots(collection)
     places: list[Any] = [on_server]
@@ -317,7 +321,7 @@ def download(
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
     as_json: Json = False,
 ) -> None:
-    """Download a snapshot; the file appears when its SHA-256 is right."""
+    """Download a snapshot; the file appears after its SHA-256 is verified."""
     require_output(output)
     server.snapshots(collection).download(snapshot, output)
     nbytes = output.stat().st_size
@@ -330,7 +334,7 @@ def upload(
     server: Server,
     collection: Collection,
     snapshot: Snapshot,
-    file: Annotated[Path, typer.Argument(help="File to send.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="File to upload.", exists=True, dir_okay=False)],
     *,
     as_json: Json = False,
 ) -> None:
@@ -347,13 +351,13 @@ def restore(
     *,
     from_: Store = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a collection that exists.")
+        bool, typer.Option("--replace", help="Replace an existing collection.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the collection from a snapshot.
+    """Restore the collection from a snapshot.
 
-    With --from it is sent to the server first, which compares its SHA-256.
+    With --from it is first sent to the server, which compares its SHA-256.
     """
     from gcws_search.index import CollectionExists  # noqa: PLC0415
 
@@ -396,11 +400,14 @@ def check(
     data_dir: Folder = Path("data"),
     *,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
+        bool,
+        typer.Option(
+            "--repair", help="Replace damaged files by files with everything that is sound."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
+    """Verify all files of a folder that no server uses; exit with 1 if one is damaged."""
     from gcws_search.index import check_directory  # noqa: PLC0415
 
     is_well = True
@@ -419,7 +426,7 @@ def check(
 
 @cli.command("vacuum")
 def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
-    """Rewrite all files of a folder that no server uses, without the space they do not need."""
+    """Rewrite all files of a folder that no server uses, without their free space."""
     from gcws_search.index import vacuum_directory  # noqa: PLC0415
 
     is_well = True

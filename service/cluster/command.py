@@ -129,7 +129,7 @@ def shard(
     replica: Annotated[int, _option("--replica", "Which of its replicas, from 0 on.", min=0)] = 0,
     **given: Any,  # noqa: ANN401  # see `flags`
 ) -> None:
-    """Run a replica of one shard of a cluster until told to stop."""
+    """Run a replica of one shard of a cluster until stopped."""
     settings = settings_from(given)
     configure_logs(settings.log_level, settings.log_format)
     for warning in unread(os.environ):
@@ -148,9 +148,9 @@ def shard(
 
 @command(cluster, _PLACED)
 def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
-    """Start what is missing, wait until it is filled, and have routers ask it.
+    """Start missing replicas, wait until they are filled, and let routers use them.
 
-    It may be called again at any time, and with another number of shards or replicas.
+    You may call it again at any time, also with another number of shards or replicas.
     """
     with _rollout(given, seconds) as rollout:
         rollout.up()
@@ -159,7 +159,7 @@ def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
 @command(cluster, _PLACED)
 def move(
     replica: Annotated[
-        str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
+        str, typer.Argument(metavar="SHARD/REPLICA", help="The replica, as `status` shows it.")
     ],
     seconds: _Seconds = _SECONDS,
     **given: Any,  # noqa: ANN401
@@ -184,8 +184,8 @@ def down(**given: Any) -> None:  # noqa: ANN401
 def adopt(**given: Any) -> None:  # noqa: ANN401
     """Adopt a database that was restored from a backup.
 
-    It gets another identity. Start routers and shards again after that: they refuse the former
-    database from then on, and shards are filled from this one.
+    It gets a new identity. Then restart routers and shards: they refuse the former database from
+    then on, and shards are filled from this one.
     """
     from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
@@ -196,9 +196,9 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
 
 @command(cluster, (*_DATABASE, "buckets"))
 def rekey(**given: Any) -> None:  # noqa: ANN401
-    """Replace the key that the database asks for by that of the settings.
+    """Replace the key in the database by that of the settings.
 
-    Start all routers and shards again with it after that.
+    Then restart all routers and shards with it.
     """
     settings = settings_from(given)
     from gcws_search.service.cluster.database import open_database  # noqa: PLC0415
@@ -215,7 +215,7 @@ def status(
     ] = False,
     **given: Any,  # noqa: ANN401
 ) -> None:
-    """Show all replicas; exit with 1 where a shard has none that answers."""
+    """Show all replicas; exit with 1 if a shard has none that answers."""
     from gcws_search.service.cluster.database import open_database  # noqa: PLC0415
     from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
 
@@ -250,7 +250,7 @@ def node(
     head_port: Annotated[int, _option("--head-port", "Where the head listens.")] = _PORT,
     **given: Any,  # noqa: ANN401
 ) -> None:
-    """Run a node of a Ray cluster until told to stop; what follows -- goes to `ray start`.
+    """Run a node of a Ray cluster until stopped; arguments after -- go to `ray start`.
 
     The head starts replicas on the other nodes, and has none itself.
     """
@@ -298,7 +298,7 @@ def manifest(
     nodes: Annotated[int, _option("--nodes", "Of Ray, besides its head.", min=1)] = 3,
     **given: Any,  # noqa: ANN401
 ) -> None:
-    """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
+    """Print Kubernetes YAML for routers, and for shards with or without Ray."""
     import yaml  # noqa: PLC0415
 
     settings = settings_from(given)
