@@ -267,9 +267,7 @@ PLAIN_TAILS: Final = (
 )  # fmt: skip
 
 
-@given(
-    st.sampled_from([QueryBody, ItemBody, CountBody, ExplainBody]),
-    st.sampled_from(PLAIN_HEADS[:3]) | st.sampled_from(PLAIN_HEADS),
+NUMBER_LISTS: Final = st.tuples(
     st.lists(
         st.floats(allow_nan=False).map(repr)
         | st.floats(width=32).map(json.dumps)
@@ -278,12 +276,30 @@ PLAIN_TAILS: Final = (
         max_size=5,
     ),
     st.sampled_from([",", ", ", " ,\n"]),
+).map(lambda drawn: drawn[1].join(drawn[0]).join("[]"))
+INDEX_LISTS: Final = st.lists(st.integers(-1, 2**33), max_size=5).map(json.dumps) | NUMBER_LISTS
+SPARSE: Final = (
+    '{"indices":%s,"values":%s}', '{"indices": %s, "values": %s}', '{"indices":%s,"values":%s,}',
+    '{"indices":%s,"values":%s,"x":[1]}', '{"indices":%s,"values":%s,"values":[1]}',
+    '{"indices":%s,"indices":%s}', '{"indices":%s,"names":%s}', '{"values":%s,"indices":%s}',
+    '{"indices":%s,"valu\\u0065s":%s}', '{"indices":[%s],"values":%s}',
+    '{"indices":%s,"values":{"x":%s}}',
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from([QueryBody, ItemBody, CountBody]),
+    st.sampled_from(PLAIN_HEADS[:3]) | st.sampled_from(PLAIN_HEADS),
+    NUMBER_LISTS
+    | st.tuples(st.sampled_from(SPARSE), INDEX_LISTS, NUMBER_LISTS).map(
+        lambda drawn: drawn[0] % drawn[1:]
+    ),
     st.sampled_from(PLAIN_TAILS[:1]) | st.sampled_from(PLAIN_TAILS),
 )
 def test_a_plain_vector_is_read_as_any_other_is(
-    model: type[Body], head: str, numbers: list[str], comma: str, tail: str
+    model: type[Body], head: str, vector: str, tail: str
 ) -> None:
-    text = f'{head}"vector":[{comma.join(numbers)}]{tail}'.encode("utf-8", "surrogatepass")
+    text = f'{head}"vector":{vector}{tail}'.encode("utf-8", "surrogatepass")
 
     def result(read: Any) -> Json:  # noqa: ANN401
         try:
