@@ -566,7 +566,7 @@ class GcwsBackend(Backend[GcwsState]):
         first = min(TRIED, queries.count) if plan.tally.seen < TRIED else queries.count
         asked = (queries, skip) if first == queries.count else (queries[:first], skip[:first])
         hits, outcomes = graph.search(plan, state.tables, view, asked[0], params, asked[1])
-        if np.count_nonzero(outcomes):  # of queries that the graph has no answer to
+        if any(outcomes.tolist()):  # of queries that the graph has no answer to
             left = np.flatnonzero(outcomes)
             hits = hits.overwrite(left, self._probe(state, view, queries[left], params, skip[left]))
         if first == queries.count:
