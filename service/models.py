@@ -238,7 +238,7 @@ class SparseBody(Body):
 
 
 class NamedBody(Body):
-    """A vector by the names of its non-zero coordinates: in any order, none twice."""
+    """A vector by the names of its non-zero coordinates: in any order, without duplicates."""
 
     model_config = examples(
         {"names": ["acid", "ester"], "values": [2, 1]}, {"names": ["acid", "ester"]}
@@ -261,7 +261,7 @@ def _whole_floats(packed: bytes) -> bytes:
 
 
 class PackedBody(Body):
-    """A vector by all its coordinates: float32 numbers, the low byte first, as base64."""
+    """A vector by all its coordinates: little-endian float32 numbers in base64."""
 
     model_config = ConfigDict(
         val_json_bytes="base64", **examples({"base64": "zczMPQAAAMAAAAAAAABAQA=="})
@@ -272,12 +272,12 @@ class PackedBody(Body):
         Field(strict=False),  # that the validator decodes text
         AfterValidator(_whole_floats),
         WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
-    ] = Field(description="4 bytes a number, `dim` of them.")
+    ] = Field(description="4 bytes per number, `dim` numbers.")
 
 
 # The first form that fits is the one that is meant: no vector fits two of them.
 class TextPointBody(Body):
-    """A text in the place of a vector, of a collection of texts."""
+    """A text instead of a vector, in a collection of texts."""
 
     model_config = examples({"text": "large tables of numbers"})
 
@@ -333,7 +333,7 @@ class ItemBody(Body):
     id: Id = Field(
         default=cast("Id", None),
         json_schema_extra=without_default,
-        description="Left out: the collection gives the item the next number not taken.",
+        description="If omitted, the collection gives the item the next free number.",
     )
     vector: VectorBody = Field(
         default=cast("VectorBody", None),
@@ -343,24 +343,23 @@ class ItemBody(Body):
     text: str = Field(
         default=cast("str", None),
         json_schema_extra=without_default,
-        description="Of a collection of texts, instead of `vector`. Filters see it as the key "
+        description="In a collection of texts, instead of `vector`. Filters see it as the key "
         "`text` of the payload.",
     )
     payload: Document | None = Field(
         default=None,
-        description="Any JSON object; returned with hits, and what filters look at. Beside a "
-        "`text` it has no key `text`.",
+        description="Any JSON object; returned with hits, and used by filters. Beside a `text` "
+        "it must not have the key `text`.",
     )
     version: int | None = Field(
-        default=None,
-        description="As an item shows it, and not looked at: `if_version` asks for it.",
+        default=None, description="As shown by an item; ignored: use `if_version` to check it."
     )
 
     expires: str | float | None = Field(
         default=None,
-        description="A time such as `2027-01-01T00:00:00Z`, or seconds after the write: from then "
-        "on nothing finds the item, and it is deleted. Left out or null: after the `ttl` of the "
-        "collection, or never.",
+        description="A time such as `2027-01-01T00:00:00Z`, or seconds after the write: from "
+        "then on the item is not found, and it is deleted. Omitted or null: after "
+        "the `ttl` of the collection, or never.",
     )
 
     def point(self) -> PointBody:
@@ -377,14 +376,14 @@ class ItemBody(Body):
 
 
 class PutItemBody(ItemBody):
-    """One item, and what it takes the place of."""
+    """One item, which replaces a stored one of the same id."""
 
     if_version: int | None = Field(
         default=None,
         ge=0,
         le=MAX_VERSION,
-        description="Store it only if the item of this id has this version, 0: only if there is "
-        "none; else 409 `version_conflict`, and nothing of the body is stored.",
+        description="Store it only if the item of this id has this version, or 0: does not "
+        "exist; else 409 `version_conflict`, and nothing of the body is stored.",
     )
 
 

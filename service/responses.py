@@ -23,20 +23,21 @@ UNSAID = ("", BINARY, FORM)
 
 JSON_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY
 _MEANINGS = {
-    400: "The body is not JSON, or cut short.",
+    400: "The body is not JSON, or is truncated.",
     401: "No key was sent.",
     403: "The key does not permit this.",
     404: "No such collection, item, backend or snapshot.",
     408: "The body came too slowly.",
-    409: "It exists already, or otherwise, or another operation on its name is under way.",
+    409: "It exists already, or with other properties, or another operation on its name is "
+    "running.",
     413: "The body is too large.",
-    415: "The content type or encoding is none this route reads.",
-    422: "Something in the request is not what was expected; `errors` says where.",
+    415: "This route does not accept the content type or encoding.",
+    422: "Something in the request is invalid; `errors` says where.",
     429: "Too much work is waiting.",
-    503: "It cannot be answered now: something is still loading (`loading`), too much is under way "
-    "(`overloaded`), no file descriptor is free (`out_of_descriptors`), the disk refused to read "
-    "or write (`storage_failed`), the process that has the collections starts again "
-    "(`owner_unavailable`), or the service stops (`stopping`).",
+    503: "It cannot be answered now: something is still loading (`loading`), too many requests "
+    "are running (`overloaded`), no file descriptor is free (`out_of_descriptors`), the "
+    "disk failed to read or write (`storage_failed`), the process that owns the collections "
+    "restarts (`owner_unavailable`), or the service stops (`stopping`).",
     507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
 }
 

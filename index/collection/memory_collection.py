@@ -187,7 +187,7 @@ class MemoryCollection:
 
     @property
     def count(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         if self.expirations.are_any:
             return self.view.count
         with self._lock:

@@ -33,19 +33,19 @@ class MapParams(Checked):
     Parameters
     ----------
     sample : int
-        Items at most, drawn at random; all, where there are no more.
+        Maximum number of items, drawn at random; all, if there are no more.
     landmarks : int
-        Items of the sample that the axes are learned from.
+        Items of the sample from which the axes are learned.
     seed : int
-        Of the choice of the sample and its landmarks.
+        Seed of the choice of the sample and its landmarks.
     key : str or None
-        Payload key whose values are shown; dots reach into objects.
+        Payload key whose values are returned; dots reach into objects.
     neighbours : bool
-        Whether the sample's neighbours are looked for: most of the time of a large map.
+        Whether to find the sample's neighbours: most of the time of a large map.
     places : {"axes", "islands", "cached"}
-        ``axes``: by kernel PCA. ``islands``: from there arranged by the neighbours, so that similar
-        items lie together. ``cached``: islands where the same sample of the same items has been
-        arranged before, else axes.
+        ``axes``: by kernel PCA. ``islands``: rearranged by the neighbours, so that similar items
+        lie together. ``cached``: islands if the same sample of the same items was arranged before,
+        else axes.
     """
 
     sample: Annotated[int, Within(1, 20_000)] = 5_000
@@ -96,15 +96,15 @@ class GroupParams(Checked):
     Parameters
     ----------
     min_score : float
-        Least score of a pair that joins two items.
+        Minimum score of a pair that joins two items.
     recall : float
-        Expected share of these pairs found. Equal items are always found.
+        Expected share of these pairs that is found. Equal items are always found.
     mode : {"components", "leaders"}
-        ``components``: whatever a chain of pairs joins. ``leaders``: every member is paired with
-        the representative itself; items lead in the order of ``keep``.
+        ``components``: everything that a chain of pairs connects. ``leaders``: every member is
+        paired with the representative itself; items lead in the order of ``keep``.
     keep : str
-        Which item represents its group: the ``first`` that was put; the ``longest``, whose numbers
-        have the greatest sum; or the one of the greatest value under this key of payloads, numbers
+        The representative of a group: the item stored ``first``; the ``longest``, whose numbers
+        have the greatest sum; or the one with the greatest value under this payload key, numbers
         before texts.
     """
 
@@ -126,11 +126,11 @@ class PairParams(Checked):
     Parameters
     ----------
     min_score : float
-        Least score of a pair, in (0, 1].
+        Minimum score of a pair, in (0, 1].
     limit : int or None
-        Most pairs; None: all.
+        Maximum number of pairs; None: all.
     recall : float
-        Expected share of the pairs found, in (0, 1].
+        Expected share of the pairs that is found, in (0, 1].
     """
 
     min_score: Annotated[float, Within(0, 1, is_open=True)]

@@ -224,12 +224,12 @@ class GcwsParams(Checked):
     Parameters
     ----------
     bands : int
-        Number of tables. With ``band_width`` None the first 8 are made from the start, the others
-        once there is use for them.
+        Number of tables. With ``band_width`` None the first 8 are built from the start, the others
+        when they are needed.
     band_width : int or None
-        Samples of every band, 1 to 64; None: depth is chosen per query.
+        Samples per band, 1 to 64; None: depth is chosen per query.
     encoding : {"full", "zero_bit", "b_bit"}
-        What of a sample (i*, t*) goes into a key: both, i* alone, or ``bits`` bits of it.
+        The part of a sample (i*, t*) used in a key: both, i* alone, or ``bits`` bits of it.
     bits : int
         b of ``b_bit``.
     seed : int
@@ -262,7 +262,7 @@ class FourierParams(Checked):
     kind : {"rff", "nrff", "folded_rff"}
         Features as they are, scaled to unit length, or without a random phase.
     features : int
-        Numbers kept of each item.
+        Number of features per item.
     gamma : float
         γ of the RBF kernel e^(-γ(1 - cosine)), above 0 and at most 1e6.
     seed : int
@@ -282,13 +282,13 @@ class RandomBinningParams:
     Parameters
     ----------
     distribution : str
-        Of the pitches of bins; it says which kernel is estimated. ``gamma`` of shape 2: the
+        Distribution of the pitches of bins, which determines the kernel. ``gamma`` of shape 2: the
         Laplace kernel.
     shape : float or None
         Shape of the distribution, at most 1e6: s > 0 of ``gamma`` (2), ν > 0 of ``chi_square`` (4)
         and ``chi`` (3), m ≥ 0.5 of ``nakagami`` (1), κ ≥ 0.05 of ``weibull`` (2), μ > 0 of
-        ``shifted_poisson`` (1); the others have none. None: the number in brackets, which is what
-        the field then holds.
+        ``shifted_poisson`` (1); the others have none. None: the number in brackets, which the field
+        then shows.
     scale : float
         Mean pitch, in the units of the transformed vectors: above 0, at most 1e9.
     bands : int
@@ -328,10 +328,10 @@ class NystroemParams(Checked):
     kind : {"gmm_nystroem", "rbf_nystroem"}
         Whether they estimate GMM or the RBF kernel e^{-γ(1 - ρ)}.
     landmarks : int
-        How many items are landmarks; at most as many as there are. Until a collection created with
-        this backend has that many, queries scan.
+        Number of landmark items; at most as many as there are. Until a collection created with this
+        backend has that many, queries scan.
     gamma : float
-        γ of the RBF kernel e^(-γ(1 - cosine)), above 0 and at most 1e6; of ``rbf_nystroem`` alone.
+        γ of the RBF kernel e^(-γ(1 - cosine)), above 0 and at most 1e6; only of ``rbf_nystroem``.
     seed : int
         Seed of all randomness, 0 to 2^63 - 1.
     """
@@ -347,7 +347,7 @@ BackendParams = GcwsParams | ExactParams | FourierParams | RandomBinningParams |
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transform:
-    """What is done to every vector first: center, weigh, raise to a power, normalise.
+    """Transform applied to every vector first: center, weigh, raise to a power, normalise.
 
     Parameters
     ----------
@@ -358,9 +358,8 @@ class Transform:
     normalize : {"none", "l1", "l2"}
         Norm to divide by at the end.
     weights : tuple of float, {"idf", "standard", "robust", "max"}, or None
-        What coordinates are multiplied by once they are centred: ``dim`` numbers above 0, ``dim``
-        at most 4096; or what is learned from the items when that is asked for, 1 until then. None:
-        none.
+        Factors of the coordinates, after centring: ``dim`` numbers above 0, ``dim`` at most 4096;
+        or a kind to be learned from the items on request, 1 until then. None: none.
     """
 
     center: tuple[float, ...] | None = None
@@ -470,7 +469,7 @@ _CLASSES: Final[dict[str, type[BackendParams]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextParams:
-    """How texts become vectors: their tokens, and what a token weighs.
+    """How texts become vectors: their tokens, and the weight of a token.
 
     Parameters
     ----------
@@ -478,16 +477,15 @@ class TextParams:
         Words are runs of letters, digits and underscores, of any script. Characters are code
         points; runs of white space become one space.
     ngrams : tuple of int
-        Least and greatest number of tokens in a row that make a coordinate, 1 to 16.
+        Minimum and maximum number of consecutive tokens per coordinate, 1 to 16.
     weights : {"set", "counts", "idf"}
-        Weight of an n-gram: 1; how often the text has it; or the latter times the weight that
+        Weight of an n-gram: 1; its count in the text; or its count times the weight that
         ``transform.weights`` "idf" learns, which the collection then has.
     lowercase : bool
         Whether texts are lowercased first.
     stop_words : tuple of str
-        Words that are left out before n-grams are made, written as their tokens are: lowercased
-        where texts are; see `require_tokens`. What is no token, such as ``"a b"``, leaves nothing
-        out.
+        Words removed before n-grams are made, written like their tokens: lowercased if texts are;
+        see `require_tokens`. A word that is not one token, such as ``"a b"``, removes nothing.
     """
 
     tokens: TokenKind = "words"

@@ -45,7 +45,7 @@ _MapOptions: Any = body_of(ix.MapParams, "MapOptions", key=_Key | None)
 
 
 class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index takes
-    """What a map shows."""
+    """Parameters of a map."""
 
     without_body = b"{}"
     limited: ClassVar = {"also": ix.MAX_ALSO}
@@ -63,11 +63,11 @@ class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index take
     )
 
     filter: FilterDocument | None = Field(
-        default=None, description="Only items whose payloads pass are drawn; null: all."
+        default=None, description="Only items with matching payloads are drawn; null: all."
     )
     also: Annotated[list[Id | PointBody], FirstErrorOnly()] = Field(
         default=[],
-        description="Ids, and vectors or texts, that are given places and neighbours too.",
+        description="Ids, and vectors or texts, to place as well, with neighbours.",
         json_schema_extra={"maxItems": ix.MAX_ALSO},
     )
 
@@ -77,7 +77,7 @@ _GroupOptions: Any = body_of(ix.GroupParams, "GroupOptions", keep=_Key)
 
 
 class PairsBody(_PairOptions):  # type: ignore[misc]  # made of what the index takes
-    """Which pairs of items are wanted."""
+    """Parameters of the pairs."""
 
     model_config = examples({"min_score": 0.8}, {"min_score": 0.5, "limit": 10})
 
@@ -85,7 +85,7 @@ class PairsBody(_PairOptions):  # type: ignore[misc]  # made of what the index t
 
 
 class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index takes
-    """Which groups of items are wanted."""
+    """Parameters of the groups."""
 
     model_config = examples(
         {"min_score": 0.8},
@@ -98,7 +98,7 @@ class GroupsBody(_GroupOptions):  # type: ignore[misc]  # made of what the index
     )
 
     filter: FilterDocument | None = Field(
-        default=None, description="Only items that pass are grouped."
+        default=None, description="Only items that match are grouped."
     )
     score: Score = "gmm"
 
@@ -113,12 +113,12 @@ class SketchBody(Body):
     )
 
     vectors: Annotated[list[PointBody], FirstErrorOnly()] = Field(
-        description="The vectors, or texts; a collection whose backend is `exact` does not hash."
+        description="The vectors, or texts; a collection with the backend `exact` does not hash."
     )
     encoding: ix.Encoding = Field(
         default="full",
-        description="What is returned of a sample (i*, t*): `slots` and `levels`; `slots`, "
-        "which are `codes` too; or `codes` of the collection's `bits` bits.",
+        description="What to return of a sample (i*, t*): `slots` and `levels`; `slots`, which "
+        "equal the `codes`; or `codes` of the collection's `bits` bits.",
     )
 
 
@@ -135,18 +135,18 @@ class ExplainedBody(Body):
 
 
 class ExplainBody(Body):
-    """Whose similarity is explained."""
+    """The two whose similarity is explained."""
 
     model_config = examples(
         {"a": {"id": "a"}, "b": {"vector": [0.1, -2, 0, 3]}},
         {"a": {"id": "a"}, "b": {"vector": {"indices": [1], "values": [-2]}}, "limit": 1},
     )
 
-    a: ExplainedBody = Field(description="The one.")
-    b: ExplainedBody = Field(description="The other.")
+    a: ExplainedBody = Field(description="The first one.")
+    b: ExplainedBody = Field(description="The second one.")
     limit: int = Field(
         default=ix.SHARES,
-        description="Coordinates that are listed; all others are summed.",
+        description="Maximum number of coordinates listed; all others are summed.",
         json_schema_extra=bounds(1, ix.MAX_SHARES),
     )
 
@@ -164,7 +164,7 @@ def _describe_kernel_params(schema: dict[str, Any]) -> None:
 
 
 class SimilarityBody(Body):
-    """Two vectors and the kernel to compare them by."""
+    """Two vectors and the kernel to compare them with."""
 
     model_config = examples(
         {"a": [0.1, -2, 0, 3], "b": {"indices": [1, 3], "values": [-2, 2.5]}},
@@ -178,8 +178,8 @@ class SimilarityBody(Body):
         },
     )
 
-    a: VectorBody = Field(description="The one vector.")
-    b: VectorBody = Field(description="The other; two lists of numbers are of one length.")
+    a: VectorBody = Field(description="The first vector.")
+    b: VectorBody = Field(description="The second; two lists of numbers must have the same length.")
     kernel: str = Field(
         default="gmm",
         description="With c the cosine of a and b, `gmm`: signed weighted Jaccard. `rbf`: "
@@ -191,14 +191,14 @@ class SimilarityBody(Body):
     )
     params: dict[str, Any] = Field(
         default_factory=dict,
-        description="Of `gmm`: none. Of `rbf` and `folded_rbf`: `gamma`. Of `laplace` and "
-        "`gaussian`: `scale`. Of `polya`: `distribution`, `shape`, `scale`.",
+        description="For `gmm`: none. For `rbf` and `folded_rbf`: `gamma`. For `laplace` and "
+        "`gaussian`: `scale`. For `polya`: `distribution`, `shape`, `scale`.",
         json_schema_extra=_describe_kernel_params,
     )
 
 
 class ProfileBody(Body):
-    """What a profile is of."""
+    """Parameters of a profile."""
 
     without_body = b"{}"
 
@@ -206,19 +206,19 @@ class ProfileBody(Body):
 
     sample: int = Field(
         default=ix.PROFILE_SAMPLE,
-        description="Items at most that are looked at, drawn at random.",
+        description="Maximum number of items in the sample, drawn at random.",
         json_schema_extra=bounds(1, ix.MAX_PROFILE_SAMPLE),
     )
     seed: int = Field(
         default=0,
-        description="Of the choice of the sample and the pairs.",
+        description="Seed of the choice of the sample and the pairs.",
         json_schema_extra=bounds(0),
     )
 
 
 @router.post("/explain", responses=shows("ExplanationAnswer"))
 async def explain(service: ServiceOf, collection: CollectionOf, body: ExplainBody) -> Response:
-    """Say what each coordinate adds to the similarity of two items, or vectors."""
+    """Show how much each coordinate contributes to the similarity of two items, or vectors."""
     service.startup.require_kernels()
     a = _point_to_explain(body.a, collection, service.settings, "a")
     b = _point_to_explain(body.b, collection, service.settings, "b")
@@ -250,7 +250,7 @@ async def similarity(service: ServiceOf, body: SimilarityBody) -> Response:
 async def pairs(
     request: Request, service: ServiceOf, collection: CollectionOf, body: PairsBody
 ) -> Response:
-    """Find the pairs of items at least so similar, most similar first; one line a pair."""
+    """Find the pairs of items above a score, most similar first; one line a pair."""
     service.startup.require_kernels()
     least = ix.least_ranked(body.score, body.min_score)
     asked = asdict(ix.PairParams(min_score=least, recall=body.recall, limit=body.limit))
@@ -266,9 +266,9 @@ async def pairs(
 async def groups(
     request: Request, service: ServiceOf, collection: CollectionOf, body: GroupsBody
 ) -> Response:
-    """Group near-duplicates, the largest group first; a line each, and a last one with sums.
+    """Group near-duplicates, largest group first; one line each, and a last one with totals.
 
-    A score is exact, and that of the member and the representative.
+    Scores are exact, between a member and the representative.
     """
     service.startup.require_kernels()
     asked = {each.name: getattr(body, each.name) for each in fields(ix.GroupParams)}
@@ -323,9 +323,9 @@ async def _lines(found: list[tuple[str, str, float]], kind: ix.ScoreKind) -> Asy
 async def show_map(
     request: Request, service: ServiceOf, collection: CollectionOf, body: MapBody
 ) -> Response:
-    """Give a sample of items, and others, places in a plane and neighbours within the sample.
+    """Place a sample of items, and others, in a plane, with neighbours within the sample.
 
-    Places are those of kernel PCA by the exact GMM, or arranged from there by the neighbours.
+    Places come from kernel PCA of the exact GMM, optionally rearranged by the neighbours.
     """
     service.startup.require_kernels()
     where = requests.condition(body.filter, service.settings)
@@ -375,7 +375,7 @@ def _places(found: ix.Places) -> dict[str, Any]:
 async def show_profile(service: ServiceOf, collection: CollectionOf, body: ProfileBody) -> Response:
     """Show how similar items are, how full their vectors, and how large their buckets.
 
-    Histograms are of a sample of items, under the collection's transform.
+    Histograms describe a sample of items, under the collection's transform.
     """
     service.startup.require_kernels()
     found = await service.workers.analyses.run(collection.profile, body.sample, body.seed)

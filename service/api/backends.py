@@ -33,7 +33,7 @@ _SAMPLE: Final = 100
 
 
 class AttachBody(Body):
-    """A comparison backend to be made from the stored vectors."""
+    """A comparison backend to build from the stored vectors."""
 
     model_config = examples(
         {"kind": "nrff"},
@@ -45,15 +45,14 @@ class AttachBody(Body):
     kind: ix.BackendKind = Field(description="The method.")
     name: str | None = Field(
         default=None,
-        description="What queries call it; null: its kind, or `nrff_2` and so on where that is "
-        "taken.",
+        description="Name for queries; null: its kind, or `nrff_2` and so on if that is taken.",
         json_schema_extra={"minLength": 1, "maxLength": 128},
     )
     params: AnyParams = Field(default_factory=dict, description="Parameters of its kind.")
 
 
 class CompareBody(Body):
-    """What to compare a collection's backends by."""
+    """Parameters of a comparison of backends."""
 
     limited: ClassVar = {"queries": "max_queries_per_request", "backends": 1000}
     model_config = examples(
@@ -71,12 +70,12 @@ class CompareBody(Body):
     )
     sample: int | None = Field(
         default=None,
-        description="Searches around this many stored items, each left out of its own hits; 100 "
-        "where neither this nor `queries` is given.",
+        description="Search around this many stored items, each left out of its own hits; 100 if "
+        "neither this nor `queries` is given.",
         json_schema_extra=bounds(1),
     )
     seed: int = Field(
-        default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
+        default=0, description="Seed of the choice of the sample.", json_schema_extra=bounds(0)
     )
     limit: Limit = 10
     recall: Recall = 0.9
@@ -90,9 +89,10 @@ class CompareBody(Body):
 async def attach_backend(
     service: ServiceOf, collection: CollectionOf, body: AttachBody
 ) -> Response:
-    """Attach a comparison backend: it is made from the stored vectors, beside queries and writes.
+    """Attach a comparison backend, built from stored vectors beside queries and writes.
 
-    The answer comes when it is ready; until then `GET /v1/collections/{name}` shows its progress.
+    The request is answered when it is ready; until then `GET /v1/collections/{name}` shows its
+    progress.
     """
     service.startup.require_kernels()
     model = BODY_OF[body.kind]
@@ -109,7 +109,7 @@ async def attach_backend(
 
 @writing.delete("/{backend}", status_code=204)
 async def drop_backend(service: ServiceOf, collection: CollectionOf, backend: str) -> Response:
-    """Drop a comparison backend; its memory is given back. One that is being made is left off."""
+    """Drop a comparison backend and free its memory. A build in progress is cancelled."""
     await service.workers.writes.run(collection.detach, backend)
     return Response(status_code=204)
 
@@ -118,7 +118,7 @@ async def drop_backend(service: ServiceOf, collection: CollectionOf, backend: st
 async def compare(
     request: Request, service: ServiceOf, collection: CollectionOf, body: CompareBody
 ) -> Response:
-    """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
+    """Run the same queries on several backends: the recall and cost of each."""
     service.startup.require_kernels()
     limits = service.settings
     params, sample = _comparison(body, limits)

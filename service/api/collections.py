@@ -60,29 +60,31 @@ class CreateBody(Body):
     dim: int | None = Field(
         default=None,
         description="Number of coordinates, 1 to 2^31 - 1; null: an open slot space, sparse "
-        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse. Left out of a "
-        "collection of texts, and of no other.",
+        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse. "
+        "Omitted for a collection of texts, and only for that.",
         json_schema_extra=_without_default,
     )
     text: TextBody | None = Field(
         default=None,
-        description="Items and queries are texts, which become vectors by this; null: vectors.",
+        description="How texts become vectors, in a collection of texts; null: items and queries "
+        "are vectors.",
     )
     ttl: float | None = Field(
         default=None,
-        description="Seconds after its write at which an item expires that has no `expires` of its "
-        "own, above 0, at most 1e9; null: never.",
+        description="Seconds after its write at which an item without its own `expires` expires, "
+        "above 0, at most 1e9; null: never.",
     )
     transform: TransformBody = Field(
-        default_factory=TransformBody, description="What is done to every vector first."
+        default_factory=TransformBody, description="Transform applied to every vector first."
     )
     backend: BackendBody = Field(
         default_factory=BODY_OF["gcws"], description="How the collection is searched."
     )
     storage: ix.Storage = Field(
         default="auto",
-        description="Where vectors lie: in memory, or `mapped` from a file, whose pages the "
-        "system drops when memory is short; `auto`: in memory up to 1 GiB, or a third of it.",
+        description="Where vectors are kept: in memory, or `mapped` from a file, whose pages the "
+        "system drops when memory is short; `auto`: in memory up to 1 GiB, or a "
+        "third of the memory.",
     )
 
 
@@ -104,7 +106,7 @@ class ImageBody(Body):
         {"width": 28, "height": 28, "range": [0, 255]}, {"width": 2, "height": 2}
     )
 
-    width: Annotated[int, Field(ge=1)] = Field(description="Pixels of a row.")
+    width: Annotated[int, Field(ge=1)] = Field(description="Pixels per row.")
     height: Annotated[int, Field(ge=1)] = Field(description="Rows of pixels.")
     channels: Literal[1, 3, 4] = Field(
         default=1, description="1: grey; 3: red, green, blue; 4: these and opacity."
@@ -116,52 +118,55 @@ class ImageBody(Body):
 
 
 class ViewBody(Body):
-    """What of an item is shown, and how: keys of its payload, dots reaching into objects."""
+    """How items are displayed: keys of their payload; dots reach into objects."""
 
     model_config = examples(
         {"title": "name", "url": "links.shop", "color": "roast"},
         {"image": {"width": 2, "height": 2}},
     )
 
-    title: _PayloadKey | None = Field(default=None, description="Key of the items' headings.")
-    text: _PayloadKey | None = Field(default=None, description="Key of a text.")
-    smiles: _PayloadKey | None = Field(default=None, description="Key of a molecule, as SMILES.")
-    url: _PayloadKey | None = Field(default=None, description="Key of an address.")
+    title: _PayloadKey | None = Field(default=None, description="Payload key of the title.")
+    text: _PayloadKey | None = Field(default=None, description="Payload key of a text.")
+    smiles: _PayloadKey | None = Field(
+        default=None, description="Payload key of a molecule, as SMILES."
+    )
+    url: _PayloadKey | None = Field(default=None, description="Payload key of an address.")
     color: _PayloadKey | None = Field(
-        default=None, description="Key of the value that items are coloured by."
+        default=None, description="Payload key of the value that items are coloured by."
     )
     image: ImageBody | None = Field(
         default=None,
-        description="Vectors are pictures: `width` × `height` × `channels` is `dim`, where that "
-        "is fixed.",
+        description="Vectors are pictures: `width` × `height` × `channels` must be a fixed `dim`.",
     )
 
 
 class MetadataBody(Body):
-    """Any JSON object of at most 64 KiB; its `view` says how items are shown."""
+    """Any JSON object of at most 64 KiB; its `view` says how items are displayed."""
 
     model_config = ConfigDict(
         extra="allow",
         **examples({"source": "Cup of Excellence", "view": {"title": "name", "color": "roast"}}),
     )
 
-    view: ViewBody | None = Field(default=None, description="How items are shown; null: unsaid.")
+    view: ViewBody | None = Field(
+        default=None, description="How items are displayed; null: not specified."
+    )
 
 
 class PatchBody(Body):
-    """What of a collection may change."""
+    """Changes to a collection."""
 
     model_config = examples(
         {"metadata": {"source": "a survey", "view": {"title": "label"}}}, {"metadata": None}
     )
 
     metadata: MetadataBody | None = Field(
-        description="In the place of all before; null: it is removed."
+        description="Replaces the previous metadata; null: removes it."
     )
 
 
 class FitBody(Body):
-    """Which weights coordinates get."""
+    """The weights of coordinates to learn or set."""
 
     without_body = b"{}"
 
@@ -169,8 +174,8 @@ class FitBody(Body):
 
     weights: AnyWeights | None = Field(
         default=None,
-        description="What is learned from the items, or `dim` numbers above 0; null: what the "
-        "collection was asked for last.",
+        description="What to learn from the items, or `dim` numbers above 0; null: the last "
+        "request.",
     )
 
 
@@ -182,12 +187,13 @@ class NamesBody(Body):
     )
 
     names: Names = Field(
-        description="At most `dim`, each 1 to 255 characters, none twice; none: they are removed."
+        description="At most `dim`, each 1 to 255 characters, without duplicates; an empty list "
+        "removes all."
     )
     replace: bool = Field(
         default=True,
-        description="False: names that there are already stay, and the answer shows them; no names "
-        "remove those of a collection without items.",
+        description="False: existing names stay, and the answer shows them; an empty list "
+        "removes the names of a collection without items.",
     )
 
 
@@ -210,7 +216,7 @@ async def list_collections(service: ServiceOf) -> Response:
 
 @writing.put("/{name}", responses=shows("CollectionAnswer", 200, 201))
 async def create_collection(service: ServiceOf, name: str, body: CreateBody) -> Response:
-    """Create a collection: 201, or 200 when it is there with this very configuration."""
+    """Create a collection: 201, or 200 if it exists with the same configuration."""
     config = _config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(collection_json, collection)
@@ -227,9 +233,9 @@ async def describe_collection(service: ServiceOf, collection: CollectionOf) -> R
 async def change_collection(
     service: ServiceOf, collection: CollectionOf, body: PatchBody
 ) -> Response:
-    """Replace the metadata of a collection: any JSON object, which every reader is shown.
+    """Replace the metadata of a collection: any JSON object, visible to every reader.
 
-    Its `view` says how items are shown; null removes the metadata.
+    Its `view` says how items are displayed; null removes the metadata.
     """
     metadata = _metadata_text(body.metadata, collection.config.dim)
     service.room.require()
@@ -239,10 +245,10 @@ async def change_collection(
 
 @writing.post("/{name}/transform/fit", responses=shows("WeightsAnswer"))
 async def fit_weights(service: ServiceOf, collection: CollectionOf, body: FitBody) -> Response:
-    """Learn the weights of coordinates from the items that there are, or take others.
+    """Learn the weights of coordinates from the present items, or set them.
 
-    The answer comes when all items are encoded by them. Others read and write meanwhile, under the
-    weights of before.
+    The request is answered when all items are encoded with them. Reads and writes continue
+    meanwhile, with the old weights.
     """
     service.startup.require_kernels()
     service.room.require()
@@ -252,7 +258,7 @@ async def fit_weights(service: ServiceOf, collection: CollectionOf, body: FitBod
 
 @reading.get("/{name}/recall", responses=shows("RecallAnswer"))
 async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
-    """Show recall asked against recall found: some queries are answered exactly as well."""
+    """Show requested recall beside recall found, by queries that were also answered exactly."""
     return JsonResponse((await service.workers.searches.run(collection.audited)).to_dict())
 
 
@@ -260,11 +266,11 @@ async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
 async def show_curve(
     service: ServiceOf,
     collection: CollectionOf,
-    limit: Annotated[int, Query(ge=1, description="How many hits a query wants.")] = 10,
+    limit: Annotated[int, Query(ge=1, description="Number of hits of the query.")] = 10,
 ) -> Response:
-    """Show what recall costs for a limit, as calibrated: candidates and time of a query.
+    """Show the calibrated cost of each recall for a limit: candidates and time of a query.
 
-    Without a neighbour graph there are no points, but the reason.
+    Without a neighbour graph there are no points, but a reason.
     """
     require_at_most(limit, service.settings.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, limit)
@@ -273,7 +279,7 @@ async def show_curve(
 
 @writing.put("/{name}/names", responses=shows("NamesAnswer"))
 async def set_names(service: ServiceOf, collection: CollectionOf, body: NamesBody) -> Response:
-    """Give a collection of fixed `dim` the names of its coordinates, in the place of all before.
+    """Set the names of coordinates of a collection of fixed `dim`, replacing earlier ones.
 
     An open slot space takes names from its items.
     """
@@ -289,20 +295,20 @@ async def list_names(
     collection: CollectionOf,
     prefix: Annotated[
         str | None,
-        Query(description="Names that begin so, in order; without it, in order of indices."),
+        Query(description="Names with this prefix, in order; without it, in order of indices."),
     ] = None,
     limit: Annotated[
-        int, Query(ge=1, description="Most names; for `prefix`, and without it.")
+        int, Query(ge=1, description="Maximum number of names; with or without `prefix`.")
     ] = 20,
     indices: Annotated[
         str | None,
         Query(
-            description="The names of these coordinates, with commas between them: `3,17`; those "
-            "that have none are left out."
+            description="The names of these coordinates, separated by commas: `3,17`; "
+            "coordinates without names are left out."
         ),
     ] = None,
 ) -> Response:
-    """Show names of coordinates: the first, those of a prefix, or those of some indices."""
+    """Show names of coordinates: the first, those with a prefix, or those of some indices."""
     max_limit = service.settings.max_page_limit
     require_at_most(limit, max_limit, "limit")
     if indices is None:
@@ -321,7 +327,7 @@ def _name(collection: ix.StoredCollection, found: Sequence[ix.NamedCoordinate]) 
 
 @writing.delete("/{name}", status_code=204)
 async def drop_collection(service: ServiceOf, name: str) -> Response:
-    """Drop a collection; its file is gone."""
+    """Drop a collection and its file."""
     await service.workers.writes.run(service.catalog.drop, name)
     return Response(status_code=204)
 

@@ -17,19 +17,19 @@ metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 
 @router.get("/livez", responses=shows("Health"))
 async def livez(request: Request) -> Response:
-    """Tell that the process answers."""
+    """Report that the process answers."""
     return JsonResponse({"status": "ok", "phase": service_of(request).startup.progress.phase})
 
 
 @router.get("/healthz", responses=shows("Health"))
 async def healthz(request: Request) -> Response:
-    """Tell the same as /livez."""
+    """Report the same as /livez."""
     return await livez(request)
 
 
 @router.get("/readyz", responses=shows("Readiness", 200, 503))
 async def readyz(request: Request) -> Response:
-    """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
+    """Report 200 once all collections are loaded and kernels compiled, else 503 with progress."""
     service = service_of(request)
     progress, cluster = service.startup.progress, service.cluster
     document = {word: value for word, value in asdict(progress).items() if value is not None}
@@ -42,9 +42,9 @@ async def readyz(request: Request) -> Response:
 
 @service_router.get("/v1", responses=shows("ServiceAnswer"))
 async def show_service(request: Request) -> Response:
-    """Say what this service is, how far its start has come, and what the key sent permits.
+    """Show the service, the progress of its start, and the rights of the key.
 
-    It answers from the first moment on. Where keys are set it wants one, as every route does.
+    It answers as soon as the process starts. If keys are set it needs one, like every route.
     """
     service = service_of(request)
     return JsonResponse(
@@ -85,6 +85,6 @@ async def metrics(request: Request) -> Response:
     },
 )
 async def targets(request: Request) -> Response:
-    """List the shards of a cluster, as Prometheus discovers whom to scrape; none of one process."""
+    """List the shards of a cluster for Prometheus service discovery; empty for a single process."""
     cluster = service_of(request).cluster
     return JsonResponse([] if cluster is None else cluster.targets())

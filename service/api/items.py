@@ -57,21 +57,21 @@ class PutOptions(BaseModel):
 
     mode: ix.PutMode = Field(
         default="upsert",
-        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
-        "refuses it; `unless_similar` stores no item that scores `min_score` or more with one that "
-        "is stored, or with one before it in the same request. The answer lists what was not "
-        "stored as `similar`; that of a load, the first `max_rejected` of it.",
+        description="`upsert` replaces the vector and the payload of an existing id; `insert` "
+        "refuses it; `unless_similar` skips every item that scores `min_score` or "
+        "more with a stored one, or with an earlier one of the same request. The "
+        "answer lists the skipped items as `similar`; that of a load, the first "
+        "`max_rejected` of them.",
     )
     min_score: float | None = Field(
         default=None,
-        description="With `unless_similar`: least score of an item that keeps another from being "
-        "stored, in (0, 1].",
+        description="With `unless_similar`: the score from which an item is skipped, in (0, 1].",
         json_schema_extra=SHARE,
     )
     recall: float | None = Field(
         default=None,
-        description="With `unless_similar`: expected share of such items found among those stored "
-        "before, in (0, 1]; 1 finds all, null is 0.9.",
+        description="With `unless_similar`: expected share of such items that is found among "
+        "those stored before, in (0, 1]; 1 finds all, null is 0.9.",
         json_schema_extra=SHARE,
     )
 
@@ -99,7 +99,7 @@ class PutItemsBody(PutOptions, Body):
     )
 
     items: Annotated[list[PutItemBody], FirstErrorOnly()] = Field(
-        description="The items; of an id given twice the last one counts, where `mode` permits it."
+        description="The items; if an id is repeated the last one counts, where `mode` permits it."
     )
 
 
@@ -112,10 +112,10 @@ class DeleteItemsBody(Body):
     )
 
     ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
-        default=None, description="Ids; those of no item are passed over."
+        default=None, description="Ids; unknown ones are ignored."
     )
     filter: FilterDocument | None = Field(
-        default=None, description="Every item that passes; instead of `ids`."
+        default=None, description="Every item that matches; instead of `ids`."
     )
 
 
@@ -127,8 +127,8 @@ class PayloadChangeBody(Body):
     )
     merge: bool = Field(
         default=True,
-        description="Put its top-level keys in the place of those that the payload has, and keep "
-        "the others; a key whose value is null is null from then on. False replaces the payload.",
+        description="Merge its top-level keys into the payload: they replace existing keys, "
+        "other keys stay, and null sets a key to null. False replaces the payload.",
     )
 
     def change(self, limits: Settings) -> ix.PayloadChange:
@@ -138,7 +138,7 @@ class PayloadChangeBody(Body):
 
 
 class PayloadBody(PayloadChangeBody):
-    """What becomes of the payload of an item."""
+    """A change to the payload of an item."""
 
     model_config = examples(
         {"payload": {"label": 4, "checked": True}},
@@ -155,7 +155,7 @@ class PayloadBody(PayloadChangeBody):
 
 
 class PayloadsBody(DeleteItemsBody, PayloadChangeBody):
-    """What becomes of the payloads of items, by their ids or by a filter."""
+    """A change to the payloads of items, by their ids or by a filter."""
 
     model_config = examples(
         {
@@ -169,23 +169,23 @@ class PayloadsBody(DeleteItemsBody, PayloadChangeBody):
 class PageParams(BaseModel):
     """Which page of items."""
 
-    limit: int = Field(default=100, ge=1, description="Most items of the page.")
-    cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
-    with_vector: bool = Field(default=False, description="Show vectors too.")
+    limit: int = Field(default=100, ge=1, description="Maximum number of items of the page.")
+    cursor: str | None = Field(default=None, description="`next_cursor` of the previous page.")
+    with_vector: bool = Field(default=False, description="Return vectors too.")
     filter: str | None = Field(
         default=None,
-        description="A filter as of a query, its JSON text percent-encoded: only items that pass.",
+        description="Only items that match: a filter as in a query, its JSON text percent-encoded.",
     )
     ids: list[str] | None = Field(
         default=None,
-        description="Only these items, instead of `filter`: `ids=a,b`, or `ids=a&ids=b`. Where "
-        "the parameter is repeated, commas are part of ids. Those of no item are left out.",
+        description="Only these items, instead of `filter`: `ids=a,b`, or `ids=a&ids=b`. If the "
+        "parameter is repeated, commas are part of ids. Unknown ids are ignored.",
     )
     q: str | None = Field(
         default=None,
         min_length=1,
         description="Only items whose ids begin with this text, then those whose ids or payloads "
-        "contain it in any case; instead of `cursor`, `filter` and `ids`.",
+        "contain it, ignoring case; instead of `cursor`, `filter` and `ids`.",
     )
 
 
@@ -206,7 +206,7 @@ def _item(
 async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItemsBody) -> Response:
     """Store items, all or nothing; the answer means they are on disk.
 
-    Items without ids are given the next numbers not taken.
+    Items without ids get the next free numbers.
     """
 
     def read() -> tuple[ix.ItemBatch, ix.Mode]:
@@ -244,7 +244,7 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
 async def delete_items(
     service: ServiceOf, collection: CollectionOf, body: DeleteItemsBody
 ) -> Response:
-    """Delete items by their ids, or all that a filter permits."""
+    """Delete items by their ids, or all that match a filter."""
     chosen = _chosen_items(body, service.settings)
 
     def work() -> Response:

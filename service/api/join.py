@@ -47,34 +47,34 @@ class JoinOptions(BaseModel):
 
     min_score: float | None = Field(
         default=None,
-        description="Least score of a hit, in (0, 1]; may be left out beside `limit`.",
+        description="Minimum score of a hit, in (0, 1]; optional with `limit`.",
         json_schema_extra=SHARE,
     )
     limit: int | None = Field(
         default=None,
-        description="The most hits of a vector, the best; null: all that score `min_score`, "
-        "however many. At most the server's `max_limit`.",
+        description="Maximum number of hits per vector, the best; null: all that score "
+        "`min_score`. At most the server's `max_limit`.",
         json_schema_extra=bounds(1),
     )
     recall: float = Field(
         default=0.9,
-        description="Expected share of these hits found, in (0, 1]; 1 finds all.",
+        description="Expected share of these hits that is found, in (0, 1]; 1 finds all.",
         json_schema_extra=SHARE,
     )
     score: Score = "gmm"
 
 
 class JoinBody(JoinOptions, Body):
-    """Another collection, and which items its items are joined with."""
+    """Another collection, and the items of it to join."""
 
     model_config = examples({"collection": "plants", "min_score": 0.5})
 
     collection: str = Field(description="Name of the collection whose items are joined with these.")
     after: Id | None = Field(
-        default=None, description="Only items of `collection` that were put after this one."
+        default=None, description="Only items of `collection` stored after this one."
     )
     filter: FilterDocument | None = Field(
-        default=None, description="Only items of the path's collection that pass are hits."
+        default=None, description="Only items of the path's collection that match are hits."
     )
 
 
@@ -82,12 +82,14 @@ class JoinQuery(JoinOptions):
     """Which items the vectors of a body are joined with."""
 
     after: int | None = Field(
-        default=None, ge=0, description="Only rows after this number, as lines have it under `row`."
+        default=None,
+        ge=0,
+        description="Only rows after this number, counted as in `row` of the lines.",
     )
     filter: str | None = Field(
         default=None,
-        description="A filter as of a query, its JSON text percent-encoded: only items that pass "
-        "are hits.",
+        description="Only items that match are hits: a filter as in a query, its JSON text "
+        "percent-encoded.",
     )
 
 
@@ -103,12 +105,12 @@ class _Part(NamedTuple):
 async def join(
     request: Request, service: ServiceOf, name: str, params: Annotated[JoinQuery, Query()]
 ) -> Response:
-    """Find for each vector all items that score enough, or the best; a line each, in order.
+    """Find for each vector all items above a score, or the best; one line per hit, in order.
 
-    The vectors are a body as of a load, of any length, with the parameters in the URL; or the items
-    of another collection, by JSON. A line has `row`, the number of the vector in the body, or the
-    `id` of its item, or both. Lines come while the body is still being sent. The last line has
-    sums, `hints` where no item passes the filter, and an `error` where one ended the join after its
+    The vectors are a body as in a load, of any length, with the parameters in the URL; or the items
+    of another collection, as JSON. A line has `row`, the number of the vector in the body, or the
+    `id` of its item, or both. Lines are sent while the body still arrives. The last line has
+    totals, `hints` if no item matches the filter, and an `error` if one ended the join after its
     first line.
     """
     stated = stated_media_type(request, JSON, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)

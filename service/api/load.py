@@ -88,31 +88,29 @@ class ColumnParams(BaseModel):
 
     id: str | None = Field(
         default=None,
-        description="CSV only: the column of ids, empty for none; a column called `id` unless "
-        "given.",
+        description="CSV only: the column of ids, empty for none; by default a column called `id`.",
     )
     vector: list[str] | None = Field(
         default=None,
-        description="CSV only: a column of the vector, or a pattern such as `px*`; given once for "
-        "each. All columns of numbers unless given.",
+        description="CSV only: a column of the vector, or a pattern such as `px*`; may be "
+        "repeated. By default all numeric columns.",
     )
     text: str | None = Field(
         default=None,
-        description="CSV only: the column of texts, in the place of vectors. Into a collection of "
-        "texts the column called `text`, or else the longest one, unless given.",
+        description="CSV only: the column of texts, instead of vectors. For a collection of "
+        "texts, by default the column called `text`, or else the longest one.",
     )
     payload: list[str] | None = Field(
         default=None,
-        description="CSV only: a column of the payload, or a pattern, given once for each, or "
-        "empty for none; it is no part of the vector then. All other columns unless given.",
+        description="CSV only: a column of the payload, or a pattern; may be repeated, or empty "
+        "for none. It is then not part of the vector. By default all other columns.",
     )
     header: bool | None = Field(
         default=None,
-        description="CSV only: whether the first row has the names of columns; guessed unless "
-        "given.",
+        description="CSV only: whether the first row holds the column names; by default guessed.",
     )
     encoding: str | None = Field(
-        default=None, description="CSV only: such as `cp1252`; guessed unless given."
+        default=None, description="CSV only: such as `cp1252`; by default guessed."
     )
 
 
@@ -120,8 +118,7 @@ class PreviewParams(ColumnParams):
     """What is known of CSV that is looked at."""
 
     holds: Literal["vectors", "texts"] | None = Field(
-        default=None,
-        description="What its rows are to be; texts unless given where no column has numbers.",
+        default=None, description="The kind of its rows; by default texts if no column has numbers."
     )
 
 
@@ -136,42 +133,43 @@ class LoadParams(PutOptions, ColumnParams):
 
     missing: Literal["error", "drop", "zero"] | None = Field(
         default=None,
-        description="CSV only: what a row becomes that lacks a number of its vector: a bad row "
-        "(`error`, the default), none (`drop`, counted in `dropped_count`), or one with a 0 there.",
+        description="CSV only: how to treat a row with a missing number in its vector: as a bad "
+        "row (`error`, the default), skipped (`drop`, counted in `dropped_count`), "
+        "or with 0 there (`zero`).",
     )
     on_error: Literal["stop", "skip"] = Field(
         default="stop",
-        description="At a row that cannot be stored: `stop` ends the load, and the chunks "
-        "committed before stay; `skip` lists the row under `rejected` and goes on.",
+        description="At a row that cannot be stored: `stop` ends the load, and keeps the chunks "
+        "committed before; `skip` lists the row under `rejected` and continues.",
     )
     id_start: int | None = Field(
         default=None,
         ge=0,
         le=2**63 - 1,
-        description="npy, and CSV without ids: id of the first row; the others count on. Without "
-        "it rows get the next numbers not taken.",
+        description="npy, and CSV without ids: id of the first row; the others count on from "
+        "there. By default rows get the next free numbers.",
     )
     columns: Literal["payload"] | None = Field(
         default=None,
-        description="Arrow only: `payload` makes columns that items do not have fields of their "
-        "payloads; without it such columns are refused.",
+        description="Arrow only: `payload` puts columns that items do not have into the payload; "
+        "by default such columns are refused.",
     )
     payloads: Literal["replace", "keep"] | None = Field(
         default=None,
-        description="What becomes of the payload of an item that exists where its row has none. "
-        "`replace`, the default: an upsert leaves none; `keep`: it stays.",
+        description="The payload of an existing item if its new row has none. `replace`, the "
+        "default: it is removed; `keep`: it stays.",
     )
     expires: str | None = Field(
         default=None,
-        description="When items expire whose rows do not say so: a time such as "
-        "`2027-01-01T00:00:00Z`, or seconds after the write.",
+        description="Expiry of items without their own: a time such as `2027-01-01T00:00:00Z`, "
+        "or seconds after the write.",
     )
     max_rejected: int | None = Field(
         default=None,
         ge=0,
         le=10_000,
-        description="How many rejected rows the summary lists; the first 1,000 unless the service "
-        "is set otherwise. All are counted.",
+        description="Number of rejected rows that the summary lists; by default the first 1,000, "
+        "unless the service is configured otherwise. All are counted.",
     )
 
 
@@ -217,13 +215,13 @@ async def load(
     collection: CollectionOf,
     params: Annotated[LoadParams, Query()],
 ) -> Response:
-    """Store a stream of items of any length, committed a chunk at a time.
+    """Store a stream of items of any length, committed chunk by chunk.
 
-    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
-    With `Accept: application/x-ndjson` one line `{"committed", "rejected"}` a chunk, then the
-    summary (with an `error` when the load ended early); otherwise the summary alone.
-    With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
-    passed over, and the summary counts all of it once.
+    Without a content type, or with `application/octet-stream`, the first bytes decide the format.
+    With `Accept: application/x-ndjson` the answer has one line `{"committed", "rejected"}` per
+    chunk, then the summary (with an `error` if the load ended early); otherwise only the summary.
+    With an `Idempotency-Key` a load that broke off can be sent again from the start: committed rows
+    are skipped, and the summary counts everything once.
     """
     columns = None
     if media_type(request) in (CSV, TSV):
@@ -298,10 +296,11 @@ async def load(
 async def preview(
     request: Request, service: ServiceOf, params: Annotated[PreviewParams, Query()]
 ) -> Response:
-    """Show what a load takes a file for, by its first part; of CSV also its columns and warnings.
+    """Show how a load will read a file, by its first part; for CSV also columns and warnings.
 
-    Nothing is stored, and no collection is asked. A body of 1,048,576 bytes is the first part of a
-    longer file, a shorter one is whole; either may be gzip. Of NDJSON the first line tells.
+    Nothing is stored, and no collection is needed. A body of 1,048,576 bytes is the first part of a
+    longer file, a shorter one is a whole file; both may be gzipped. For NDJSON the first line
+    decides.
     """
     require_media_type(request, CSV, TSV, NDJSON, NPY)
     require_plain(request)
@@ -351,9 +350,9 @@ def _choices(params: ColumnParams, *, is_of_texts: bool) -> "Choices":
 
 @reading.get("/loads", responses=shows("LoadList"))
 async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
-    """List the loads under way and the last 20, the last first.
+    """List the running loads and the last 20, latest first.
 
-    Of those before this start of the service only loads under a key are known.
+    Of loads before this start of the service only those with a key are known.
     """
     accounts = service.loads.of(collection)
     since = int(time.time()) - service.settings.load_key_seconds

@@ -20,9 +20,9 @@ _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _EVERYWHERE: Final = """
 Every error is a problem (RFC 9457, `application/problem+json`) with a stable `code`; besides those
 listed with an operation: 404 `route_not_found`, 405 `method_not_allowed` with an `Allow` header,
-500 `internal_error`. What may pass (429, 503, 507) comes with `Retry-After`. Every answer has an
-`X-Request-ID`. Where keys are set, send one as `Authorization: Bearer KEY` or
-`X-API-Key: KEY`. A path with a slash at its end is the path without it, but for `DELETE`.
+500 `internal_error`. Temporary errors (429, 503, 507) come with `Retry-After`. Every answer has an
+`X-Request-ID`. If keys are set, send one as `Authorization: Bearer KEY` or `X-API-Key: KEY`. A
+trailing slash of a path is ignored, except with `DELETE`.
 """
 
 

@@ -79,15 +79,15 @@ _Bad: TypeAlias = dict[int, ix.InvalidInput]
 OnError = Annotated[
     Literal["stop", "skip"],
     Field(
-        description="At a query whose vector or parameters are invalid: `stop` answers none; "
-        "`skip` gives it no hits and an `error`, and answers all others."
+        description="At a query with an invalid vector or invalid parameters: `stop` answers "
+        "none; `skip` gives it no hits and an `error`, and answers all others."
     ),
 ]
 SHARE: Final[dict[str, Any]] = {"exclusiveMinimum": 0, "maximum": 1}
 Limit = Annotated[
     int,
     Field(
-        description="How many hits; at most the server's `max_limit`, 100,000 unless set.",
+        description="Number of hits; at most the server's `max_limit`, 100,000 by default.",
         json_schema_extra=bounds(1),
     ),
 ]
@@ -101,8 +101,8 @@ Recall = Annotated[
 Candidates = Annotated[
     int | None,
     Field(
-        description="How many of the best by a comparison backend's estimate are scored exactly; "
-        "null: 100, or 10 times `limit`.",
+        description="Number of the best candidates, by a comparison backend's estimate, that are "
+        "scored exactly; null: 100, or 10 times `limit`.",
         json_schema_extra=bounds(1),
     ),
 ]
@@ -127,10 +127,10 @@ Score = Annotated[
     ix.ScoreKind,
     _checked_by(ix.check_score),
     Field(
-        description="Kind of the scores shown, and of `min_score`: `gmm`, the GMM J; "
-        "`bray_curtis`, 2 J / (1 + J), 1 less the Bray-Curtis dissimilarity, in the same order; "
-        "`containment`, the sum of minima over the sum of the query, or of the smaller item of a "
-        "pair: hits are ranked by it, exactly, by a scan."
+        description="Kind of the scores, and of `min_score`: `gmm`, the GMM J; `bray_curtis`, 2 "
+        "J / (1 + J), 1 minus the Bray-Curtis dissimilarity, in the same order; "
+        "`containment`, the sum of minima over the sum of the query, or of the "
+        "smaller item of a pair: hits are ranked by it, exactly, by a scan."
     ),
 ]
 
@@ -141,29 +141,28 @@ class SearchOptions(BaseModel):
     limit: Limit = 10
     offset: int = Field(
         default=0,
-        description="Hits of the ranking that are left out before the first one shown. `offset` "
-        "and `limit` together are at most `max_limit`. Pages of one `limit` share no hit and leave "
-        "none out.",
+        description="Number of hits of the ranking to skip. `offset` and `limit` together are at "
+        "most `max_limit`. Pages of one `limit` neither overlap nor leave gaps.",
         json_schema_extra=bounds(0),
     )
     recall: Recall = 0.9
     min_score: float = Field(
         default=0.0,
-        description="Hits below this score are not wanted, in [0, 1]. At 0, items that share "
+        description="Hits below this score are left out, in [0, 1]. At 0, items that share "
         "nothing with the query may be returned too, with score 0.",
         json_schema_extra=bounds(0, 1),
     )
     score: Score = "gmm"
     guarantee: ix.Guarantee = Field(
         default="measured",
-        description="In which sense `recall` is promised. `measured`: as the mean over queries "
-        "like the collection's own items, by calibration; the quickest. `proven`: as this query's "
-        "expected share, by the collision law, whatever the data. Where `band_width` is a number, "
-        "`measured` returns what the tables hold, and `proven` turns to a scan where that is not "
-        "enough.",
+        description="The sense in which `recall` is promised. `measured`: as the mean over "
+        "queries like the collection's own items, by calibration; the fastest. "
+        "`proven`: as this query's expected share, by the collision law, whatever "
+        "the data. If `band_width` is a number, `measured` returns what the tables "
+        "hold, and `proven` falls back to a scan if that is not enough.",
     )
-    with_payload: bool = Field(default=True, description="Show the hits' payloads.")
-    with_vector: bool = Field(default=False, description="Show the hits' vectors.")
+    with_payload: bool = Field(default=True, description="Return the hits' payloads.")
+    with_vector: bool = Field(default=False, description="Return the hits' vectors.")
     backend: str | None = Field(
         default=None,
         description="Name of one of the collection's `backends`; null: the one it was created "
@@ -171,21 +170,22 @@ class SearchOptions(BaseModel):
     )
     rerank: ix.Rerank = Field(
         default="gmm",
-        description="How hits are scored, and ranked by it: `gmm`, the exact GMM; `own`, the "
-        "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "
-        "exact GMM always.",
+        description="How hits are scored and ranked: `gmm`, the exact GMM; `own`, the exact "
+        "kernel that the backend estimates; `none`, its own estimate. `exact` always "
+        "gives the exact GMM.",
     )
     candidates: Candidates = None
-    explain: bool = Field(default=False, description="Say what the query cost.")
+    explain: bool = Field(default=False, description="Report the cost of the query.")
     allow_partial: bool = Field(
         default=False,
-        description="In a cluster: answer without the shards that gave no answer in time, and say "
-        "which, rather than not at all.",
+        description="In a cluster: answer without the shards that did not answer in time, and "
+        "name them, instead of failing.",
     )
     consistency: Literal["session", "strict"] = Field(
         default="session",
-        description="In a cluster: `session` finds what was acknowledged by the process that is "
-        "asked, `strict` what was acknowledged by any. One process alone is always strict.",
+        description="In a cluster: `session` finds the writes acknowledged by the process that "
+        "is asked, `strict` those acknowledged by any. A single process is always "
+        "strict.",
     )
 
 
@@ -220,28 +220,29 @@ class QueryBody(SearchOptions, Body):
     )
     cursor: bool | str | None = Field(
         default=None,
-        description="`true` asks for the first page of a ranking, `false` for no pages; the "
-        "`cursor` of an answer, sent with the same query, for the page behind it. Of one query, "
-        "without `offset`. Pages reach as far as `max_limit` hits.",
+        description="`true` requests the first page of a ranking, `false` no pages; the `cursor` "
+        "of an answer, sent with the same query, requests the next page. Only for a "
+        "single query, without `offset`. Pages reach as far as `max_limit` hits.",
     )
     group_by: str | None = Field(
         default=None,
-        description="Key of payloads: of the items that share a value there, only the best "
-        "`group_size` are hits, and `limit` counts such groups. Items without a value, or with "
-        "several, are no hits. Of one query, without `offset` or `cursor`.",
+        description="Payload key: of the items that share a value there, only the best "
+        "`group_size` are hits, and `limit` counts such groups. Items without a "
+        "value, or with several, are left out. Only for a single query, without "
+        "`offset` or `cursor`.",
         json_schema_extra={"minLength": 1},
     )
     group_size: int | None = Field(
         default=None,
-        description="With `group_by`: hits of a group at most; null: 1. At most the server's "
-        "`max_limit`, times `limit`.",
+        description="With `group_by`: maximum number of hits per group; null: 1. At most the "
+        "server's `max_limit`, times `limit`.",
         json_schema_extra=bounds(1),
     )
     id: Id | None = Field(
         default=None, description="Searches around this stored item, which is left out of the hits."
     )
     filter: FilterDocument | None = Field(
-        default=None, description="Only items whose payloads pass are found; null: all."
+        default=None, description="Only items with matching payloads are found; null: all."
     )
 
 
@@ -271,7 +272,7 @@ class CountBody(Body):
     )
 
     filter: FilterDocument | None = Field(
-        default=None, description="Only items whose payloads pass are counted; null: all."
+        default=None, description="Only items with matching payloads are counted; null: all."
     )
 
 
@@ -385,8 +386,8 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
 async def query(request: Request, service: ServiceOf, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
-    A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
-    the URL, as of a batch.
+    A vector may also be sent as `.npy` or as an Arrow stream of one row. The parameters are then in
+    the URL, as for a batch.
     """
     if request.scope[HEADERS].get(b"content-type") != _JSON:
         kind = media_type(request)
@@ -541,7 +542,7 @@ async def query_batch(
 ) -> Response:
     """Answer many queries at once: JSON, a matrix as `.npy`, or an Arrow stream of vectors.
 
-    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
+    Without a content type, or with `application/octet-stream`, the first bytes decide the format.
     """
     stated = stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
     require_plain(request)

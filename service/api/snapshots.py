@@ -41,9 +41,9 @@ def _snapshot_json(snapshot: ix.Snapshot) -> dict[str, Any]:
 
 @writing.post("", status_code=201, responses=shows("SnapshotAnswer", 201))
 async def create_snapshot(service: ServiceOf, name: str) -> Response:
-    """Make a snapshot of a collection as it is at one moment, beside queries and writes.
+    """Make a snapshot of a collection at one moment, while queries and writes continue.
 
-    It stays when the collection is dropped, and holds what was deleted later.
+    It outlives the collection, and keeps items that are deleted later.
     """
     service.room.require()
     snapshot = await service.workers.files.run(service.catalog.snapshot, name)
@@ -89,13 +89,13 @@ async def upload_snapshot(
         str | None,
         Query(
             pattern="^[0-9A-Fa-f]{64}$",
-            description="SHA-256 that the file must have, 64 hexadecimal digits.",
+            description="Expected SHA-256 of the file, 64 hexadecimal digits.",
         ),
     ] = None,
 ) -> Response:
-    """Upload a snapshot; neither it nor its collection need have been here before.
+    """Upload a snapshot; neither it nor its collection needs to exist here.
 
-    Its rows are looked at when it is restored.
+    Its rows are checked when it is restored.
     """
     require_media_type(request, SQLITE, BINARY)
     require_plain(request)
@@ -134,12 +134,12 @@ async def restore_snapshot(
     name: str,
     snapshot: str,
     replace: Annotated[
-        bool, Query(description="Whether a collection of this name is replaced.")
+        bool, Query(description="Whether an existing collection of this name is replaced.")
     ] = False,
 ) -> Response:
     """Restore the collection from a snapshot; all rows are checked first.
 
-    One of this name is replaced with `replace=true` alone, and stays where anything is wrong.
+    A collection of this name is replaced only with `replace=true`, and stays if anything fails.
     """
 
     def restore() -> dict[str, Any]:
