@@ -1,7 +1,7 @@
 """Near-neighbour search for weighted, signed vectors under GMM, the signed weighted Jaccard.
 
-The names are in ``__init__.pyi``. Each is imported when it is first asked for, so that a program
-which needs a few loads neither the compiler nor the web framework.
+The names are in ``__init__.pyi``. Each is imported on first use, so that a program
+that needs a few of them loads neither the compiler nor the web framework.
 """
 
 import lazy_loader

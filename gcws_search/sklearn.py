@@ -2,7 +2,7 @@
 
 Inner products of features estimate the kernel; those of the one-hot maps do so when divided by
 ``samples``. A row of zeros has no cosine, no samples and no GMM: its features are all zero. Random
-binning is the exception: to it a row of zeros is a point like others.
+binning is the exception: it treats a row of zeros like any other point.
 
 Needs the extra ``learn``.
 """
@@ -124,7 +124,7 @@ class _Estimator(BaseEstimator):
     n_jobs: int | None = None
 
     def fit(self, X: Any, y: object = None) -> Self:
-        """Learn what is needed of rows.
+        """Fit to rows.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class _Estimator(BaseEstimator):
         Raises
         ------
         ValueError
-            A parameter is outside its range, or ``X`` is nothing to be fitted to.
+            A parameter is outside its range, or ``X`` cannot be fitted to.
         """
         del y
         checked = self._validate(X, reset=True)
@@ -238,7 +238,7 @@ class RffFeatures(_Transformer):
     gamma : float
         γ, above 0.
     n_jobs : int or None
-        Threads; -1 takes as many as the process may use.
+        Threads; -1: as many as the process may use.
     """
 
     _kind: ClassVar[ix.FourierKind] = "rff"
@@ -278,9 +278,9 @@ class GmmNystroem(_Transformer):
     Parameters
     ----------
     landmarks : int
-        How many rows are landmarks, 1-4096; all of them where there are fewer.
+        Number of landmark rows, 1-4096; all rows if there are fewer.
     seed : int
-        Of the choice of landmarks.
+        Seed of the choice of landmarks.
     n_jobs : see `RffFeatures`
     """
 
@@ -381,7 +381,7 @@ class GcwsFeatures(_OneHot):
     samples : int
         k, 1-16384.
     bits : int
-        b, 1-16: bits of each winning slot that are used ([BBIT]).
+        b, 1-16: bits used of each winning slot ([BBIT]).
     n_jobs : see `RffFeatures`
     """
 
@@ -407,7 +407,7 @@ class RandomBinningFeatures(_OneHot):
         k, 1-16384.
     distribution, shape, scale : see `RandomBinningParams`
     bits : int
-        b, 1-16: bits that bins are hashed to.
+        b, 1-16: bits of the hash of a bin.
     n_jobs : see `RffFeatures`
     """
 
@@ -439,11 +439,11 @@ class GmmNeighbors(_Estimator):
     Parameters
     ----------
     n_neighbors : int
-        How many, unless `kneighbors` is given another number.
+        Number of neighbours, unless `kneighbors` gets another one.
     recall : float
         Expected share of the true neighbours, in (0, 1]; 1 scans all rows.
     seed : int
-        Of the hash.
+        Seed of the hash.
     n_jobs : see `RffFeatures`
 
     Attributes
@@ -497,14 +497,14 @@ class GmmNeighbors(_Estimator):
         Parameters
         ----------
         X : (m, dim) array or sparse matrix, or None
-            None takes the rows of the index, each left out of its own neighbours.
+            None: the rows of the index, each left out of its own neighbours.
 
         Returns
         -------
         distances : (m, n_neighbors) float64
             1 − GMM; only with ``return_distance``.
         indices : (m, n_neighbors) int64
-            Rows of what was fitted.
+            Row numbers of the fitted data.
 
         Raises
         ------
@@ -578,7 +578,7 @@ class GmmNeighbors(_Estimator):
 class GmmKNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GmmNeighbors):
     """The sparse matrix of distances 1 − GMM to the nearest rows, for ``metric="precomputed"``.
 
-    A line has ``n_neighbors`` + 1 entries, as scikit-learn asks of such a matrix: a row of the
+    A row has ``n_neighbors`` + 1 entries, as scikit-learn requires of such a matrix: a row of the
     index is its own neighbour at distance 0.
 
     Parameters are those of `GmmNeighbors`.

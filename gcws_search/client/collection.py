@@ -101,7 +101,7 @@ OnError = Literal["stop", "skip"]
 Guarantee = Literal["measured", "proven"]
 Durability = Literal["full", "normal"]
 Progress = Callable[[int], None]
-"""Called with the number of rows handed over since the last call."""
+"""Called with the number of rows added since the last call."""
 
 _WHOLE: Final = (Integral, "a whole number, at least", int)
 _NUMBER: Final = (Real, "a number", float)
@@ -138,7 +138,7 @@ def config_of(
     *,
     ttl: float | None = None,
 ) -> CollectionConfig | None:
-    """Return a configuration where ``dim`` or ``text`` is given, to create a collection.
+    """Return a configuration to create a collection, if ``dim`` or ``text`` is given.
 
     Its parts are objects, or as the API has them.
 
@@ -225,13 +225,13 @@ def _require_same_place(own: Place, other: Place) -> None:
 class Collection:
     """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
 
-    Each operation has its signature and its words here; `embedded` and `remote` carry it out.
+    Each operation has its signature and documentation here; `embedded` and `remote` execute it.
     `AsyncCollection` awaits the same.
 
     Attributes
     ----------
     config : CollectionConfig
-        What it was created with; weights as `fit` was asked for them last.
+        Its configuration; weights as last requested from `fit`.
     """
 
     def __init__(self, place: Place) -> None:
@@ -256,34 +256,34 @@ class Collection:
         durability: Durability = "full",
         threads: int | None = None,
     ) -> Collection:
-        """Open a collection's file without a server; created where ``dim`` or ``text`` is given.
+        """Open a collection's file without a server; ``dim`` or ``text`` creates it if needed.
 
         Parameters
         ----------
         path : str or Path
-            Ends in ``.sqlite``; the file that a server would have of a collection of that name.
+            Ends in ``.sqlite``; the file that a server would keep for a collection of that name.
             ":memory:" is an empty collection that is gone when it is closed.
         dim : int or None
-            Number of coordinates; None for an open space of sparse vectors. May be left out where
-            the file exists.
+            Number of coordinates; None for an open space of sparse vectors. Optional if the file
+            exists.
         transform, backend : objects, or dicts as in the API
         storage : {"auto", "memory", "mapped"}
-            Where vectors lie; see `CollectionConfig`.
+            Where vectors are kept; see `CollectionConfig`.
         text : TextParams or dict, or None
             Make it a collection of texts: ``{"tokens": "words"}``; see `TextParams`. It has no
             ``dim``.
         ttl : float or None
-            Seconds after its write at which an item expires that has no time of its own.
+            Seconds after its write at which an item without its own time expires.
         durability : {"full", "normal"}
-            Whether a write survives a power cut, or the end of the process only.
+            Whether a write survives a power cut, or only the end of the process.
         threads : int or None
-            None takes as many as the process may use. Collections of one folder share the threads
-            and durability that the first of them was opened with.
+            None: as many as the process may use. Collections of one folder share the threads and
+            durability with which the first of them was opened.
 
         Raises
         ------
         DirectoryLocked
-            A server or another process has the folder; the error names it.
+            A server or another process owns the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
         config = config_of(dim, transform, backend, storage, text, ttl=ttl)
@@ -293,7 +293,7 @@ class Collection:
 
     @property
     def index(self) -> ix.StoredCollection:
-        """The collection of the index, for what only that can do.
+        """The collection of the index, for operations that only it has.
 
         Raises
         ------
@@ -331,7 +331,7 @@ class Collection:
         expires: Expires | Iterable[Expires | None] | None = None,
         progress: Progress | None = None,
     ) -> Added:
-        """Store items, a batch at a time; what was stored before an error stays.
+        """Store items batch by batch; items stored before an error stay.
 
         Parameters
         ----------
@@ -339,37 +339,36 @@ class Collection:
             An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
             polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
         texts : sequence of str, or str
-            In the place of ``data``, in a collection of texts; or the name of the column of texts
-            of a frame, "text" unless given.
+            Instead of ``data``, in a collection of texts; or the name of the text column of a
+            frame, by default "text".
         ids : sequence, str or None
-            A string names the column of a frame; "index" is the index of pandas. None
-            takes the frame's column ``id``, or its index where that holds text, or whole numbers
-            under a name. Rows without ids are given the next numbers not taken, from 0 on: see
-            ``ids`` of the result.
+            A string names the column of a frame; "index" is the index of pandas. None uses the
+            frame's column ``id``, or its index if that is text, or has a name and whole numbers.
+            Rows without ids get the next free numbers, from 0 on: see ``ids`` of the result.
         payloads : dict of columns, sequence of dicts, names of columns, or None
             ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
         mode : {"upsert", "insert", "unless_similar"}
-            "upsert" replaces items that exist; "insert" refuses them; "unless_similar" stores no
-            item that scores ``min_score`` or more with one that is stored, or with one before it
-            in ``data``: see ``similar`` of the result.
+            "upsert" replaces existing items; "insert" refuses them; "unless_similar" skips every
+            item that scores ``min_score`` or more with a stored one, or with an earlier one of
+            ``data``: see ``similar`` of the result.
         on_error : {"stop", "skip"}
-            "skip" leaves out rows that cannot be stored, and names them in the result.
+            "skip" skips rows that cannot be stored, and lists them in the result.
         id_start : int or None
-            Number rows without ids from here on instead: items of these numbers are replaced.
+            Number rows without ids from here on instead, and replace items with these numbers.
         keep_payloads : bool
-            Whether an item that exists keeps its payload where it comes without one; takes ids.
+            Whether an existing item keeps its payload if its new version has none; needs ids.
         min_score, recall : float, optional
-            With "unless_similar": the least score that keeps an item out, and the expected share
-            of such items found among those stored before, 0.9 unless given; 1 finds all.
+            With "unless_similar": the score from which an item is skipped, and the expected share
+            of such items that is found among those stored before, by default 0.9; 1 finds all.
         if_version : int, sequence of int or None, or None
-            The version that each item must have in the collection, 0 where there must be none: one
-            for all, or one an item, None for any. Then all items are stored, or none; they are one
-            request, which takes "upsert" or "insert", and none of the options of a load.
+            The version that each item must have in the collection, 0 if it must not exist: one for
+            all, or one per item, None for any. Then all items are stored, or none; they are one
+            request, with "upsert" or "insert", and without the options of a load.
         expires : datetime, str, float, a sequence of these and None, or None
             When the items expire: a time with its zone, or seconds after the write; one for all, or
-            one an item. None leaves it to the items themselves and the ``ttl`` of the collection.
+            one per item. None: as the items say, or by the ``ttl`` of the collection.
         progress : callable or None
-            Called with the number of rows handed over since the last call.
+            Called with the number of rows added since the last call.
 
         Raises
         ------
@@ -377,7 +376,7 @@ class Collection:
         ItemExists
             The mode is "insert".
         VersionConflict
-            An item has not the version ``if_version``.
+            An item does not have the version ``if_version``.
         """
         names = payloads if is_frame(data) and is_names(payloads) else None
         text = texts if isinstance(texts, str) and is_frame(data) else None
@@ -443,12 +442,12 @@ class Collection:
         text : str or None
             Search for this text instead, in a collection of texts.
         offset : int
-            Hits of the ranking that are left out before the first one. Pages of one ``limit``
-            share no hit and leave none out.
+            Number of hits of the ranking to skip. Pages of one ``limit`` neither overlap nor leave
+            gaps.
         group_by : str or None
-            Key of payloads: of the items that share a value there, only the best ``group_size``
-            are hits, and ``limit`` counts such groups. Items without a value, or with several, are
-            no hits.
+            Payload key: of the items that share a value there, only the best ``group_size`` are
+            hits, and ``limit`` counts such groups. Items without a value, or with several, are left
+            out.
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
         where : dict or None
@@ -456,10 +455,10 @@ class Collection:
             ``{"label": [3, 5]}``, ``{"price": {"gte": 5, "lt": 9}}``.
         guarantee : {"measured", "proven"}
         explain : bool
-            Whether the hits have an ``explanation`` of what the query cost.
+            Whether the hits have an ``explanation`` of the query's cost.
         score : {"gmm", "bray_curtis", "containment"}
-            Kind of the scores, and of ``min_score``: the GMM J; 2 J / (1 + J), in the same order;
-            or Σ min / Σ of the query, for which all items are scanned.
+            Kind of score, also of ``min_score``: the GMM J; 2 J / (1 + J), in the same order; or Σ
+            min / Σ of the query, which scans all items.
         distance : bool
             Whether hits have 1 - score in its place; ``min_score`` stays a score.
 
@@ -496,8 +495,8 @@ class Collection:
     ) -> ManyHits:
         """Return the most similar items of each vector or text, as arrays; see `query` and `add`.
 
-        With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
-        ``rejected`` of the result. With ``with_payload=True`` the result has ``payloads``.
+        With ``on_error="skip"`` an invalid vector has no hits, and is listed in ``rejected`` of the
+        result. With ``with_payload=True`` the result has ``payloads``.
         """
         require_one(vectors=vectors, texts=texts)
         require_word("on_error", on_error, OnError)
@@ -522,7 +521,7 @@ class Collection:
         return self._do(lambda place: place.get(str(id)))
 
     def get_many(self, ids: str | int | Iterable[str], *, with_vector: bool = True) -> list[Item]:
-        """Return the items that have these ids, in their order; ids of no item are left out."""
+        """Return the items with these ids, in their order; unknown ids are ignored."""
         texts = texts_of(ids)
         return self._do(lambda place: place.get_many(texts, with_vector))
 
@@ -533,7 +532,7 @@ class Collection:
         where: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> Count:
-        """Delete items by their ids, or all that pass a filter; return how many there were.
+        """Delete items by their ids, or all that match a filter; return how many were deleted.
 
         Parameters
         ----------
@@ -557,9 +556,9 @@ class Collection:
         where: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> Count:
-        """Change payloads of items, by their ids or of all that pass a filter; no vector is sent.
+        """Change payloads of items, by their ids or by a filter, without sending vectors.
 
-        Items keep their places in pages. Return how many there were.
+        Items keep their places in pages. Return the number of items changed.
 
         Parameters
         ----------
@@ -591,7 +590,7 @@ class Collection:
         recall: float = 0.9,
         score: ScoreKind = "gmm",
     ) -> list[Pair]:
-        """Return the pairs of items at least so similar, the most similar first; see `query`."""
+        """Return the pairs with at least ``min_score``, most similar first; see `query`."""
         asked = _checked(min_score=min_score, recall=recall, **present(limit=limit))
         asked |= present(score=_said(score))
         return self._do(lambda place: place.pairs(asked))
@@ -606,22 +605,22 @@ class Collection:
         where: Mapping[str, Any] | None = None,
         score: ScoreKind = "gmm",
     ) -> FoundGroups:
-        """Return groups of near-duplicates, the largest first, as a list of `Group`.
+        """Return groups of near-duplicates, largest first, as a list of `Group`.
 
         Parameters
         ----------
         min_score : float
-            Least exact score of a pair that joins two items.
+            Minimum exact score of a pair that joins two items.
         recall : float
-            Expected share of these pairs found; equal items always are, and all pairs by 1.
+            Expected share of these pairs that is found; equal items always are, and 1 finds all.
         mode : {"components", "leaders"}
-            Whatever a chain of pairs joins; or groups whose members are all paired with the
-            representative.
+            Everything that a chain of pairs connects; or groups whose members are all paired with
+            the representative.
         keep : str
-            Which item represents a group: the "first" that was put; the "longest", whose numbers
-            have the greatest sum; or the one of the greatest value under this key of payloads.
+            The representative of a group: the item stored "first"; the "longest", whose numbers
+            have the greatest sum; or the one with the greatest value under this payload key.
         where : dict, optional
-            A filter, as of `query`.
+            A filter, as in `query`.
         score : {"gmm", "bray_curtis", "containment"}
             Kind of the scores, and of ``min_score``; containment is that of the smaller of two.
 
@@ -647,26 +646,26 @@ class Collection:
         score: ScoreKind = "gmm",
         distance: bool = False,
     ) -> Joined:
-        """Return for each vector all items that score enough, however many, or the best.
+        """Return for each vector all items above ``min_score``, or the best ``limit``.
 
         Parameters
         ----------
-        data : as of `add`, or another collection of the same server, or of this process
+        data : as in `add`, or another collection of the same server, or of this process
         texts : sequence of str
-            In the place of ``data``, in a collection of texts.
+            Instead of ``data``, in a collection of texts.
         ids : sequence, str or None
-            Of the vectors, as of `add`.
+            Ids of the vectors, as in `add`.
         min_score : float, optional
-            Least score of a hit; may be left out where there is a limit.
+            Minimum score of a hit; optional with a limit.
         limit : int, optional
-            The most hits of a vector, the best.
+            Maximum number of hits per vector.
         recall : float
-            Expected share of these hits found; 1 finds all.
+            Expected share of these hits that is found; 1 finds all.
         where : dict, optional
-            Condition on the payloads of hits, as of `query`.
+            Condition on the payloads of hits, as in `query`.
         after : int or str, optional
-            Only vectors after this row of ``data``, from 0, or items of the other collection that
-            were put after this id.
+            Only vectors after this row of ``data``, counted from 0, or items of the other
+            collection stored after this id.
         score : {"gmm", "bray_curtis", "containment"}
             Kind of the scores, and of ``min_score``; see `query`.
         distance : bool
@@ -697,15 +696,15 @@ class Collection:
         return self._do(lambda place: place.join(read, asked, distance=distance))
 
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
-        """Return what each coordinate adds to the similarity of two items, or vectors.
+        """Return how much each coordinate contributes to the similarity of two items, or vectors.
 
         Parameters
         ----------
         a, b : str, int, vector or {"text": str}
-            A string, or an integer, is the id of an item. Coordinates of texts have their tokens
-            as names.
+            A string or an integer is the id of an item. Coordinates of texts have their tokens as
+            names.
         limit : int
-            How many coordinates are listed, 1 to 4096; all others are summed.
+            Maximum number of coordinates listed, 1 to 4096; all others are summed.
 
         Raises
         ------
@@ -726,25 +725,26 @@ class Collection:
         neighbours: bool = True,
         places: Literal["axes", "islands", "cached"] = "axes",
     ) -> ItemMap:
-        """Return places in a plane for a sample of items and others, with their neighbours.
+        """Place a sample of items, and others, in a plane, with their neighbours.
 
         Parameters
         ----------
         sample, landmarks : int
-            Items at most, up to 20,000, and those of them that the axes are learned from.
+            Maximum number of items, up to 20,000, and those of them from which the axes are
+            learned.
         seed : int
-            Of the choice of both.
+            Seed of the choice of both.
         where : dict or None
-            Condition on payloads of the sample, as of `query`.
+            Condition on payloads of the sample, as in `query`.
         also : iterable of str, int, vector or {"text": str}
-            Ids, and vectors or texts, that are given places and neighbours too.
+            Ids, and vectors or texts, to place as well, with neighbours.
         key : str or None
             Payload key whose values are returned.
         neighbours : bool
-            Whether the sample's neighbours are looked for: most of the time of a large map.
+            Whether to find the sample's neighbours: most of the time of a large map.
         places : {"axes", "islands", "cached"}
-            Places by two axes; or arranged from there by the neighbours, so that islands show; or
-            islands where the same sample of the same items has been arranged before, else axes.
+            Places on two axes; or rearranged by the neighbours, which shows islands; or islands if
+            the same sample of the same items was arranged before, else axes.
 
         Raises
         ------
@@ -762,9 +762,9 @@ class Collection:
         Parameters
         ----------
         sample : int
-            Items at most that are looked at, up to 10,000.
+            Maximum number of items in the sample, up to 10,000.
         seed : int
-            Of their choice.
+            Seed of their choice.
 
         Returns
         -------
@@ -788,12 +788,12 @@ class Collection:
         backends: list[str] | None = None,
         seed: int = 0,
     ) -> Compared:
-        """Return what each backend finds of the exact neighbours, and what it costs.
+        """Return the recall and cost of each backend.
 
         Parameters
         ----------
         queries : vectors, list of {"text": str}, or None
-            None takes ``sample`` stored items.
+            None: ``sample`` stored items.
         backends : list of str or None
             Names; None for all.
         seed : int
@@ -809,16 +809,16 @@ class Collection:
     def page(
         self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
     ) -> tuple[list[Item], str | None]:
-        """Return some items in the order in which they were put, and where the next page starts."""
+        """Return a page of items in stored order, and the cursor of the next page."""
         asked = _checked(limit=limit, **present(cursor=cursor))
         where = asked.get("cursor"), asked["limit"], with_vector
         return self._do(lambda place: place.page(*where))
 
     def find(self, text: str, *, limit: int = 20) -> FoundItems:
-        """Return the items that a text finds, without vectors.
+        """Return the items with a text in their ids or payloads, without vectors.
 
-        First those whose ids begin with it, then those whose ids or payloads contain it in any
-        case; both in the order in which they were put. A payload is searched as JSON text.
+        First those whose ids begin with it, then those whose ids or payloads contain it, ignoring
+        case; both in stored order. A payload is searched as JSON text.
 
         Raises
         ------
@@ -836,11 +836,11 @@ class Collection:
         Parameters
         ----------
         prefix : str
-            Only names that begin so.
+            Only names with this prefix.
         limit : int
-            At most so many, by coordinate.
+            Maximum number of names, in the order of coordinates.
         indices : iterable of int, or None
-            The names of these coordinates instead; one without a name is left out.
+            The names of these coordinates instead; coordinates without names are left out.
         """
         asked = _checked(prefix=prefix, limit=limit)
         places = None
@@ -850,31 +850,31 @@ class Collection:
         return self._do(lambda place: place.names(**asked, indices=places))
 
     def set_names(self, names: Iterable[str], *, replace: bool = True) -> int:
-        """Give the first coordinates of a fixed ``dim`` their names; return how many have one.
+        """Set the names of the first coordinates of a fixed ``dim``; return how many have one.
 
-        In an open space, names come with the items that are added.
+        In an open space, names come with the added items.
 
         Parameters
         ----------
         names : iterable of str
-            At most ``dim``, in order; none: all names are removed.
+            At most ``dim``, in order; an empty list removes all names.
         replace : bool
-            False leaves names that there are already, also those that another client has just set.
+            False keeps existing names, also those just set by another client.
         """
         given = _listed(names, _is_text, "a list of strings", "names")
         return self._do(lambda place: place.set_names(given, replace=replace))
 
     def fit(self, weights: Iterable[float] | WeightKind | None = None) -> dict[str, Any]:
-        """Learn weights of coordinates from the items, or take others.
+        """Learn weights of coordinates from the items, or set them.
 
-        Return when all items are encoded by them. Others read and write meanwhile, under the
-        weights of before. Vectors are returned as they were sent.
+        Return when all items are encoded with them. Reads and writes continue meanwhile, with the
+        old weights. Vectors are returned as they were sent.
 
         Parameters
         ----------
         weights : {"idf", "standard", "robust", "max"}, iterable of float or None
-            What is learned, or a number above 0 for each coordinate; None learns anew what was
-            asked for last, or when the collection was created.
+            The kind to learn, or a number above 0 for each coordinate; None learns the last
+            requested kind again.
 
         Returns
         -------
@@ -884,7 +884,7 @@ class Collection:
         Raises
         ------
         InvalidParameter
-            There are no items; weights cannot be these; they leave nothing of an item.
+            There are no items; the weights are invalid; they make an item all zeros.
         """
         asked: tuple[float, ...] | WeightKind | None = None
         if weights is not None:
@@ -892,15 +892,15 @@ class Collection:
         return self._do(lambda place: place.fit(asked))
 
     def count(self, *, where: Mapping[str, Any] | None = None) -> Count:
-        """Return the number of items, or of those that pass a filter as of `query`.
+        """Return the number of items, or of those that match a filter as in `query`.
 
-        Where none passes it, ``hints`` of the number say which keys and values no item has.
+        If none matches, ``hints`` of the number say which keys and values no item has.
         """
         condition = filter_of(where)
         return self._do(lambda place: place.count(condition))
 
     def describe(self) -> dict[str, Any]:
-        """Return all there is to know of the collection, as the API shows it."""
+        """Return a full description of the collection, as the API shows it."""
         return self._do(lambda place: place.describe())
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
@@ -909,41 +909,41 @@ class Collection:
         Parameters
         ----------
         metadata : dict or None
-            Any JSON object; its ``view`` says how the page shows items. A ``fingerprint`` that
-            `gcws-search load` has noted there stays, unless another is given.
+            Any JSON object; its ``view`` says how the page displays items. A ``fingerprint``
+            recorded there by `gcws-search load` stays, unless another is given.
         """
         return self._do(lambda place: place.set_metadata(metadata))
 
     def curve(self, *, limit: int = 10) -> dict[str, Any]:
-        """Return what recall costs for a limit, as calibrated: candidates and time of a query."""
+        """Return the calibrated cost of each recall for a limit: candidates and time of a query."""
         asked = _checked(limit=limit)
         return self._do(lambda place: place.curve(asked))
 
     def audits(self) -> dict[str, Any]:
-        """Return recall asked against recall found, of queries that a server answered exactly too.
+        """Return requested recall beside recall found, of queries audited by a server.
 
         A collection of this process makes no audits.
         """
         return self._do(lambda place: place.audits())
 
     def loads(self) -> list[dict[str, Any]]:
-        """Return the loads under way and the last ones, the last first, as the API shows them.
+        """Return the running and the last loads, latest first, as the API shows them.
 
-        A collection of this process has none: what is added to it is no load.
+        A collection of this process has none, since `add` is not a load there.
         """
         return self._do(lambda place: place.loads())
 
     def attach(
         self, kind: str, *, name: str | None = None, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Make a comparison backend from the stored vectors, and return its description.
+        """Attach a comparison backend built from the stored vectors, and return its description.
 
         Parameters
         ----------
         kind : str
             Such as "nrff" or "random_binning".
         name : str or None
-            What queries call it; None: its kind, with a number where that is taken.
+            Name for queries; None: its kind, with a number if that is taken.
         params : dict or None
             Parameters of its kind, as the API has them.
 
@@ -966,17 +966,17 @@ class Collection:
         return self._do(lambda place: place.detach(**asked))
 
     def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
-        """Write all items to a file that `gcws-search load` reads; return how many.
+        """Write all items to a file that `gcws-search load` can read; return their number.
 
         Parameters
         ----------
         path : str or Path
-            Ends in ``.ndjson`` or ``.parquet``; the file appears when it is whole.
+            Ends in ``.ndjson`` or ``.parquet``; the file appears when it is complete.
 
         Raises
         ------
         InvalidParameter
-            The file's name says no format.
+            The file's name has another ending.
         OSError
         """
         return run(AsyncCollection(self.place, call_in_place).export(path, progress=progress))
@@ -1140,14 +1140,14 @@ def _opening(open_: Callable[P, Collection]) -> Callable[P, Coroutine[Any, Any, 
 
 
 class AsyncCollection:
-    """A collection whose operations are awaited; otherwise as `Collection`.
+    """A collection with the operations of `Collection` as coroutines.
 
-    Those of a server are sent on the event loop; those of this process happen on a thread.
+    Requests to a server are sent on the event loop; operations of this process run on a thread.
 
     Parameters
     ----------
     call : callable
-        Calls what would keep the event loop waiting.
+        Calls functions that would block the event loop.
     """
 
     def __init__(
@@ -1159,7 +1159,7 @@ class AsyncCollection:
 
     @property
     def config(self) -> CollectionConfig:
-        """What it was created with; see `Collection`."""
+        """Its configuration; see `Collection`."""
         return self.place.config
 
     async def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:

@@ -78,15 +78,16 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How often a request is sent, and how long a client waits between.
+    """How often a request is sent, and how long a client waits in between.
 
     Parameters
     ----------
     attempts : int
-        How often a request is sent at most.
+        Maximum number of times that a request is sent.
     first_seconds, max_seconds : float
-        The wait doubles from the first to the largest; chance takes off up to a half. A server that
-        says ``Retry-After`` is given that time, and is not asked again if it is above the largest.
+        The wait doubles from the first to the largest, minus a random part of up to a half. If the
+        server sends ``Retry-After``, the client waits that long, or gives up if it is above the
+        largest.
     report : callable or None
         Called with a sentence once a request has waited for a second.
     """
@@ -273,16 +274,16 @@ class Requester(ABC):
 
 
 class Server(Requester):
-    """A server, asked by callers that wait; also called `connect`. Making it sends nothing.
+    """A server, for blocking callers; also called `connect`. Creating it sends nothing.
 
     Parameters
     ----------
     url : str
-        Such as ``http://localhost:8000``; without a scheme it is of ``http``.
+        Such as ``http://localhost:8000``; the default scheme is ``http``.
     timeout_seconds : float or None
-        How long the server may stay silent; None waits as long as it takes.
+        How long the server may stay silent; None: without limit.
     policy : RetryPolicy or None
-        How often a request is sent where the server has no room or the connection breaks.
+        How often a request is sent if the server is busy or the connection breaks.
     """
 
     async def exchange(
@@ -315,14 +316,14 @@ class Server(Requester):
         text: TextParams | dict[str, Any] | None = None,
         ttl: float | None = None,
     ) -> Collection:
-        """Return a collection; created where ``dim`` or ``text`` is given and there is none.
+        """Return a collection; ``dim`` or ``text`` creates it if there is none.
 
         Its parameters are those of `Collection.open`.
 
         Raises
         ------
         CollectionNotFound
-            There is none, and neither ``dim`` nor ``text`` is given.
+            It does not exist, and neither ``dim`` nor ``text`` is given.
         CollectionExists
             It exists with another configuration.
         NoServer, ServerBusy, AccessRefused, InvalidParameter
@@ -349,7 +350,7 @@ class Server(Requester):
 
     @contextmanager
     def stream(self, path: str, collection: str) -> Iterator[httpx.Response]:
-        """Yield an answer that is read piece by piece; see `ask` for errors."""
+        """Yield an answer to read piece by piece; see `ask` for errors."""
         try:
             with through_httpx(), self._client(_httpx_client).stream("GET", path) as answer:
                 if answer.is_error:
@@ -393,7 +394,7 @@ class ServerSnapshots:
         return found
 
     def download(self, name: str, output: Path) -> None:
-        """Write a snapshot to a file, which appears when its SHA-256 is right."""
+        """Write a snapshot to a file, which appears after its SHA-256 is verified."""
         with whole_file(output) as part, part.open("wb") as file:
             file.writelines(self._pieces(name))
 
@@ -422,7 +423,7 @@ class ServerSnapshots:
     def copy_to(self, name: str, address: str) -> dict[str, Any]:
         """Write a snapshot to an object store, or a folder; see `SnapshotStore`.
 
-        One that the store has is not sent again. Raises StoreFailed.
+        A snapshot already in the store is not sent again. Raises StoreFailed.
         """
         found = [each for each in self.list() if each["name"] == name]
         if not found:
@@ -433,7 +434,7 @@ class ServerSnapshots:
     def copy_from(self, name: str, address: str) -> dict[str, Any]:
         """Send a snapshot of an object store, or a folder; the server compares its SHA-256.
 
-        One that the server has is not sent again. Raises StoreFailed, SnapshotNotFound.
+        A snapshot already on the server is not sent again. Raises StoreFailed, SnapshotNotFound.
         """
         snapshot, file = SnapshotStore(address, self._collection).read(name)
         for each in self.list():
@@ -442,7 +443,7 @@ class ServerSnapshots:
         return self._send(name, file, snapshot["sha256"])
 
     def restore(self, name: str, *, replace: bool = False) -> dict[str, Any]:
-        """Make the collection from a snapshot, and return its description."""
+        """Restore the collection from a snapshot, and return its description."""
         params = {"replace": str(replace).lower()}
         return self._ask("POST", name, "restore", params=params, repeatable=False)
 
@@ -493,7 +494,7 @@ class AsyncServerSnapshots:
 
 
 class AsyncServer(Requester):
-    """A server, asked by callers that await; also called `connect_async`. See `Server`."""
+    """A server, for coroutines; also called `connect_async`. See `Server`."""
 
     call = staticmethod(call_on_thread)
     _blocking: Server | None = None

@@ -27,12 +27,12 @@ _ROW: Final = re.compile(r"(?:item|row|query) (\d+)")
 
 
 class ServerError(GcwsError):
-    """A server could not do what it was asked.
+    """A server could not execute a request.
 
     Attributes
     ----------
     status : int or None
-        Of HTTP; None where no answer came.
+        HTTP status; None if no answer came.
     code : str
         The stable name of the cause.
     detail : str
@@ -47,7 +47,7 @@ class ServerError(GcwsError):
 
 
 class NoServer(ServerError):
-    """Nobody answers, or the connection broke and did not come back."""
+    """The server does not answer, or the connection broke and could not be restored."""
 
     def __init__(self, url: str, cause: str) -> None:
         self.url = url
@@ -59,11 +59,11 @@ class NoServer(ServerError):
 
 
 class ServerBusy(ServerError):
-    """The server had no room, or was still loading, at every attempt."""
+    """The server was busy, or still loading, at every attempt."""
 
 
 class AccessRefused(ServerError):
-    """The key is missing, wrong, or may only read."""
+    """The key is missing, wrong, or read-only."""
 
 
 CLASSES: Final[Mapping[str, type[GcwsError]]] = {

@@ -1,4 +1,4 @@
-"""What a collection answers; each prints in one line."""
+"""Results of a collection; each prints in one line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Hit(NamedTuple):
 
     @property
     def text(self) -> None:
-        """None: the collection is none of texts."""
+        """None: the collection has no texts."""
         return None
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Hit(NamedTuple):
 
 
 class TextHit(NamedTuple):
-    """A text that was found; its other attributes are as of `Hit`."""
+    """A text that was found; its other attributes are those of `Hit`."""
 
     id: str
     score: float
@@ -76,7 +76,7 @@ class Count(int):
     Attributes
     ----------
     hints : list of str
-        Where no item passes the filter: which of its keys and values no item has.
+        If no item matches the filter: which of its keys and values no item has.
     """
 
     hints: Sequence[str]
@@ -94,9 +94,9 @@ class Hits(list[AnyHit]):
     Attributes
     ----------
     explanation : dict or None
-        What the query cost: method, candidates, scored, expected_recall and more.
+        Cost of the query: method, candidates, scored, expected_recall and more.
     hints : list of str
-        Where no item passes the filter: which of its keys and values no item has.
+        If no item matches the filter: which of its keys and values no item has.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Hits(list[AnyHit]):
         return [hit.score for hit in self]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a frame of a row a hit: ``id``, ``score``, ``text``, and a column a payload key.
+        """Return a frame, one row per hit: ``id``, ``score``, ``text``, one column per payload key.
 
         Only hits of texts have a ``text``. A payload key ``id`` or ``score`` becomes ``payload.id``
         or ``payload.score``.
@@ -155,24 +155,24 @@ class Hits(list[AnyHit]):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ManyHits:
-    """The hits of m queries as arrays, a pair of ``ids`` and ``scores``.
+    """The hits of m queries as a pair of arrays, ``ids`` and ``scores``.
 
-    They have as many columns, k, as a query has hits at most, and at least one.
+    They have k columns, the maximum number of hits of a query, and at least one.
 
     Attributes
     ----------
     ids : (m, k) object
-        Strings; None where a query has fewer hits.
+        Strings; None if a query has fewer hits.
     scores : (m, k) float64
-        NaN where a query has fewer hits.
+        NaN if a query has fewer hits.
     rejected : list of Rejected
-        Queries that were left out, with ``on_error="skip"``.
+        Skipped queries, with ``on_error="skip"``.
     payloads : (m, k) object, or None
-        With ``with_payload=True``: dicts; None where an item has none, or a query fewer hits.
+        With ``with_payload=True``: dicts; None if an item has none, or a query has fewer hits.
     texts : (m, k) object, or None
-        With ``with_payload=True``, of a collection of texts: strings; None as of ``payloads``.
+        With ``with_payload=True``, in a collection of texts: strings; None as in ``payloads``.
     hints : list of str
-        Where no item passes the filter: which of its keys and values no item has.
+        If no item matches the filter: which of its keys and values no item has.
     """
 
     ids: NDArray[np.object_]
@@ -215,19 +215,19 @@ class ManyHits:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Joined:
-    """The hits of many vectors, an entry a hit: vectors in order, falling scores, equal ones by id.
+    """The hits of many vectors, one entry per hit: by vector, falling score, then id.
 
     Attributes
     ----------
     rows : (p,) int64, or None
-        Number of the vector; None of another collection's items.
+        Number of the vector; None for another collection's items.
     ids : list of str, or None
-        Id of the vector, where it has one.
+        Id of the vector, if it has one.
     to : list of str
         Id of the item that was found.
     scores : (p,) float64
     hints : list of str
-        Where no item passes the filter: which of its keys and values no item has.
+        If no item matches the filter: which of its keys and values no item has.
     """
 
     rows: NDArray[np.int64] | None
@@ -255,7 +255,7 @@ class Joined:
         return {name: column for name, column in every.items() if column is not None}
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a frame of a row a hit: ``row``, ``id`` where there are ids, ``to``, ``score``.
+        """Return a frame with one row per hit: ``row``, ``id`` if there are ids, ``to``, ``score``.
 
         Raises
         ------
@@ -326,12 +326,11 @@ class Item:
     vector : list of float, or dict
         As it was sent, in float32: dense up to ``dim`` 4096, else indices and values.
     text : str or None
-        Of a collection of texts.
+        Its text, in a collection of texts.
     version : int
-        1 once it was inserted, and one more by each write of it. Items of two collections may be
-        equal whatever it is.
+        1 when it is inserted, and one more with each write. Comparing items ignores it.
     expires : str or None
-        From when on nothing finds it, as in "2027-01-01T00:00:00.000Z"; None for never.
+        When it expires, as in "2027-01-01T00:00:00.000Z"; None for never.
     """
 
     id: str
@@ -392,7 +391,7 @@ class FoundItems(list[Item]):
     Attributes
     ----------
     complete : bool
-        Whether the time was enough to look at all items.
+        False if the search ran out of time.
     """
 
     def __init__(self, items: Iterable[Item], complete: bool) -> None:
@@ -438,7 +437,7 @@ def rejected_of(error: InvalidInput | ItemExists, row: int, word: str = "row") -
 
 
 class GivenIds(NamedTuple):
-    """The first and the last id that rows without ids were given; the others lie between."""
+    """The first and the last id given to rows without ids; the others lie between."""
 
     first: str
     last: str
@@ -446,27 +445,27 @@ class GivenIds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Added:
-    """What an `add` did.
+    """The result of an `add`.
 
     Attributes
     ----------
     inserted, updated : int
-        New items, and items that replaced one of their id.
+        New items, and items that replaced one of the same id.
     rejected : list of Rejected
-        Rows that were left out; a server lists the first thousand.
+        Skipped rows; a server lists the first thousand.
     rejected_count : int
         All of them.
     ids : GivenIds or None
-        What rows without ids were given.
+        Ids given to rows without ids.
     loaded_before : dict or None
-        What had been loaded under the same key before, where anything had: it is counted here, too.
+        Rows loaded before with the same key, if any; they are counted here, too.
     similar : list of SimilarItem
-        Of the mode "unless_similar": rows that were not stored, the items that they are like, and
-        the scores; a server lists the first thousand.
+        With the mode "unless_similar": skipped rows, the items they are similar to, and the scores;
+        a server lists the first thousand.
     similar_count : int
         All of them.
     repeated_count : int
-        Rows that are not stored, for a later row of their batch had the same id.
+        Rows not stored because a later row of their batch had the same id.
     """
 
     inserted: int
@@ -511,13 +510,13 @@ class Added:
 
 
 class FoundGroups(list[Group]):
-    """Groups of near-duplicates, the largest first.
+    """Groups of near-duplicates, largest first.
 
     Attributes
     ----------
     hints : list of str
-        Where no item has the key that ``keep`` names, or there are no groups: that, and which keys
-        and values of the filter no item has.
+        If no item has the key of ``keep``, or there are no groups: that, and which keys and values
+        of the filter no item has.
     """
 
     def __init__(self, groups: Iterable[Group], hints: Sequence[str] = ()) -> None:
@@ -540,7 +539,7 @@ class Compared:
     Attributes
     ----------
     mean_similarity : list of float
-        Of each query and its exact neighbours.
+        For each query, of its exact neighbours.
     """
 
     backends: list[BackendComparison]
