@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from gcws_search.formats.files import UTF8, BadFile, InputFile, find_repeated, list_some
-from gcws_search.formats.records import Entry, read_records
+from gcws_search.formats.records import Entry, read_number, read_records
 from gcws_search.formats.sources import MISSING, Source
 
 _HEAD_ROWS: Final = 20
@@ -57,7 +57,7 @@ def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
 
 def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str], list[int], int]:
     """Return names of columns, places of samples by patterns, and the number of the first row."""
-    lines = file.head.decode(errors="replace").split("\n")
+    lines = file.head.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     is_row = (bool(line.strip()) and not line.startswith("#") for line in lines)
     first = next((n for n, each in enumerate(is_row) if each), len(lines))
     if first and len(next(_rows(file, iter(lines[first - 1 : first])), [])) > 1:
@@ -68,6 +68,8 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
         raise BadFile(f"{file.name}: expected rows of features below the names, got none")
     names = [name.strip() for name in rows[0]]
     names[0] = names[0].lstrip("# ")
+    if len(rows[1]) == len(names) + 1:  # as R writes the names of rows
+        names.insert(0, "")
     whole = [row for row in rows[1:] if len(row) == len(names)]
     samples = [
         place
@@ -87,7 +89,7 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
 
 def _amount(cell: str) -> float | None:
     try:
-        value = float(cell)
+        value = read_number(cell)
     except ValueError:
         return None
     return value if math.isfinite(value) else None
@@ -101,31 +103,30 @@ def _samples(
     seen: set[str] = set()
     places = [array("q") for _ in samples]
     amounts = [array("d") for _ in samples]
-    with file.open() as stream:
-        lines = (_decoded(source, line) for line in islice(stream, first - 1, None))
-        for number, row in enumerate(_rows(file, lines), first):
-            if not row:
-                continue
-            where = f"{file.name}: line {number}"
-            if len(row) != len(columns):
-                raise BadFile(f"{where}: expected {len(columns)} columns, got {len(row)}")
-            if row[0] in seen:
-                raise BadFile(f"{where}: expected a feature of another name, got {row[0]!r} again")
-            seen.add(row[0])
-            for column, place in enumerate(samples):
-                cell = row[place]
-                value = _amount(cell)
-                if value is None:
-                    if cell.strip() not in MISSING or source.choices.missing == "error":
-                        name = columns[place]
-                        advice = "; --missing zero" if cell.strip() in MISSING else ""
-                        raise BadFile(
-                            f"{where}: column {name!r}: expected a number, got {cell!r}{advice}"
-                        )
-                elif value:
-                    places[column].append(len(features))
-                    amounts[column].append(value)
-            features.append(row[0])
+    lines = (_decoded(source, line) for line in islice(file.lines(), first - 1, None))
+    for number, row in enumerate(_rows(file, lines), first):
+        if not row:
+            continue
+        where = f"{file.name}: line {number}"
+        if len(row) != len(columns):
+            raise BadFile(f"{where}: expected {len(columns)} columns, got {len(row)}")
+        if row[0] in seen:
+            raise BadFile(f"{where}: expected a feature of another name, got {row[0]!r} again")
+        seen.add(row[0])
+        for column, place in enumerate(samples):
+            cell = row[place]
+            value = _amount(cell)
+            if value is None:
+                if cell.strip() not in MISSING or source.choices.missing == "error":
+                    name = columns[place]
+                    advice = "; --missing zero" if cell.strip() in MISSING else ""
+                    raise BadFile(
+                        f"{where}: column {name!r}: expected a number, got {cell!r}{advice}"
+                    )
+            elif value:
+                places[column].append(len(features))
+                amounts[column].append(value)
+        features.append(row[0])
     for column, place in enumerate(samples):
         names, id_ = [features[at] for at in places[column]], columns[place]
         yield f"column {id_!r}", Entry(names, amounts[column].tolist(), id_)

@@ -51,11 +51,12 @@ class Format(NamedTuple):
 
 
 _SVMLIGHT: Final = re.compile(
-    rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
+    rb"(#[^\r\n]*[\r\n]+)*[-+.\deE]+(,[-+.\deE]+)*([ \t]+qid:\d+)?([ \t]+\d+:\S+)+"
+    rb"[ \t]*(#[^\r\n]*)?([\r\n]|$)"
 )
 _SIGNATURES: Final = re.compile(rb'\s*\[\s*\{[^{}\[\]]*"class"\s*:\s*"sourmash_signature"')
 _BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observation Matrix')
-_MGF: Final = re.compile(rb"([^\n]*\n){0,100}?BEGIN IONS\s")
+_MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
 FORMATS: Final = {
@@ -124,9 +125,11 @@ _FIRST_LINES: Final = 2
 _LINE_END: Final = re.compile(rb"[\r\n]")
 _MAGIC_BYTES: Final = 10
 _GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")
+"""A frame, or one to be skipped, with which pzstd begins."""
 _XZ: Final = b"\xfd7zXZ\x00"
-_BZIP2: Final = re.compile(rb"BZh\d1AY&SY")
+_BZIP2: Final = re.compile(rb"BZh\d(1AY&SY|\x17rE8P)")
+"""How a file begins that has a block, or none."""
 _FEATHER_1: Final = b"FEA1"
 _TAR: Final = b"ustar"
 _TAR_PLACE: Final = 257
@@ -370,9 +373,9 @@ class InputFile:
             if magic.startswith(_GZIP):
                 stream = gzip.GzipFile(fileobj=raw)
             elif magic.startswith(_XZ):
-                stream = lzma.LZMAFile(raw)  # noqa: SIM115  # it is of raw, which is closed
+                stream = io.BufferedReader(_Stream(_members(raw, lzma.LZMADecompressor)))
             elif _BZIP2.match(magic):
-                stream = bz2.BZ2File(raw)
+                stream = io.BufferedReader(_Stream(_members(raw, bz2.BZ2Decompressor)))
             elif magic.startswith(_ZSTD):
                 import pyarrow as pa  # noqa: PLC0415
 
@@ -414,6 +417,11 @@ class InputFile:
             pieces = _to_utf8(pieces, self.encoding)
         return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
 
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines from the beginning, also those that carriage returns alone end."""
+        with io.TextIOWrapper(self.open(), "latin-1", newline="") as stream:
+            yield from (line.encode("latin-1") for line in stream)
+
     def become(self, text: bytes) -> None:
         """Stand for a text in UTF-8 that was made of the file."""
         self._text, self.head = text, text[:HEAD_BYTES]
@@ -437,6 +445,24 @@ class InputFile:
                 shutil.copyfileobj(stream, self._copy, _BUFFER_BYTES)
         self._copy.seek(0)
         return self._copy
+
+
+def _members(raw: BinaryIO, new: Callable[[], Any]) -> Generator[bytes]:
+    """Yield what streams of bzip2 or xz hold that follow one another, perhaps with zeros behind.
+
+    The classes of the standard library pass over whatever follows the first one and is damaged.
+    """
+    rest = raw.read(_BUFFER_BYTES)
+    while rest:
+        member = new()
+        while not member.eof:
+            if member.needs_input and not rest:
+                raise EOFError("its last stream is cut")
+            yield member.decompress(rest, _BUFFER_BYTES)
+            rest = raw.read(_BUFFER_BYTES) if member.needs_input and not member.eof else b""
+        rest = member.unused_data.lstrip(b"\0")
+        while not rest and (piece := raw.read(_BUFFER_BYTES)):
+            rest = piece.lstrip(b"\0")
 
 
 def rejected_path(file: InputFile | Folder) -> Path:

@@ -81,7 +81,7 @@ def read_lines(source: Source) -> None:
 
 def _begins_with_a_line(head: bytes) -> bool:
     """Whether the first line of a text is an object, or there is none."""
-    line = next((each for each in head.splitlines() if each.strip()), b"{}").strip()
+    line = next((each for each in head.split(b"\n") if each.strip()), b"{}").strip()
     if line.startswith(b"["):
         return False
     try:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.records import Entry, read_records
+from gcws_search.formats.records import Entry, read_number, read_records
 from gcws_search.formats.sources import Source
 from gcws_search.index import InvalidVector
 from gcws_search.spectra import bins
@@ -73,17 +73,13 @@ def _read(
     has_ids = bool(key and named[0]) and not repeats
     parse = partial(_entry, spectrum=spectrum, id_=key if has_ids else None, width=width)
 
-    def numbered() -> Iterator[tuple[str, _Record]]:
-        with file.open() as stream:
-            yield from records(stream, file.name)
-
     advice = "" if choices.bin is not None else "; --bin says otherwise"
     fields = dict.fromkeys(
         name for fields in shown for name in fields if name != key or not has_ids
     )
     read_records(
         source,
-        numbered,
+        lambda: records(file.lines(), file.name),
         parse,
         format_=file.words(format_),
         ids=key if has_ids else None,
@@ -136,7 +132,7 @@ def _peak(text: str) -> tuple[float, float]:
     first, *others = text.split(maxsplit=2)
     words = [first.removesuffix(","), *others] if others else first.split(",")  # 1,5 is no 1.5
     try:
-        return float(words[0]), float(words[1].removesuffix(","))
+        return read_number(words[0]), read_number(words[1].removesuffix(","))
     except (ValueError, IndexError):
         raise BadFile(f"expected a peak as 'm/z intensity', got {text!r:.60}") from None
 

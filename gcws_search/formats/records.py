@@ -109,10 +109,16 @@ def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
 
 def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str, bytes]]:
     """Yield the lines that are neither blank nor comments, and where each is: ``line 7``."""
-    with file.open() as stream:
-        for number, line in enumerate(stream, 1):
-            if not _is_skipped(line, comment):
-                yield f"line {number}", line
+    for number, line in enumerate(file.lines(), 1):
+        if not _is_skipped(line, comment):
+            yield f"line {number}", line
+
+
+def read_number(text: str) -> float:
+    """Return a number; raise ValueError for other text, also for 1_000, which Python takes."""
+    if "_" in text:
+        raise ValueError(f"could not convert string to float: {text!r:.60}")
+    return float(text)
 
 
 def show_line(line: bytes) -> str:

@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any, Final
 
 from gcws_search.formats.files import BadFile
-from gcws_search.formats.records import Entry, head_lines, numbered_lines, read_records, show_line
+from gcws_search.formats.records import (
+    Entry,
+    head_lines,
+    numbered_lines,
+    read_number,
+    read_records,
+    show_line,
+)
 from gcws_search.formats.sources import Source
 
 _LINE: Final = re.compile(
@@ -17,6 +24,7 @@ _LINE: Final = re.compile(
     rb"\s*(?:#.*)?",
     re.DOTALL,
 )
+_WHOLE: Final = re.compile("[+-]?[0-9]{1,300}")
 _EXPECTED: Final = "expected 'label index:value …'"
 
 
@@ -54,13 +62,13 @@ def _entry(line: bytes, base: int) -> Entry:
     found = _LINE.fullmatch(line)
     if found is None:
         raise BadFile(f"{_EXPECTED}, got {show_line(line)!r:.60}")
-    words = found["pairs"].replace(b":", b" ").split()
+    words = found["pairs"].decode().replace(":", " ").split()
     keys = [int(word) - base for word in words[::2]]
     if base and -1 in keys:
         raise BadFile("expected coordinates from 1 on, got 0; --zero-based counts from 0")
     try:
-        values = [*map(float, words[1::2])]
-        labels = [_number(word) for word in found["label"].split(b",")]
+        values = [*map(read_number, words[1::2])]
+        labels = [_label(word) for word in found["label"].decode().split(",")]
     except ValueError as error:
         raise BadFile(f"{_EXPECTED}, got what is no number: {error}") from None
     payload: dict[str, Any] = {"label": labels[0] if len(labels) == 1 else labels}
@@ -69,8 +77,9 @@ def _entry(line: bytes, base: int) -> Entry:
     return Entry(keys, values, None, payload)
 
 
-def _number(word: bytes) -> int | float:
-    value = float(word)
+def _label(word: str) -> int | float:
+    """Return a label; a whole number keeps all its digits."""
+    value = read_number(word)
     if math.isinf(value):
-        raise ValueError(f"{show_line(word):.60}")
-    return int(value) if value.is_integer() else value
+        raise ValueError(f"{word:.60}")
+    return value if not value.is_integer() else int(word) if _WHOLE.fullmatch(word) else int(value)

@@ -116,6 +116,8 @@ def test_metadata_without_a_value_are_left_out(tmp_path: Path) -> None:
 TRANSPOSED = {
     "otus.tsv": "# Constructed from biom file\n#OTU ID\tS1\tS2\tS3\ttaxonomy\n"
     'O1\t0.0\t1.0\t2.5\tk__A\n"k__A; p__B"\t3\t0\t0\tk__A; p__B\n\nO3\t0\t0\t7\tk__C\n',
+    "r.tsv": "S1\tS2\tS3\nO1\t0\t1\t2.5\nk__A; p__B\t3\t0\t0\nO3\t0\t0\t7\n",
+    "carriage.csv": 'gene,S1,S2,S3\rO1,0,1,2.5\r"k__A; p__B",3,0,0\rO3,0,0,7\r',
     "genes.csv": 'gene,S1,S2,S3\nO1,0,1,2.5\n"k__A; p__B",3,0,\nO3,0,NA,7\n',
 }
 
@@ -123,7 +125,7 @@ TRANSPOSED = {
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_columns_are_items_where_rows_are_features(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    path.write_text(TRANSPOSED[name])
+    path.write_text(TRANSPOSED[name], newline="")
     found = items(path, transpose=True, missing="zero")
     assert [id_ for id_, _, _ in found] == SAMPLES
     assert [amounts(vector) for _, vector, _ in found] == EXPECTED
@@ -151,13 +153,14 @@ BAD_TABLES: dict[str, tuple[str, Json, str]] = {
         {"missing": "zero"},
         "line 3: column 'b': .* got 'z'",
     ),
+    "grouped": ("f,a,b\nx,1,2\ny,1_0,3\n", {}, "line 3: column 'a': .* got '1_0'"),
     "infinite": ("f,a,b\nx,1,2\ny,inf,3\n", {}, "line 3: column 'a': expected a number, got 'inf'"),
     "ragged": ("f,a,b\nx,1,2\ny,1\n", {}, "line 3: expected 3 columns, got 2"),
     "feature-twice": ("f,a,b\nx,1,2\nx,3,4\n", {}, "line 3: .* got 'x' again"),
     "column-twice": ("f,a,a\nx,1,2\n", {}, "columns of different names, got 'a' twice"),
     "empty-sample": ("f,a,b\nx,1,0\n", {}, "row 1: column 'b': .* other than 0"),
     "blank-lines-above": ("\n\nf,a,b\nx,1,2\ny,1,z\n", {}, "line 5: column 'b': .* got 'z'"),
-    "lines-of-no-cells": ("f,a\nx,1\ry,2\n", {}, "expected lines of cells, got new-line"),
+    "lines-of-no-cells": (f"f,a\n{'x' * 140000},1\n", {}, "expected lines of cells, got field"),
     "no-rows": ("f,a,b\n", {}, "expected rows of features below the names"),
     "no-numbers": ("f,a,b\nx,y,z\n", {}, "expected columns of numbers, a sample each"),
     "mean": ("f,a,b\nx,1,2\n", {"missing": "mean"}, "--missing error or zero for --transpose"),

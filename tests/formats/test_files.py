@@ -461,13 +461,41 @@ def test_a_zero_byte_of_a_text_is_shown_with_its_place(tmp_path: Path) -> None:
         source(tmp_path / "a.csv")
 
 
-def test_files_of_bzip2_are_read_and_tar_archives_refused(tmp_path: Path) -> None:
-    text = b"id,a\n1,2\n"
-    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(text) + bz2.compress(b"2,3\n"))
-    assert items(tmp_path / "a.csv.bz2") == [("1", [2], None), ("2", [3], None)]
-    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(text)[:-9])
-    with pytest.raises(BadFile, match="ends early"):
-        source(tmp_path / "a.csv.bz2")
+def zstd(data: bytes) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(data)
+    return bytes(out.getvalue().to_pybytes())
+
+
+STREAMS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_compressed_streams_that_follow_one_another_are_read_or_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    path, write = tmp_path / f"a.csv.{kind}", STREAMS[kind]
+    first, second = write(b"id,a\n1,2\n"), write(b"2,3\n")
+    zeros = [] if kind == "zst" else [first + second + bytes(600)]
+    for whole in (first + second, write(b"") + first + second, *zeros):
+        path.write_bytes(whole)
+        assert items(path) == [("1", [2], None), ("2", [3], None)]
+    for bad in (first[:-5], first + second[:-5], first + second[:1], first + b"no" + second):
+        path.write_bytes(bad)
+        with pytest.raises(BadFile, match="ends early or is damaged"):
+            items(path)
+
+
+def test_frames_of_zstd_that_are_to_be_skipped_hold_no_rows(tmp_path: Path) -> None:
+    skipped = b"\x50\x2a\x4d\x18\4\0\0\0size"  # as pzstd writes it
+    (tmp_path / "a.csv.zst").write_bytes(skipped + zstd(b"id,a\n1,2\n") + skipped)
+    assert items(tmp_path / "a.csv.zst") == [("1", [2], None)]
+
+
+def test_tar_archives_are_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("a.csv"))
     with pytest.raises(BadFile, match="got a tar archive; load what is in it"):
@@ -745,6 +773,31 @@ def test_lines_may_end_in_carriage_returns_alone(tmp_path: Path, count: int) -> 
     found = items(tmp_path / "a.csv")
     assert [item for item, _, _ in found] == [f"i{n}" for n in range(count)]
     assert found[-1][2] == {"note": "y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ndjson", '{"id":"x","a":1}\n{"id":"y","a":2}\n'),
+        ("b.ndjson", '{"id":"x","vector":[1]}\n{"id":"y","vector":[2]}\n'),
+        ("a.svm", "1 1:2\n-1 2:3\n"),
+        ("svm", "1\t1:2 # x\n-1\t2:3\n"),
+        ("mgf", "A=1\nBEGIN IONS\n1 2\nEND IONS\nBEGIN IONS\n1 3\nEND IONS\n"),
+        ("a.mgf", "BEGIN IONS\nTITLE=x\n1 2\nEND IONS\nBEGIN IONS\nTITLE=y\n1 3\nEND IONS\n"),
+        ("a.msp", "Name: x\nNum Peaks: 1\n1 2\n\nName: y\nNum Peaks: 1\n1 3\n"),
+        ("a.fps", "#FPS1\n#num_bits=8\n01\tx\n02\ty\n"),
+        ("a.fpc", "#FPC1\n1,2\tx\n3:2\ty\n"),
+    ],
+)
+def test_lines_of_all_formats_may_end_in_carriage_returns_alone(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, newline="")
+    wanted = items(path)
+    assert len(wanted) == 2
+    path.write_text(text.replace("\n", "\r"), newline="")
+    assert items(path) == wanted
 
 
 CASES: list[Json] = json.loads(

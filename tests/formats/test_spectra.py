@@ -168,6 +168,7 @@ PEAKS = "BEGIN IONS\nTITLE=x\n{}\nEND IONS\n"
 BAD_MGF: dict[str, tuple[str, str]] = {
     "word": (PEAKS.format("100 x"), "a peak as 'm/z intensity', got '100 x'"),
     "decimal-comma": (PEAKS.format("100,5 1"), "a peak as 'm/z intensity', got '100,5 1'"),
+    "grouped": (PEAKS.format("1_0 1"), "a peak as 'm/z intensity', got '1_0 1'"),
     "alone": (PEAKS.format("100"), "a peak as 'm/z intensity', got '100'"),
     "negative": (PEAKS.format("100 -1"), "intensities of at least 0, got -1"),
     "nan": (PEAKS.format("nan 1"), "m/z of at least 0, got nan"),

@@ -74,6 +74,12 @@ def test_where_coordinates_count_from_is_shown(
     found.file.close()
 
 
+@pytest.mark.parametrize("label", [12345678901234567890, -(10**30), 2**53 + 1])
+def test_whole_labels_keep_all_digits(tmp_path: Path, label: int) -> None:
+    (tmp_path / "a.svm").write_text(f"{label} 1:2\n")
+    assert items(tmp_path / "a.svm")[0][2] == {"label": label}
+
+
 def test_labels_may_be_several(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1,3 qid:7 1:2\n-1.5 qid:8 2:1\n")
     assert items(tmp_path / "a") == [
@@ -97,6 +103,7 @@ BAD: dict[str, tuple[str, str]] = {
     "no-pairs": ("1 2 3", "expected 'label index:value"),
     "two-colons": ("1 2:3:4 5", "expected 'label index:value"),
     "word": ("1 2:x", "no number: .*x"),
+    "grouped": ("1 2:1_000", "no number: .*1_000"),
     "label": ("one 2:3", "no number: .*one"),
     "endless-label": ("1e400 2:3", "no number: 1e400"),
     "long-qid": (f"1 qid:{'1' * 5000} 2:3", "expected 'label index:value"),

@@ -23,7 +23,7 @@ def items(path: Path, encoding: str | None = None, **choices: Json) -> list[Foun
     """Return the items of a file or a folder."""
     found: list[Found] = []
     read = source(path, encoding, **choices)
-    for batch in read.batches():
+    for batch in read.items():
         payloads = batch.payloads or [None] * len(batch)
         texts = [None if text is None else read_json(text) for text in payloads]
         ids: Json = batch.texts() or [None] * len(batch)
