@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.files import BadFile, list_some
+from gcws_search.formats.files import DAMAGED, BadFile, list_some
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.sources import Source
@@ -37,7 +35,7 @@ def read_arrays(source: Source) -> None:
                 others = {*loaded.files} - ({"X", "y"} if "X" in loaded.files else _COMPRESSED)
     except StoreFailed:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         if "Object arrays" in str(error) or "Python objects" in str(error):
             advice = "astype(float) makes numbers of them, and astype(str) text of labels"
             words = f"expected arrays of numbers, or of text, got one of objects; {advice}"

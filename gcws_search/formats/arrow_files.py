@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gcws_search.formats.files import Folder, InputFile, NoRows, not_readable
+from gcws_search.formats.files import DAMAGED, Folder, InputFile, NoRows, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
 from gcws_search.formats.stores import StoredPath, StoreFailed, naming_store
 from gcws_search.formats.tables import (
+    BYTES,
+    TEXTS,
     Layout,
     choose,
     describe_shares,
@@ -36,6 +38,7 @@ Batches = Callable[[int], Iterator[Any]]
 """Yields record batches from a row on at each call."""
 
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_BYTES_OF: Final = dict(zip(TEXTS, BYTES, strict=True))
 _IN_FILE: Final = re.compile(r"input source '([^']*)'")
 """The file, in what Arrow says of one."""
 
@@ -52,19 +55,19 @@ def read_arrow(source: Source) -> None:
             schema, batches, source.rows = _OPEN[file.format](file)
             word = file.format.title()
             word = word if source.rows is None else f"{word}, {source.rows} rows"
+        source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
+        name, index = named_range(schema, source.rows) or ("", range(0))
     except StoreFailed:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, *DAMAGED) as error:
         found = _IN_FILE.search(str(error))
         raise not_readable(found[1] if found else file.name, file.format, error) from None
     if source.rows == 0:
         raise NoRows(f"{file.name}: expected rows, got none", schema.names)
     source.table = schema
-    source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
     choices = source.choices
     if choices.text is None and (source.export or {}).get("text") is not None:
         choices = replace(choices, text="text")
-    name, index = named_range(schema, source.rows) or ("", range(0))
     if index and choices.id in (None, name) and choices.id_start is None:
         schema, choices = schema.append(pa.field(name, pa.int64())), replace(choices, id=name)
         batches = partial(_with_index, batches, name, index)
@@ -146,8 +149,20 @@ def _guard(
             yield from batches
     except StoreFailed:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, *DAMAGED) as error:
         raise not_readable(name, format_, error) from None
+
+
+def _validated(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches of Arrow whose lists and texts lie within them, unlike those of damaged files.
+
+    Text need not be UTF-8: such a row is refused later, by its number.
+    """
+    for batch in batches:
+        for column in batch.columns:
+            as_bytes = _BYTES_OF.get(column.type)
+            (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
+        yield batch
 
 
 def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:
@@ -173,9 +188,9 @@ def _open_file(file: InputFile) -> tuple[Any, Batches, int]:
     reader = pa.ipc.open_file(pa.memory_map(str(place)) if isinstance(place, Path) else place)
 
     def parts() -> Iterator[Any]:
-        return map(reader.get_batch, range(reader.num_record_batches))
+        return _validated(map(reader.get_batch, range(reader.num_record_batches)))
 
-    rows = sum(batch.num_rows for batch in parts())
+    rows = sum(reader.get_batch(n).num_rows for n in range(reader.num_record_batches))
 
     def batches(first: int) -> Iterator[Any]:
         return _guard(file.name, file.format, _split(_after(first, parts())))
@@ -186,7 +201,7 @@ def _open_file(file: InputFile) -> tuple[Any, Batches, int]:
 def _open_stream(file: InputFile) -> tuple[Any, Batches, None]:
     def parts() -> Iterator[Any]:
         with closing(file.open()) as stream:
-            yield from pa.ipc.open_stream(stream)
+            yield from _validated(pa.ipc.open_stream(stream))
 
     schema = pa.ipc.open_stream(io.BytesIO(file.head)).schema
     return schema, lambda _: _guard(file.name, file.format, _split(parts())), None
@@ -215,35 +230,38 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     """Return the schema of a folder, which of its columns names of folders hold, its rows."""
     import pyarrow.dataset as ds  # noqa: PLC0415
 
-    values: dict[str, list[str | None]] = {}
-    for path in folder.files:
-        for key, value in folder.keys(path).items():
-            values.setdefault(key, []).append(value)
-    fields = []
-    for key, found in values.items():
-        is_integer = all(value is None or _INTEGER.fullmatch(value) for value in found)
-        fields.append(pa.field(key, pa.int64() if is_integer else pa.string()))
     stored = folder.path if isinstance(folder.path, StoredPath) else None
     dataset = ds.dataset(
-        str(folder.path) if stored is None else stored.path,
+        [str(each) if isinstance(each, Path) else each.path for each in folder.files],
         filesystem=None if stored is None else stored.system,
         format="ipc" if folder.format == "arrow" else folder.format,
-        partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
     )
     columns: dict[str, list[Any]] = {}
     for fragment in dataset.get_fragments():
         for field in fragment.physical_schema:
             columns.setdefault(field.name, []).append(field)
-    more = [field for field in dataset.schema if field.name not in columns]
-    schema = pa.schema([*map(_unify, columns.values()), *more])
+    values: dict[str, list[str | None]] = {}
+    for path in folder.files:
+        for key, value in folder.keys(path).items():
+            values.setdefault(key, []).append(value)
+    keys = [key for key in values if key not in columns]
+    for key in keys:
+        is_integer = all(value is None or _INTEGER.fullmatch(value) for value in values[key])
+        columns[key] = [pa.field(key, pa.int64() if is_integer else pa.string())]
+    schema = pa.schema([*map(_unify, columns.values())])
 
-    objects = {each.path: each for each in folder.files if isinstance(each, StoredPath)}
+    def with_keys(batch: Any, file: Path | StoredPath, own: Sequence[str]) -> Any:
+        """Return a batch with what names of folders say in columns that its file lacks."""
+        for key, value in folder.keys(file).items():
+            if key not in own:
+                place, kind = schema.get_field_index(key), schema.field(key).type
+                column = pa.array([value], pa.string()).cast(kind).take([0] * batch.num_rows)
+                batch = batch.set_column(place, key, column)
+        return batch
 
     def batches(first: int) -> Iterator[Any]:
         row = 0
-        for fragment in dataset.get_fragments():
-            stored_file = objects.get(fragment.path)
-            file = stored_file or Path(fragment.path)
+        for fragment, file in zip(dataset.get_fragments(), folder.files, strict=True):
             source.starts.append((row, str(file)))
             if first and row + (count := fragment.count_rows()) <= first:
                 row += count
@@ -251,13 +269,16 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
             parts = fragment.to_batches(
                 schema=schema, batch_size=BATCH_ROWS, batch_readahead=4, fragment_readahead=1
             )
-            found = _guard(str(file), folder.format, parts, stored_file)
+            own = fragment.physical_schema.names
+            whole = (with_keys(part, file, own) for part in _validated(parts))
+            store = file if isinstance(file, StoredPath) else None
+            found = _guard(str(file), folder.format, whole, store)
             for batch in _after(max(0, first - row), found):
                 yield batch
                 row = max(row, first) + batch.num_rows
             folder.read_bytes += file.stat().st_size
 
-    return schema, [field.name for field in more], batches, dataset.count_rows()
+    return schema, keys, batches, dataset.count_rows()
 
 
 def _unify(fields: list[Any]) -> Any:

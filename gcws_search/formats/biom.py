@@ -11,12 +11,14 @@ from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
-from gcws_search.formats.files import BadFile, InputFile, not_readable
+from gcws_search.formats.files import DAMAGED, BadFile, InputFile, list_some, not_readable
+from gcws_search.formats.items import texts_of
+from gcws_search.formats.payloads import read_json
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 from gcws_search.formats.stores import StoreFailed
+from gcws_search.index import InvalidId
 
 _SAMPLES: Final = 1024
 """Samples that are read at a time."""
@@ -52,11 +54,11 @@ def read_biom(source: Source) -> None:
 def _read_json(file: InputFile) -> _Table:
     try:
         with file.open() as stream:
-            found = orjson.loads(stream.read())
-        observations = [str(row["id"]) for row in found["rows"]]
-        columns = [
-            (str(column["id"]), dict(column.get("metadata") or {})) for column in found["columns"]
-        ]
+            found = read_json(stream.read())
+        observations = texts_of([row["id"] for row in found["rows"]])
+        ids = texts_of([column["id"] for column in found["columns"]])
+        metadata = [dict(column.get("metadata") or {}) for column in found["columns"]]
+        columns = [*zip(ids, metadata, strict=True)]
         if found["matrix_type"] == "dense":
             matrix = _matrix(found["data"], len(columns)).reshape(len(observations), len(columns))
             rows, samples = matrix.nonzero()
@@ -71,7 +73,7 @@ def _read_json(file: InputFile) -> _Table:
         _require_places(samples, len(columns))
         order = np.argsort(samples, kind="stable")
         indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
-    except (ValueError, KeyError, TypeError) as error:
+    except (*DAMAGED, InvalidId) as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 
     def read_samples() -> Iterator[tuple[str, Entry]]:
@@ -109,12 +111,17 @@ def _read_hdf5(file: InputFile) -> _Table:
     place = file.random_access()
     try:
         with h5py.File(place, "r") as opened:
+            if "observation/ids" not in opened:
+                raise BadFile(
+                    f"{file.name}: expected BIOM 2, with observation/ids, got HDF5 with "
+                    f"{list_some([*opened])}; scipy.sparse.save_npz saves a matrix as .npz"
+                )
             observations = _texts(opened["observation/ids"][:])
             count = len(opened["sample/ids"])
             fields = [*opened.get("sample/metadata", ())]
     except StoreFailed:
         raise
-    except (OSError, KeyError) as error:
+    except DAMAGED as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
     return observations, count, fields, partial(_samples, file, observations)
 
@@ -144,7 +151,7 @@ def _samples(file: InputFile, observations: list[str]) -> Iterator[tuple[str, En
                     yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
     except StoreFailed:
         raise
-    except (OSError, KeyError, ValueError) as error:
+    except DAMAGED as error:
         raise not_readable(file.name, "a table of BIOM", error) from None
 
 

@@ -15,6 +15,8 @@ import re
 import shutil
 import sys
 import tempfile
+import tokenize
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -162,6 +164,13 @@ _BAD_CHARACTER: Final = "\udcff"
 _ERRORS: Final = "gcws-search.mark"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _BUFFER_BYTES: Final = 1 << 20
+
+
+DAMAGED: Final = (
+    OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, MemoryError,
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
+"""What libraries raise for a file that is damaged, or none of the format."""
 
 
 class BadFile(Exception):
@@ -347,7 +356,8 @@ class InputFile:
             return named
         if by_pattern := next(known, None):
             return by_pattern
-        line = self.head.partition(b"\n")[0]
+        lines = self.head.splitlines()
+        line = next((each for each in lines if b"\t" in each or not each.startswith(b"#")), b"")
         return "tsv" if line.count(b"\t") > line.count(b",") else "csv"
 
     def _require_text(self, expected: str) -> None:
@@ -523,6 +533,10 @@ def input_files(
     if only is not None and only.is_table:
         yield Folder(place, encoding)
         return
+    names = {part for each in files for part in _within(each, place)[:-1] if "=" in part}
+    if names:
+        told = list_some(sorted(names))
+        warn(f"{path}: {told} left out: names of folders count in those of CSV, Parquet or Arrow")
     yield from files_with_rows(files, encoding, warn)
 
 

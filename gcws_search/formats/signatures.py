@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from gcws_search.formats.files import BadFile, InputFile, list_some
+from gcws_search.formats.files import DAMAGED, BadFile, InputFile, list_some
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
 from gcws_search.formats.stores import StoreFailed
@@ -159,7 +158,7 @@ def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:
                             yield name, text
     except StoreFailed:
         raise
-    except (zipfile.BadZipFile, EOFError, zlib.error, OSError) as error:
+    except DAMAGED as error:
         raise BadFile(f"{file.name}: expected a whole archive, got one with {error}") from None
 
 

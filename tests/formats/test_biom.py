@@ -116,6 +116,8 @@ def test_metadata_without_a_value_are_left_out(tmp_path: Path) -> None:
 TRANSPOSED = {
     "otus.tsv": "# Constructed from biom file\n#OTU ID\tS1\tS2\tS3\ttaxonomy\n"
     'O1\t0.0\t1.0\t2.5\tk__A\n"k__A; p__B"\t3\t0\t0\tk__A; p__B\n\nO3\t0\t0\t7\tk__C\n',
+    "otus.txt": "# Constructed from biom file\n#OTU ID\tS1\tS2\tS3\n"
+    "O1\t0\t1\t2.5\nk__A; p__B\t3\t0\t0\nO3\t0\t0\t7\n",
     "r.tsv": "S1\tS2\tS3\nO1\t0\t1\t2.5\nk__A; p__B\t3\t0\t0\nO3\t0\t0\t7\n",
     "carriage.csv": 'gene,S1,S2,S3\rO1,0,1,2.5\r"k__A; p__B",3,0,0\rO3,0,0,7\r',
     "genes.csv": 'gene,S1,S2,S3\nO1,0,1,2.5\n"k__A; p__B",3,0,\nO3,0,NA,7\n',
@@ -189,6 +191,8 @@ BAD_JSON: dict[str, tuple[Json, str]] = {
     "negative": ({"data": [[-1, 0, 1]]}, "places from 0 to 2, got -1"),
     "fraction": ({"data": [[0.5, 0, 1]]}, "places from 0 to 2, got 0.5"),
     "no-id": ({"columns": [{}, {"id": "b"}, {"id": "c"}]}, "what cannot be read: 'id'"),
+    "null-id": ({"columns": [{"id": None}, {"id": "b"}, {"id": "c"}]}, "integer, got None"),
+    "float-id": ({"rows": [{"id": 1.5}, {"id": "b"}, {"id": "c"}]}, "integer, got 1.5"),
     "metadata": ({"columns": [{"id": each, "metadata": "x"} for each in "abc"]}, "cannot be read"),
     "ragged-entry": ({"data": [[0, 1, 2], [0, 1]]}, "list of 3 numbers in row 1, got 2 of them"),
     "ragged-row": (
@@ -211,13 +215,22 @@ def test_a_bad_table_of_biom_is_refused(tmp_path: Path, case: str) -> None:
         items(path)
 
 
+def test_long_numbers_as_ids_keep_all_digits(tmp_path: Path) -> None:
+    ids = [7, 2**63, 10**30]
+    path = json_table(tmp_path / "a.biom", columns=[{"id": each} for each in ids])
+    assert [id_ for id_, _, _ in items(path)] == [*map(str, ids)]
+
+
+def test_what_other_hdf5_has_is_told(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X/data"], file["obs/_index"] = [1.0], [b"cell"]
+    with pytest.raises(BadFile, match=r"a\.h5ad: expected BIOM 2, .* got HDF5 with X, obs; "):
+        items(tmp_path / "a.h5ad")
+
+
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     for write in ("json", "hdf5"):
         path = TABLES[write](tmp_path)
         path.write_bytes(path.read_bytes()[:-60])
         with pytest.raises(BadFile, match="a table of BIOM, got what cannot be read"):
             items(path)
-    with h5py.File(tmp_path / "b.biom", "w") as file:
-        file["other"] = [1, 2]
-    with pytest.raises(BadFile, match="a table of BIOM, got what cannot be read"):
-        items(tmp_path / "b.biom")

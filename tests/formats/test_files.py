@@ -17,11 +17,13 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -1107,6 +1109,73 @@ def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:
             found = items(tmp_path / suffix, lenient=lenient)
             assert found == [(f"{code}a", [1], {"zip": code}) for code in codes]
         assert [item for item, _, _ in items(tmp_path / suffix, id="zip")] == [*codes]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
+def test_columns_of_files_count_before_what_names_of_their_folders_say(
+    tmp_path: Path, suffix: str
+) -> None:
+    def write(key: str, table: pa.Table) -> None:
+        path = tmp_path / f"k={key}" / f"a.{suffix}"
+        path.parent.mkdir()
+        if suffix == "csv":
+            pa.csv.write_csv(table, path)
+        elif suffix == "parquet":
+            pa.parquet.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+
+    rows = {"id": ["x"], "a": [1.0], "b": [2.0]}
+    write("1", pa.table(rows | {"k": pa.array([7], pa.int32())}))
+    write("2", pa.table(rows))
+    assert [vector for _, vector, _ in items(tmp_path)] == [[1, 2, 7], [1, 2, 2]]
+
+
+def test_what_names_of_folders_say_of_files_that_are_no_table_is_told(tmp_path: Path) -> None:
+    (tmp_path / "k=1").mkdir()
+    (tmp_path / "k=1" / "a.ndjson").write_text('{"vector": [1, 2]}\n')
+    told: list[str] = []
+    assert len([*input_files(str(tmp_path), None, told.append)]) == 1
+    [words] = told
+    assert words.startswith(f"{tmp_path}: k=1 left out")
+
+
+@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_damaged_offsets_of_arrow_are_refused(tmp_path: Path, new: Json) -> None:
+    table = pa.table({"id": ["ab", "cd"], "a": [1.0, 2.0]})
+    out = pa.BufferOutputStream()
+    with new(out, table.schema) as writer:
+        writer.write_table(table)
+    whole, offsets = out.getvalue().to_pybytes(), np.array([0, 2, 4], np.int32)
+    assert whole.count(offsets.tobytes()) == 1
+    offsets[1] = 1 << 30
+    (tmp_path / "a").write_bytes(whole.replace(np.array([0, 2, 4], "i4").tobytes(), bytes(offsets)))
+    with pytest.raises(BadFile, match="got what cannot be read"):
+        items(tmp_path / "a")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # by np.load
+def test_files_with_damage_anywhere_are_read_or_refused(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    table = pa.table({"id": ["ab", "cd"], "a": [1.0, 2.0], "b": [[1], [2, 3]]})
+    whole = [write(table, tmp_path).read_bytes() for write in TYPED[:3]]
+    np.save(tmp_path / "a.npy", np.eye(3))
+    sparse.save_npz(tmp_path / "a.npz", sparse.eye_array(3, format="csr"))
+    with h5py.File(tmp_path / "a.biom", "w") as file:
+        file["observation/ids"] = file["sample/ids"] = np.array([b"x", b"y"])
+        file["sample/matrix/data"], file["sample/matrix/indices"] = [1.0, 2.0], [0, 1]
+        file["sample/matrix/indptr"] = [0, 1, 2]
+    whole += [(tmp_path / f"a.{suffix}").read_bytes() for suffix in ("npy", "npz", "biom")]
+    for text in whole:
+        for _ in range(60):
+            bad = bytearray(text)
+            for place in rng.integers(0, len(bad), 3):
+                bad[place] = rng.integers(256)
+            (tmp_path / "bad").write_bytes(bad)
+            with suppress(BadFile):
+                items(tmp_path / "bad")
 
 
 UNITS: Final = {"mass": [-3000, 5000, 4000], "flip": [180, 0, 200], "rare": [0, 0, 900.0]}
