@@ -30,6 +30,8 @@ def read_transposed(source: Source) -> None:
         raise BadFile(
             f"{file.name}: expected --missing error or zero for --transpose, got {choices.missing}"
         )
+    if choices.id:
+        raise BadFile(f"{file.name}: expected no --id for --transpose, or '', got {choices.id!r}")
     columns, places, line = _header(file, choices.vector)
     names = [columns[place] for place in places]
     others = [name for name in columns[1:] if name not in names]

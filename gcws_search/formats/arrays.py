@@ -10,6 +10,7 @@ import numpy as np
 from gcws_search.formats.files import DAMAGED, BadFile, list_some
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
+from gcws_search.formats.records import is_kept
 from gcws_search.formats.sources import Source
 from gcws_search.formats.stores import StoreFailed
 from gcws_search.formats.vectors import rows_of
@@ -47,7 +48,7 @@ def read_arrays(source: Source) -> None:
     if not count:
         raise BadFile(f"{file.name}: expected rows, got none")
     payloads = None
-    if labels is not None and labels.size:
+    if labels is not None and labels.size and is_kept(source, "label"):
         if labels.shape != (count,):
             raise BadFile(f"{file.name}: expected {count} labels in 'y', got {labels.shape}")
         payloads = from_columns({"label": column_values(labels)}, count)

@@ -230,9 +230,10 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     """Return the schema of a folder, which of its columns names of folders hold, its rows."""
     import pyarrow.dataset as ds  # noqa: PLC0415
 
+    files: Sequence[Path | StoredPath] = folder.files
     stored = folder.path if isinstance(folder.path, StoredPath) else None
     dataset = ds.dataset(
-        [str(each) if isinstance(each, Path) else each.path for each in folder.files],
+        [str(each) if isinstance(each, Path) else each.path for each in files],
         filesystem=None if stored is None else stored.system,
         format="ipc" if folder.format == "arrow" else folder.format,
     )
@@ -241,7 +242,7 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
         for field in fragment.physical_schema:
             columns.setdefault(field.name, []).append(field)
     values: dict[str, list[str | None]] = {}
-    for path in folder.files:
+    for path in files:
         for key, value in folder.keys(path).items():
             values.setdefault(key, []).append(value)
     keys = [key for key in values if key not in columns]
@@ -261,7 +262,7 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
 
     def batches(first: int) -> Iterator[Any]:
         row = 0
-        for fragment, file in zip(dataset.get_fragments(), folder.files, strict=True):
+        for fragment, file in zip(dataset.get_fragments(), files, strict=True):
             source.starts.append((row, str(file)))
             if first and row + (count := fragment.count_rows()) <= first:
                 row += count

@@ -202,6 +202,7 @@ def _numbers(column: Any, point: str) -> Any:
 class _Table:
     """A CSV file; names, tallies and cells are those of its head, ``header`` has the names as read.
 
+    ``lacks_name``: names of rows, in front, have no column of their own among those of columns.
     What the first of a source is taken for: ``shares`` of Σ|x| are those of the columns of the
     vector, ``text`` is the column that has the texts, where they are to be items. ``digits`` are
     columns of text that look like numbers.
@@ -211,6 +212,7 @@ class _Table:
     delimiter: str
     point: str
     has_names: bool
+    lacks_name: bool
     header: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     tallies: dict[str, CellCounts] = field(default_factory=dict)
@@ -241,6 +243,8 @@ class _Table:
         by the names of its columns. ``has_nulls``: whether empty cells are null.
         """
         is_named = self.has_names and first is None
+        if is_named and self.lacks_name:
+            rows = self.delimiter.encode() + rows.lstrip(b"\r\n")
         before = (first or 0) - (1 + is_named)
         is_text, names = _is_utf8(rows), self.header
         if not is_text:  # Arrow passes on no row of such bytes, but ends there
@@ -371,7 +375,9 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
     point = _decimal_mark(lines, delimiter)
     told = source.choices.header
     has_names = told if told is not None else not _is_row(lines, delimiter, point)
-    table = _Table(file, delimiter.decode(), point, has_names)
+    lacks_name = has_names and _lacks_name([line.count(delimiter) for line in lines])
+    lacks_name = lacks_name and re.search(rb"\d", lines[1].partition(delimiter)[2]) is not None
+    table = _Table(file, delimiter.decode(), point, has_names, lacks_name)
     odd: list[Unreadable] = []
 
     def sample() -> Any:
@@ -445,12 +451,19 @@ def _delimiter(lines: list[bytes]) -> bytes:
     """
     counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
     even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
+    if lines[0].startswith(b'"') and _lacks_name(counts[b" "]):
+        even.append(b" ")
     if counts[b","][0] and (b";" not in even or any(map(_DIVIDING_COMMA.search, lines))):
         return b","
     others = even or [each for each in _DELIMITERS[:-1] if counts[each][0]]
     return max(
         (each for each in others if each != b","), key=lambda each: counts[each][0], default=b","
     )
+
+
+def _lacks_name(counts: list[int]) -> bool:
+    """Whether a first line has one delimiter fewer than all others: no name for those of rows."""
+    return counts[0] > 0 and {*counts[1:]} == {counts[0] + 1}
 
 
 def _decimal_mark(lines: list[bytes], delimiter: bytes) -> str:
@@ -678,7 +691,9 @@ class _Batch:
             if text is not None and text.strip() not in MISSING:
                 value = self._number(text)
                 if kind is None:
-                    is_other = value is not None and math.isinf(value)
+                    is_other = value is not None and (
+                        math.isinf(value) or re.match(_LEADING_ZERO, text) is not None
+                    )
                 else:
                     is_other = isinstance(value, bool) != (kind == "truth")
                 if value is None or is_other:

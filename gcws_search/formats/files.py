@@ -61,21 +61,31 @@ _BIOM: Final = re.compile(rb'\s*\{[^\n]{0,4096}"format"\s*:\s*"Biological Observ
 _MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
+_OF_COLUMNS: Final = ("id", "vector")
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format("csv", "delimited.read_csv", (".csv",), is_table=True, choices=("transpose",)),
+        Format(
+            "csv", "delimited.read_csv", (".csv",), is_table=True,
+            choices=(*_OF_COLUMNS, "header", "transpose"),
+        ),
         Format(
             "tsv", "delimited.read_csv", (".tsv", ".tab"), is_table=True,
-            choices=("transpose",),
+            choices=(*_OF_COLUMNS, "header", "transpose"),
         ),
-        Format("ndjson", "lines.read_lines", (".ndjson", ".jsonl")),
-        Format("parquet", "arrow_files.read_arrow", (".parquet",), b"PAR1", is_table=True),
+        Format("ndjson", "lines.read_lines", (".ndjson", ".jsonl"), choices=_OF_COLUMNS),
+        Format(
+            "parquet", "arrow_files.read_arrow", (".parquet",), b"PAR1", is_table=True,
+            choices=_OF_COLUMNS,
+        ),
         Format(
             "arrow", "arrow_files.read_arrow", (".arrow", ".feather", ".ipc"), b"ARROW1",
-            is_table=True,
+            is_table=True, choices=_OF_COLUMNS,
         ),
-        Format("arrow stream", "arrow_files.read_arrow", (), b"\xff\xff\xff\xff"),
+        Format(
+            "arrow stream", "arrow_files.read_arrow", (), b"\xff\xff\xff\xff",
+            choices=_OF_COLUMNS,
+        ),
         Format("npy", "arrays.read_arrays", (".npy",), b"\x93NUMPY"),
         Format("npz", "arrays.read_arrays", (".npz",), b"PK\x03\x04"),
         Format(
@@ -84,26 +94,29 @@ FORMATS: Final = {
         ),
         Format(
             "signatures", "signatures.read_signatures", (".sig", ".sig.zip"), b"", _SIGNATURES,
-            choices=("ksize", "moltype"),
+            choices=("id", "ksize", "moltype"),
         ),
         Format(
             "biom", "biom.read_biom", (".biom",), b"\x89HDF\r\n\x1a\n", _BIOM
         ),
-        Format("mgf", "peaks.read_mgf", (".mgf",), b"", _MGF, choices=("bin",)),
-        Format("msp", "peaks.read_msp", (".msp",), choices=("bin",)),
+        Format("mgf", "peaks.read_mgf", (".mgf",), b"", _MGF, choices=("id", "bin")),
+        Format("msp", "peaks.read_msp", (".msp",), choices=("id", "bin")),
         Format("fps", "fingerprints.read_fps", (".fps",), b"", re.compile(rb"#FPS1\s")),
         Format("fpc", "fingerprints.read_fpc", (".fpc",), b"", re.compile(rb"#FPC1\s")),
         Format(
             "smiles", "smiles.read_smiles", (".smi", ".smiles", ".ism", ".rsmi"),
-            choices=("fingerprint",),
+            choices=("id", "fingerprint"),
         ),
         Format(
             "workbook", "workbooks.read_workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
-            choices=("sheet",),
+            choices=(*_OF_COLUMNS, "header", "sheet"),
         ),
     )
 }  # fmt: skip
 CHOICES: Final = {
+    "id": "--id",
+    "vector": "--vector",
+    "header": "--header and --no-header",
     "transpose": "--transpose",
     "zero_based": "--zero-based and --one-based",
     "fingerprint": "--fingerprint",
@@ -533,9 +546,9 @@ def input_files(
     if only is not None and only.is_table:
         yield Folder(place, encoding)
         return
-    names = {part for each in files for part in _within(each, place)[:-1] if "=" in part}
-    if names:
-        told = list_some(sorted(names))
+    values = {part for each in files for part in _within(each, place)[:-1] if "=" in part}
+    if values:
+        told = list_some(sorted(values))
         warn(f"{path}: {told} left out: names of folders count in those of CSV, Parquet or Arrow")
     yield from files_with_rows(files, encoding, warn)
 

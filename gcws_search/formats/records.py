@@ -84,7 +84,7 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
                 source.reject(row, f"{place}: {error}", show(record))
                 continue
             if entry.payload is not None:
-                kept = {key: each for key, each in entry.payload.items() if _is_kept(source, key)}
+                kept = {key: each for key, each in entry.payload.items() if is_kept(source, key)}
                 entry = replace(entry, payload=kept or None)
             found.append((row, entry, show(record) if source.choices.lenient else None))
             count += len(entry.keys)
@@ -94,7 +94,7 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
         if found:
             yield _items(found, has_ids=has_ids, by_name=by_name)
 
-    kept = [name for name in fields if _is_kept(source, name)]
+    kept = [name for name in fields if is_kept(source, name)]
     source.describe(format_, ids, vector, list_some(kept, 6) or "none")
     source.read = read
 
@@ -126,7 +126,7 @@ def show_line(line: bytes) -> str:
     return line.decode(errors="replace").rstrip()
 
 
-def _is_kept(source: Source, name: str) -> bool:
+def is_kept(source: Source, name: str) -> bool:
     """Whether a field is kept, which all are unless the caller names some."""
     patterns = source.choices.payload
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)

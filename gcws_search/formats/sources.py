@@ -347,7 +347,7 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     """Return a file as items; its first rows have been read."""
     source = Source(file, choices)
     for name, options in CHOICES.items():
-        if getattr(choices, name) is not None and name not in FORMATS[file.format].choices:
+        if getattr(choices, name) not in (None, "") and name not in FORMATS[file.format].choices:
             takers = " or ".join(each.name for each in FORMATS.values() if name in each.choices)
             raise BadFile(f"{file.name}: expected {takers} for {options}, got {file.format}")
     with naming(file):
@@ -355,6 +355,10 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
         getattr(import_module(f"gcws_search.formats.{module}"), name)(source)
         if choices.text is not None and not source.is_text:
             raise BadFile(f"{file.name}: expected columns, one of which is {choices.text!r}")
+        has_columns = source.columns is not None or source.is_text or choices.transpose
+        if choices.missing != "error" and not has_columns:
+            words = f"a column for each coordinate for --missing {choices.missing}"
+            raise BadFile(f"{file.name}: expected {words}, got {dict(source.guess)['vector']}")
     source.dim = choices.dim or source.dim
     return source
 

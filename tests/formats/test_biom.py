@@ -165,6 +165,7 @@ BAD_TABLES: dict[str, tuple[str, Json, str]] = {
     "lines-of-no-cells": (f"f,a\n{'x' * 140000},1\n", {}, "expected lines of cells, got field"),
     "no-rows": ("f,a,b\n", {}, "expected rows of features below the names"),
     "no-numbers": ("f,a,b\nx,y,z\n", {}, "expected columns of numbers, a sample each"),
+    "id": ("f,a,b\nx,1,2\n", {"id": "f"}, "expected no --id for --transpose"),
     "mean": ("f,a,b\nx,1,2\n", {"missing": "mean"}, "--missing error or zero for --transpose"),
 }
 

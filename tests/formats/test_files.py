@@ -649,6 +649,17 @@ def test_fields_that_the_first_object_lacks_are_payload(
     assert source(tmp_path / "a.ndjson").lines is not None
 
 
+@pytest.mark.parametrize("late", ["02134", "-007", "1e400", "x"])
+def test_what_is_no_number_behind_the_first_rows_of_a_payload_is_refused(
+    tmp_path: Path, late: str
+) -> None:
+    rows = "".join(f"{n},1,{10000 + n}\n" for n in range(80_000))
+    (tmp_path / "a.csv").write_text(f"id,a,zip\n{rows}y,1,{late}\n")
+    words = f"row 80000: column 'zip': expected a number, as in the first rows, got '{late}'"
+    with pytest.raises(BadFile, match=words):
+        items(tmp_path / "a.csv", payload=("zip",))
+
+
 def test_the_name_says_what_begins_with_a_bracket(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("[a],[b]\n1,2\n")
     assert items(tmp_path / "a.csv") == [(None, [1, 2], None)]
@@ -766,6 +777,18 @@ def test_a_first_row_may_be_longer_than_what_is_looked_at(tmp_path: Path, end: s
     assert [len(vector) for _, vector, _ in items(path)] == [30, 30]
     path.write_text(f"x,y,note\n1,2,{'a' * 1_100_000}\n3,4,b{end}")
     assert [vector for _, vector, _ in items(path)] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", " "])
+@pytest.mark.parametrize("above", ["", "\n"])
+def test_the_name_of_a_column_of_names_may_lack_as_r_writes_it(
+    tmp_path: Path, mark: str, above: str
+) -> None:
+    lines = ['"a"', '"b, c"'], ['"r 1"', "1", "2.5"], ['"007"', "3", "4"]
+    text = above + "".join(mark.join(cells) + "\n" for cells in lines)
+    (tmp_path / "a").write_text(text)
+    assert items(tmp_path / "a") == [("r 1", [1, 2.5], None), ("007", [3, 4], None)]
+    assert source(tmp_path / "a").columns == ["a", "b, c"]
 
 
 @pytest.mark.parametrize("count", [3, 200_000])
@@ -1413,6 +1436,22 @@ def test_a_file_of_many_columns_is_read_in_time_of_their_number(tmp_path: Path, 
     else:
         assert items(path, **choices)
     assert time.process_time() - begin < 4  # 6 to 30 s where each column is compared with each
+
+
+def test_labels_of_an_archive_are_left_out_where_no_payload_is_wanted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.eye(2), y=[3, 4])
+    for payload, wanted in ((None, {"label": 3}), (("lab*",), {"label": 3}), ((), None)):
+        assert items(tmp_path / "a.npz", payload=payload)[0][2] == wanted
+
+
+def test_missing_numbers_are_filled_in_columns_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1, np.nan]]))
+    lists = pa.array([[1.0, None]], pa.list_(pa.float32()))
+    pa.parquet.write_table(pa.table({"vector": lists}), tmp_path / "a.parquet")
+    (tmp_path / "a.ndjson").write_text('{"vector": [1, null]}\n')
+    for path in tmp_path.iterdir():
+        with pytest.raises(BadFile, match="a column for each coordinate for --missing zero, got"):
+            source(path, missing="zero")
 
 
 def test_arrays_of_an_archive_that_are_not_taken_are_told(tmp_path: Path) -> None:

@@ -92,11 +92,12 @@ def test_labels_may_be_several(tmp_path: Path) -> None:
 def test_other_files_have_no_such_choice(tmp_path: Path, choice: str) -> None:
     takers = [each.name for each in FORMATS.values() if choice in each.choices]
     assert takers
-    (tmp_path / "a.ndjson").write_text('{"vector": [1, 2]}\n')
+    (tmp_path / "a.fps").write_text("#FPS1\n01\tx\n")
     told: dict[str, Json] = {choice: 1}
-    words = rf"expected {takers[0]}.* for {CHOICES[choice]}, got ndjson"
+    words = rf"expected {takers[0]}.* for {CHOICES[choice]}, got fps"
     with pytest.raises(BadFile, match=words):
-        items(tmp_path / "a.ndjson", **told)
+        items(tmp_path / "a.fps", **told)
+    assert len(items(tmp_path / "a.fps", id="")) == 1
 
 
 BAD: dict[str, tuple[str, str]] = {
