@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.files import DAMAGED, BadFile, list_some
+from gcws_search.formats.files import BadFile, list_some, naming_damage
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import column_values, from_columns
 from gcws_search.formats.records import is_kept
 from gcws_search.formats.sources import Source
-from gcws_search.formats.stores import StoreFailed
 from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
 
@@ -26,24 +25,21 @@ def read_arrays(source: Source) -> None:
     file = source.only_file
     place, labels, width, others = file.random_access(), None, None, set[str]()
     mode: Any = "r" if isinstance(place, Path) else None
-    try:
-        loaded = np.load(place, mmap_mode=mode, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            rows = _matrix(loaded, file.name)
-        else:
-            with loaded:
-                rows, labels, width = _archive(loaded, file.name)
-                others = {*loaded.files} - ({"X", "y"} if "X" in loaded.files else _COMPRESSED)
-    except StoreFailed:
-        raise
-    except DAMAGED as error:
-        if "Object arrays" in str(error) or "Python objects" in str(error):
-            advice = "astype(float) makes numbers of them, and astype(str) text of labels"
-            words = f"expected arrays of numbers, or of text, got one of objects; {advice}"
-            raise BadFile(f"{file.name}: {words}") from None
-        raise BadFile(
-            f"{file.name}: expected a whole .{file.format} file, got one with {error}"
-        ) from None
+    with naming_damage(file.name, f"a whole .{file.format} file"):
+        try:
+            loaded = np.load(place, mmap_mode=mode, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                rows = _matrix(loaded, file.name)
+            else:
+                with loaded:
+                    rows, labels, width = _archive(loaded, file.name)
+                    others = {*loaded.files} - ({"X", "y"} if "X" in loaded.files else _COMPRESSED)
+        except ValueError as error:
+            if "Object arrays" in str(error) or "Python objects" in str(error):
+                advice = "astype(float) makes numbers of them, and astype(str) text of labels"
+                words = f"expected arrays of numbers, or of text, got one of objects; {advice}"
+                raise BadFile(f"{file.name}: {words}") from None
+            raise
     count = len(rows)
     if not count:
         raise BadFile(f"{file.name}: expected rows, got none")

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gcws_search.formats.files import DAMAGED, Folder, InputFile, NoRows, not_readable
+from gcws_search.formats.files import Folder, InputFile, NoRows, naming_damage
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
-from gcws_search.formats.stores import StoredPath, StoreFailed, naming_store
+from gcws_search.formats.stores import StoredPath, naming_store
 from gcws_search.formats.tables import (
     BYTES,
     TEXTS,
@@ -39,15 +39,13 @@ Batches = Callable[[int], Iterator[Any]]
 
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _BYTES_OF: Final = dict(zip(TEXTS, BYTES, strict=True))
-_IN_FILE: Final = re.compile(r"input source '([^']*)'")
-"""The file, in what Arrow says of one."""
 
 
 def read_arrow(source: Source) -> None:
     """Read Arrow or Parquet; columns of a folder are those of all its files."""
     file = source.file
     keys: list[str] = []
-    try:
+    with naming_damage(file.name, file.format, pa.ArrowException):
         if isinstance(file, Folder):
             schema, keys, batches, source.rows = _open_folder(source, file)
             word = f"folder of {len(file.files)} files, {file.format}"
@@ -57,11 +55,6 @@ def read_arrow(source: Source) -> None:
             word = word if source.rows is None else f"{word}, {source.rows} rows"
         source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
         name, index = named_range(schema, source.rows) or ("", range(0))
-    except StoreFailed:
-        raise
-    except (pa.ArrowException, *DAMAGED) as error:
-        found = _IN_FILE.search(str(error))
-        raise not_readable(found[1] if found else file.name, file.format, error) from None
     if source.rows == 0:
         raise NoRows(f"{file.name}: expected rows, got none", schema.names)
     source.table = schema
@@ -144,13 +137,9 @@ def _guard(
     name: str, format_: str, batches: Iterator[Any], store: StoredPath | None = None
 ) -> Iterator[Any]:
     """Yield batches; name the file in errors of Arrow, and its store in those that are its own."""
-    try:
-        with nullcontext() if store is None else naming_store(str(store)):
-            yield from batches
-    except StoreFailed:
-        raise
-    except (pa.ArrowException, *DAMAGED) as error:
-        raise not_readable(name, format_, error) from None
+    stored = nullcontext() if store is None else naming_store(str(store))
+    with naming_damage(name, format_, pa.ArrowException), stored:
+        yield from batches
 
 
 def _validated(batches: Iterable[Any]) -> Iterator[Any]:

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.files import DAMAGED, BadFile, InputFile, list_some, not_readable
+from gcws_search.formats.files import BadFile, InputFile, list_some, naming_damage
 from gcws_search.formats.items import texts_of
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
-from gcws_search.formats.stores import StoreFailed
 from gcws_search.index import InvalidId
 
 _SAMPLES: Final = 1024
 """Samples that are read at a time."""
+_WORDS: Final = "a table of BIOM"
 
 
 _Samples = Callable[[], Iterator[tuple[str, Entry]]]
@@ -52,7 +52,7 @@ def read_biom(source: Source) -> None:
 
 
 def _read_json(file: InputFile) -> _Table:
-    try:
+    with naming_damage(file.name, _WORDS, InvalidId):
         with file.open() as stream:
             found = read_json(stream.read())
         observations = texts_of([row["id"] for row in found["rows"]])
@@ -73,8 +73,6 @@ def _read_json(file: InputFile) -> _Table:
         _require_places(samples, len(columns))
         order = np.argsort(samples, kind="stable")
         indptr = np.searchsorted(samples[order], np.arange(len(columns) + 1))
-    except (*DAMAGED, InvalidId) as error:
-        raise not_readable(file.name, "a table of BIOM", error) from None
 
     def read_samples() -> Iterator[tuple[str, Entry]]:
         for number, (id_, metadata) in enumerate(columns):
@@ -109,50 +107,40 @@ def _read_hdf5(file: InputFile) -> _Table:
             f"{file.name}: expected h5py, which reads BIOM 2; install gcws-search[biom]"
         ) from None
     place = file.random_access()
-    try:
-        with h5py.File(place, "r") as opened:
-            if "observation/ids" not in opened:
-                raise BadFile(
-                    f"{file.name}: expected BIOM 2, with observation/ids, got HDF5 with "
-                    f"{list_some([*opened])}; scipy.sparse.save_npz saves a matrix as .npz"
-                )
-            observations = _texts(opened["observation/ids"][:])
-            count = len(opened["sample/ids"])
-            fields = [*opened.get("sample/metadata", ())]
-    except StoreFailed:
-        raise
-    except DAMAGED as error:
-        raise not_readable(file.name, "a table of BIOM", error) from None
+    with naming_damage(file.name, _WORDS), h5py.File(place, "r") as opened:
+        if "observation/ids" not in opened:
+            raise BadFile(
+                f"{file.name}: expected BIOM 2, with observation/ids, got HDF5 with "
+                f"{list_some([*opened])}; scipy.sparse.save_npz saves a matrix as .npz"
+            )
+        observations = _texts(opened["observation/ids"][:])
+        count = len(opened["sample/ids"])
+        fields = [*opened.get("sample/metadata", ())]
     return observations, count, fields, partial(_samples, file, observations)
 
 
 def _samples(file: InputFile, observations: list[str]) -> Iterator[tuple[str, Entry]]:
     import h5py  # noqa: PLC0415
 
-    try:
-        with h5py.File(file.random_access(), "r") as opened:
-            matrix, fields = opened["sample/matrix"], opened.get("sample/metadata", {})
-            count = len(opened["sample/ids"])
-            for first in range(0, count, _SAMPLES):
-                rows = slice(first, min(first + _SAMPLES, count))
-                indptr = matrix["indptr"][first : rows.stop + 1].astype(np.int64)
-                places = matrix["indices"][indptr[0] : indptr[-1]]
-                _require_places(places, len(observations))
-                values = matrix["data"][indptr[0] : indptr[-1]]
-                metadata = {name: _values(fields[name][rows]) for name in fields}
-                for row, id_ in enumerate(_texts(opened["sample/ids"][rows])):
-                    part = slice(*(indptr[row : row + 2] - indptr[0]))
-                    kept = {
-                        name: column[row]
-                        for name, column in metadata.items()
-                        if column[row] not in (None, "")
-                    }
-                    names = [observations[at] for at in places[part]]
-                    yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
-    except StoreFailed:
-        raise
-    except DAMAGED as error:
-        raise not_readable(file.name, "a table of BIOM", error) from None
+    with naming_damage(file.name, _WORDS), h5py.File(file.random_access(), "r") as opened:
+        matrix, fields = opened["sample/matrix"], opened.get("sample/metadata", {})
+        count = len(opened["sample/ids"])
+        for first in range(0, count, _SAMPLES):
+            rows = slice(first, min(first + _SAMPLES, count))
+            indptr = matrix["indptr"][first : rows.stop + 1].astype(np.int64)
+            places = matrix["indices"][indptr[0] : indptr[-1]]
+            _require_places(places, len(observations))
+            values = matrix["data"][indptr[0] : indptr[-1]]
+            metadata = {name: _values(fields[name][rows]) for name in fields}
+            for row, id_ in enumerate(_texts(opened["sample/ids"][rows])):
+                part = slice(*(indptr[row : row + 2] - indptr[0]))
+                kept = {
+                    name: column[row]
+                    for name, column in metadata.items()
+                    if column[row] not in (None, "")
+                }
+                names = [observations[at] for at in places[part]]
+                yield f"sample {id_!r}", Entry(names, values[part].tolist(), id_, kept)
 
 
 def _texts(column: Any) -> list[str]:

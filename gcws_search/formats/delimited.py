@@ -30,7 +30,7 @@ from gcws_search.formats.files import (
     NoRows,
     find_repeated,
     list_some,
-    not_readable,
+    naming_damage,
 )
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
@@ -281,14 +281,12 @@ class _Table:
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
         """Yield the rows, their cells as bytes or null."""
         first: int | None = None
-        try:
+        with naming_damage(self.file.name, self.file.format, pa.ArrowException):
             for block in self._blocks():
                 others = len(odd)
                 found = self.parse(block, odd, first, has_nulls=True).combine_chunks()
                 first = (first or 0) + found.num_rows + len(odd) - others
                 yield from found.to_batches()
-        except pa.ArrowException as error:
-            raise not_readable(self.file.name, self.file.format, error) from None
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield the file in parts of whole rows."""
@@ -384,15 +382,14 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
         odd.clear()
         return table.parse(head, odd)
 
-    try:
-        table.header = sample().schema.names
-    except pa.ArrowException as error:
-        raise not_readable(file.name, file.format, error) from None
-    except UnicodeDecodeError as error:
-        raise BadFile(
-            f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
-            f"got {error.object[:20]!r}; --encoding names another"
-        ) from None
+    with naming_damage(file.name, file.format, pa.ArrowException):
+        try:
+            table.header = sample().schema.names
+        except UnicodeDecodeError as error:
+            raise BadFile(
+                f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
+                f"got {error.object[:20]!r}; --encoding names another"
+            ) from None
     table.names = names = [
         name.strip() or (f"column {place}" if place > 1 else UNNAMED)
         for place, name in enumerate(table.header, 1)

@@ -179,7 +179,9 @@ _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _BUFFER_BYTES: Final = 1 << 20
 
 
-DAMAGED: Final = (
+_IN_FILE: Final = re.compile(r"input source '([^']*)'")
+"""The file, in what Arrow says of one."""
+_DAMAGED: Final = (
     OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, MemoryError,
     zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
@@ -649,10 +651,17 @@ def list_some(words: Sequence[str], count: int = 4) -> str:
     return ", ".join(words[:count]) + ", …" * (len(words) > count)
 
 
-def not_readable(name: str, format_: str, error: Exception) -> BadFile:
-    """Return the error for a file that a library cannot read."""
-    text = str(error).split("\n", 1)[0][:200]
-    return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")
+@contextmanager
+def naming_damage(name: str, format_: str, *others: type[Exception]) -> Iterator[None]:
+    """Name the file, or that of a folder which Arrow names, in what libraries raise for damage."""
+    try:
+        yield
+    except StoreFailed:
+        raise
+    except (*_DAMAGED, *others) as error:
+        found, text = _IN_FILE.search(str(error)), str(error).split("\n", 1)[0][:200]
+        name = found[1] if found else name
+        raise BadFile(f"{name}: expected {format_}, got what cannot be read: {text}") from None
 
 
 # Encodings of text

@@ -13,10 +13,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from gcws_search.formats.files import DAMAGED, BadFile, InputFile, list_some
+from gcws_search.formats.files import BadFile, InputFile, list_some, naming_damage
 from gcws_search.formats.records import Entry, read_records
 from gcws_search.formats.sources import Source
-from gcws_search.formats.stores import StoreFailed
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|(?P<cut>\\?\Z))|[{}]', re.DOTALL)
 """What tells where an object of JSON ends: texts, perhaps cut off, and braces."""
@@ -148,18 +147,13 @@ def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:
             for number, text in enumerate(split_objects(stream, file.name)):
                 yield f"signature {number}", text
         return
-    try:
-        with zipfile.ZipFile(place) as archive:
-            for name in archive.namelist():
-                if name.endswith((".sig", ".sig.gz")):
-                    with archive.open(name) as raw:
-                        inner: Any = gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw
-                        for text in split_objects(inner, f"{file.name}: {name}"):
-                            yield name, text
-    except StoreFailed:
-        raise
-    except DAMAGED as error:
-        raise BadFile(f"{file.name}: expected a whole archive, got one with {error}") from None
+    with naming_damage(file.name, "a whole archive"), zipfile.ZipFile(place) as archive:
+        for name in archive.namelist():
+            if name.endswith((".sig", ".sig.gz")):
+                with archive.open(name) as raw:
+                    inner: Any = gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw
+                    for text in split_objects(inner, f"{file.name}: {name}"):
+                        yield name, text
 
 
 def split_objects(stream: BinaryIO, name: str) -> Iterator[bytes]:

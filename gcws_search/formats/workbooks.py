@@ -8,7 +8,7 @@ from datetime import date, time
 from typing import Any
 
 from gcws_search.formats.delimited import read_csv
-from gcws_search.formats.files import BadFile, not_readable
+from gcws_search.formats.files import BadFile, naming_damage
 from gcws_search.formats.sources import Source
 from gcws_search.formats.tables import EXACT
 from gcws_search.index import InvalidInput
@@ -29,7 +29,7 @@ def read_workbook(source: Source) -> None:
         ) from None
     with file.open() as stream:
         content = io.BytesIO(stream.read())
-    try:
+    with naming_damage(file.name, "a workbook", calamine.CalamineError):
         book = calamine.load_workbook(content)
         names = book.sheet_names
         sheet = source.choices.sheet
@@ -38,8 +38,6 @@ def read_workbook(source: Source) -> None:
             raise BadFile(f"{file.name}: expected a sheet {sheet!r}, got {told}")
         chosen = names[0] if sheet is None else sheet
         rows = book.get_sheet_by_name(chosen).to_python()
-    except (calamine.CalamineError, OSError, IndexError) as error:
-        raise not_readable(file.name, "a workbook", error) from None
     text = io.StringIO()
     filled = [row for row in rows if any(each != "" for each in row)]
     cells = (map(_cell, row) for row in filled)
