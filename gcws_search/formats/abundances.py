@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 from operator import attrgetter
@@ -50,21 +50,27 @@ def read_transposed(source: Source) -> None:
         source.guess.append(("left out", f"{told}; --vector names columns"))
 
 
-def _rows(file: InputFile, lines: Iterator[str]) -> Iterator[list[str]]:
+def _rows(file: InputFile, lines: Iterable[bytes]) -> Iterator[list[str]]:
     try:
-        yield from csv.reader(lines, delimiter="\t" if file.format == "tsv" else ",")
+        mark = "\t" if file.format == "tsv" else ","
+        yield from csv.reader(map(bytes.decode, lines), delimiter=mark)
     except csv.Error as error:
         raise BadFile(f"{file.name}: expected lines of cells, got {error}") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            f"{file.name}: expected text in {file.encoding or UTF8}, "
+            f"got {error.object[:20]!r}; --encoding names another"
+        ) from None
 
 
 def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str], list[int], int]:
     """Return names of columns, places of samples by patterns, and the number of the first row."""
-    lines = file.head.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    is_row = (bool(line.strip()) and not line.startswith("#") for line in lines)
+    lines = file.first_lines
+    is_row = (bool(line.strip()) and not line.startswith(b"#") for line in lines)
     first = next((n for n, each in enumerate(is_row) if each), len(lines))
-    if first and len(next(_rows(file, iter(lines[first - 1 : first])), [])) > 1:
+    if first and len(next(_rows(file, lines[first - 1 : first]), [])) > 1:
         first -= 1
-    read = islice(_rows(file, iter(lines[first:])), 1 + _HEAD_ROWS)
+    read = islice(_rows(file, lines[first:]), 1 + _HEAD_ROWS)
     rows = [row for row in read if row]
     if len(rows) < 2:  # noqa: PLR2004  # names, and a row
         raise BadFile(f"{file.name}: expected rows of features below the names, got none")
@@ -105,8 +111,7 @@ def _samples(
     seen: set[str] = set()
     places = [array("q") for _ in samples]
     amounts = [array("d") for _ in samples]
-    lines = (_decoded(source, line) for line in islice(file.lines(), first - 1, None))
-    for number, row in enumerate(_rows(file, lines), first):
+    for number, row in enumerate(_rows(file, islice(file.lines(), first - 1, None)), first):
         if not row:
             continue
         where = f"{file.name}: line {number}"
@@ -132,13 +137,3 @@ def _samples(
     for column, place in enumerate(samples):
         names, id_ = [features[at] for at in places[column]], columns[place]
         yield f"column {id_!r}", Entry(names, amounts[column].tolist(), id_)
-
-
-def _decoded(source: Source, line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise BadFile(
-            f"{source.file.name}: expected text in {source.file.encoding or UTF8}, "
-            f"got {error.object[:20]!r}; --encoding names another"
-        ) from None

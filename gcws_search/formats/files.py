@@ -62,17 +62,12 @@ _MGF: Final = re.compile(rb"([^\r\n]*[\r\n]){0,100}?BEGIN IONS\s")
 _IN_ARCHIVES: Final = (b"signatures/", b"SOURMASH-MANIFEST")
 """With these begin the names of files in archives of signatures."""
 _OF_COLUMNS: Final = ("id", "vector")
+_OF_CSV: Final = (*_OF_COLUMNS, "header", "transpose")
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format(
-            "csv", "delimited.read_csv", (".csv",), is_table=True,
-            choices=(*_OF_COLUMNS, "header", "transpose"),
-        ),
-        Format(
-            "tsv", "delimited.read_csv", (".tsv", ".tab"), is_table=True,
-            choices=(*_OF_COLUMNS, "header", "transpose"),
-        ),
+        Format("csv", "delimited.read_csv", (".csv",), is_table=True, choices=_OF_CSV),
+        Format("tsv", "delimited.read_csv", (".tsv", ".tab"), is_table=True, choices=_OF_CSV),
         Format("ndjson", "lines.read_lines", (".ndjson", ".jsonl"), choices=_OF_COLUMNS),
         Format(
             "parquet", "arrow_files.read_arrow", (".parquet",), b"PAR1", is_table=True,
@@ -441,6 +436,13 @@ class InputFile:
         if self.encoding:
             pieces = _to_utf8(pieces, self.encoding)
         return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
+
+    @property
+    def first_lines(self) -> list[bytes]:
+        """The lines of the head, but for one that it cuts."""
+        lines = self.head.splitlines(keepends=True)
+        is_cut = not self.is_whole_head and not self.head.endswith((b"\n", b"\r"))
+        return lines[:-1] if is_cut and len(lines) > 1 else lines
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines from the beginning, also those that carriage returns alone end."""

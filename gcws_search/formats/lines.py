@@ -55,7 +55,7 @@ def read_lines(source: Source) -> None:
     is_text = {"text"} <= first.keys() <= TEXT_DOCUMENT
     is_item = {"vector"} <= first.keys() <= DOCUMENT and not _is_counts(first["vector"])
     is_item |= is_text
-    sample = _sample(_whole_lines(file), 0 if source.export is None else 1)
+    sample = _sample(file, 0 if source.export is None else 1)
     keys = {key for found in sample for key in found}
     if not keys & _OWN and not keys <= (TEXT_DOCUMENT if is_text else DOCUMENT):
         is_item = False  # later rows have fields that the first one lacks
@@ -217,7 +217,7 @@ def _readable(line: bytes) -> Any:
 def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
     choices, source.export = source.choices, None
-    sample = _sample(_whole_lines(file), skip)
+    sample = _sample(file, skip)
     columns: dict[str, list[Any]] = {}  # of what there is: objects may have few keys in common
     for found in sample:
         for name, value in found.items():
@@ -249,20 +249,15 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
     source.read = lambda: _rows(source, file, layout, skip)
 
 
-def _whole_lines(file: InputFile) -> bytes:
-    """Return the first part of a file up to the end of a line."""
-    return file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
-
-
 def _is_counts(vector: Any) -> bool:
     """Whether a vector is an object of names and their numbers, which the API takes in lists."""
     entries = vector.values() if isinstance(vector, dict) else (None,)
     return all(isinstance(each, int | float) for each in entries)
 
 
-def _sample(head: bytes, skip: int) -> list[dict[str, Any]]:
+def _sample(file: InputFile, skip: int) -> list[dict[str, Any]]:
     """Return the objects in the first part of a file; lines that are none are passed over."""
-    lines = (line for line in head.splitlines() if line.strip())
+    lines = (line for line in file.first_lines if line.strip())
     values = map(_readable, islice(lines, skip, None))
     return [value for value in values if isinstance(value, dict)]
 

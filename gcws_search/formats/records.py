@@ -101,10 +101,7 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
 
 def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
     """Yield the whole lines in the first part of a file that are neither blank nor comments."""
-    lines = file.head.splitlines(keepends=True)
-    if not file.is_whole_head and len(lines) > 1:
-        lines.pop()
-    yield from (line for line in lines if not _is_skipped(line, comment))
+    return (line for line in file.first_lines if not _is_skipped(line, comment))
 
 
 def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str, bytes]]:
