@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -133,7 +133,10 @@ def names(
     """Show the names of coordinates, or set those of a collection of fixed dim."""
     collection = server.collection(name)
     if set_ is not None:
-        count = collection.set_names(set_.read_text().splitlines())
+        from gcws_search.formats.files import InputFile, naming_damage  # noqa: PLC0415
+
+        with naming_damage(str(set_), "text"), closing(InputFile(set_, format_="text")) as file:
+            count = collection.set_names(line.decode().rstrip("\r\n") for line in file.lines())
         tell(as_json, {"count": count}, f"{name}: {number_of(count, 'name')}")
         return
     rows = [

@@ -540,12 +540,13 @@ def test_names_are_shown_set_and_asked_for(
     server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:
     server.collection("coffees", dim=3).add([[2, 0, 1], [0, 3, 0]])
-    (tmp_path / "names.txt").write_text("acid\nbody\nsweet\n")
+    text = "acid\r\nbo\x0bdy\r\nsweet\r\n"
+    (tmp_path / "names.txt").write_bytes(text.encode("utf-16"))
     assert call("names", "coffees", "--set", str(tmp_path / "names.txt")).stdout == (
         "coffees: 3 names\n"
     )
     shown = lines(call("names", "coffees", "--prefix", "b", "--json"))
-    assert shown == [{"index": 1, "name": "body"}]
+    assert shown == [{"index": 1, "name": "bo\x0bdy"}]
     assert call("names", "coffees", "--limit", "1").stdout.split() == ["index", "name", "0", "acid"]
     found = call("query", "coffees", "--names", "acid:2 sweet", "--limit", "1", "--json")
     assert lines(found) == [{"id": "0", "score": 1.0, "payload": None}]
