@@ -607,6 +607,11 @@ def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
     def is_visible(file: Path | StoredPath) -> bool:
         return not any(part.startswith((".", "_")) for part in _within(file, folder))
 
+    if (folder / "_delta_log").is_dir():
+        advice = "deltalake reads it, and DeltaTable(…).to_pyarrow_table() is one to add"
+        raise BadFile(
+            f"{folder}: expected files whose rows all count, got a table of Delta Lake; {advice}"
+        )
     every = folder.files() if isinstance(folder, StoredPath) else sorted(_files_within(folder))
     found: list[Any] = [*filter(is_visible, every)]
     if not found:

@@ -1155,6 +1155,13 @@ def test_columns_of_files_count_before_what_names_of_their_folders_say(
     assert [vector for _, vector, _ in items(tmp_path)] == [[1, 2, 7], [1, 2, 2]]
 
 
+def test_a_table_of_delta_lake_is_refused_for_its_files_hold_deleted_rows(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    pa.parquet.write_table(pa.table({"a": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(BadFile, match="got a table of Delta Lake"):
+        [*input_files(str(tmp_path), None)]
+
+
 def test_what_names_of_folders_say_of_files_that_are_no_table_is_told(tmp_path: Path) -> None:
     (tmp_path / "k=1").mkdir()
     (tmp_path / "k=1" / "a.ndjson").write_text('{"vector": [1, 2]}\n')
