@@ -176,7 +176,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 _IN_FILE: Final = re.compile(r"input source '([^']*)'")
 """The file, in what Arrow says of one."""
-_DAMAGED: Final = (
+_DAMAGED: Final[tuple[type[Exception], ...]] = (
     OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, MemoryError,
     zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
@@ -665,7 +665,7 @@ def naming_damage(name: str, format_: str, *others: type[Exception]) -> Iterator
         yield
     except StoreFailed:
         raise
-    except (*_DAMAGED, *others) as error:
+    except _DAMAGED + others as error:
         found, text = _IN_FILE.search(str(error)), str(error).split("\n", 1)[0][:200]
         name = found[1] if found else name
         raise BadFile(f"{name}: expected {format_}, got what cannot be read: {text}") from None
