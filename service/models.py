@@ -433,8 +433,9 @@ def _parse_around_vector(model: type[Model], body: bytes) -> Model | None:
     if head is None or Parser is None:
         return None
     start = head.end()
-    end = body.find(b"]" if body[start : start + 1] == b"[" else b"}", start) + 1
-    before, behind = head[1], body[end:]
+    is_list = body[start : start + 1] == b"["
+    end = body.find(b"]" if is_list else b"}", start) + 1
+    before, text, behind = head[1], body[start:end], body[end:]
     if behind.startswith(b"}"):
         before = before.rstrip(b", ")
     elif behind.startswith((b',"', b', "')):
@@ -442,7 +443,8 @@ def _parse_around_vector(model: type[Model], body: bytes) -> Model | None:
     else:
         return None
     try:
-        vector = _parse_vector(body[start:end])
+        parsed = Parser().parse(text)
+        vector = np.frombuffer(parsed.as_buffer(of_type="d")) if is_list else _sparse(parsed, text)
         found = model.model_validate_json(before + behind)
         if "vector" in found.model_fields_set:  # it is there twice
             return None
@@ -452,20 +454,13 @@ def _parse_around_vector(model: type[Model], body: bytes) -> Model | None:
     return found
 
 
-def _parse_vector(text: bytes) -> AnyArray | SparseBody:
-    """Return a list of numbers, or the indices and values of a sparse vector; else some error."""
-    found = Parser().parse(text)
-    if text.startswith(b"["):
-        return np.frombuffer(found.as_buffer(of_type="d"))
-    if len(found) != 2 or text.count(b"[") != 2:  # noqa: PLR2004  # it flattens lists in lists
+def _sparse(parsed: Any, text: bytes) -> SparseBody:  # noqa: ANN401  # of the parser
+    """Return the indices and values of a parsed object; some error where there is anything else."""
+    if len(parsed) != 2 or text.count(b"[") != 2:  # noqa: PLR2004  # it flattens lists in lists
         raise ValueError
-    indices, values = (
-        found["indices"].as_buffer(of_type="i"),
-        found["values"].as_buffer(of_type="d"),
-    )
-    return SparseBody.model_construct(
-        indices=np.frombuffer(indices, np.int64), values=np.frombuffer(values)
-    )
+    indices = np.frombuffer(parsed["indices"].as_buffer(of_type="i"), np.int64)
+    values = np.frombuffer(parsed["values"].as_buffer(of_type="d"))
+    return SparseBody.model_construct(indices=indices, values=values)
 
 
 def list_limit(model: type[Body], name: str, settings: Settings) -> int:
