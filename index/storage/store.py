@@ -662,8 +662,10 @@ class Store:
 
         Pages that are free are left out. The caller sees to it that the file is on the disk.
 
-        Raises DiskFull, DamagedFile.
+        Raises DiskFull, DamagedFile, CollectionNotFound (it was closed).
         """
+        if self._refusal is not None:
+            raise self._refusal()  # another file may have its name by now
         in_memory = nullcontext(self.connection) if self.path == MEMORY else None
         self.require_same_files()  # another file would be copied
         with (

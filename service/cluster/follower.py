@@ -475,7 +475,13 @@ class Follower:
         if not is_due or collection.optimizer.is_due():
             return
         began = time.monotonic()
-        if self._bases.write(self._row, key, collection, scratch, self._require_run):
+        try:
+            is_written = self._bases.write(self._row, key, collection, scratch, self._require_run)
+        except (OSError, ix.GcwsError):
+            if self.collection is not collection:  # its file was dropped meanwhile
+                raise CancelledError from None
+            raise
+        if is_written:
             seconds = time.monotonic() - began
             _log.info("collection %d has a base of %d items (%.1f s)", self.number, items, seconds)
 

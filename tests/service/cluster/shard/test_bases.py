@@ -406,6 +406,29 @@ def test_a_collection_that_is_dropped_while_its_base_is_sent_has_none(
         assert bases_of(written.database, stored_place) == []
 
 
+def test_a_collection_that_is_dropped_while_its_file_is_copied_keeps_no_other_from_its_base(
+    written: Written, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written.put_some(ids(40))
+    database, copy_to = written.database, ix.StoredCollection.copy_to
+    options, dropped = replace(place.options, base_rows=40), threading.Event()
+
+    def copy(collection: ix.StoredCollection, path: Path) -> None:
+        if not dropped.is_set():
+            database.drop(written.number)
+            wait_until(lambda: not collection.store.path.exists())
+            dropped.set()
+        copy_to(collection, path)
+
+    monkeypatch.setattr(ix.StoredCollection, "copy_to", copy)
+    with shards(database, tmp_path / "a", 1, options=options) as [host]:
+        wait_until(dropped.is_set)
+        with closing(Written(database)) as other:
+            other.put_some(ids(40))
+            wait_until(lambda: bases_of(database, place))
+        assert host.base_failures == 0
+
+
 def test_a_store_that_does_not_answer_is_no_obstacle(
     written: Written, tmp_path: Path, stored_place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
