@@ -87,7 +87,7 @@ articles.close()
 # 3. Candidates that are not connected yet are scored exactly. No pair below `--min-score` connects two rows.
 # 4. For 256 rows, scans find all partners; the report gives the share of these pairs that is in one group, with its 95 % interval.
 #
-# A key shared by more than 256 rows of several groups, such as that of a common header, would make too many pairs: each row is compared with at most 256 of them, and the report names the longest.
+# A key shared by more than 256 rows of several groups, such as that of a common header, would make too many pairs. Each row is compared with at most 256 of them, and the report names the longest.
 #
 # After an interruption, or after a full disk has room again, run the same command to resume: everything read, hashed and compared is on disk. If a file changes while all are read, the command fails and keeps nothing. `--memory 2G` limits the tables of keys; about 40 bytes a row come on top. The folder needs room for the rows, 8 bytes for each non-zero coordinate and 8 bytes a key.
 #

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Texts
 #
-# A collection of texts stores texts and compares them by words, or by sequences of words or characters: the score is what two texts share of these, divided by all that they have. Tests run the examples. The page is also a notebook, [`docs/notebooks/texts.py`](notebooks/texts.py), for [jupytext](https://jupytext.readthedocs.io).
+# A collection of texts stores texts and compares them by words, or by sequences of words or characters. The score is the share of these that two texts have in common. Tests run the examples. The page is also a notebook, [`docs/notebooks/texts.py`](notebooks/texts.py), for [jupytext](https://jupytext.readthedocs.io).
 #
 # ## A collection of texts
 
