@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -37,7 +36,6 @@ from gcws_search.formats.tables import (
 Batches = Callable[[int], Iterator[Any]]
 """Yields record batches from a row on at each call."""
 
-_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _BYTES_OF: Final = dict(zip(TEXTS, BYTES, strict=True))
 
 
@@ -230,14 +228,9 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     for fragment in dataset.get_fragments():
         for field in fragment.physical_schema:
             columns.setdefault(field.name, []).append(field)
-    values: dict[str, list[str | None]] = {}
-    for path in files:
-        for key, value in folder.keys(path).items():
-            values.setdefault(key, []).append(value)
-    keys = [key for key in values if key not in columns]
-    for key in keys:
-        is_integer = all(value is None or _INTEGER.fullmatch(value) for value in values[key])
-        columns[key] = [pa.field(key, pa.int64() if is_integer else pa.string())]
+    kinds = folder.whole_keys()
+    keys = [key for key in kinds if key not in columns]
+    columns |= {key: [pa.field(key, pa.int64() if kinds[key] else pa.string())] for key in keys}
     schema = pa.schema([*map(_unify, columns.values())])
 
     def with_keys(batch: Any, file: Path | StoredPath, own: Sequence[str]) -> Any:

@@ -521,8 +521,9 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
     if source.choices.transpose:
         read_transposed(source)
         return
-    folder, empty = source.file, list[str]()
+    folder, empty, is_whole = source.file, list[str](), dict[str, bool]()
     if isinstance(folder, Folder):
+        is_whole = folder.whole_keys()
         files, tables, empty = _open_folder(source, folder, texts)
         word = word or f"folder of {len(folder.files)} files, {folder.format}"
     else:
@@ -534,9 +535,9 @@ def read_csv(source: Source, word: str | None = None, texts: Collection[int] = (
             tallies[name] = tallies[name] + each if name in tallies else each
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
-        tallies |= _tallies(
-            pa.table({key: pa.array([each.get(key) for _, each in files], pa.string())})
-        )
+        found = pa.table({key: pa.array([each.get(key) for _, each in files], pa.string())})
+        counts = _tallies(found)[key]
+        tallies[key] = counts if is_whole[key] else counts.as_text()
     choices, first = source.choices, tables[0]
     first.text = _text_column(first)
     if choices.of_texts and choices.text is None:

@@ -170,6 +170,7 @@ UTF8: Final = "utf-8"
 _BAD_CHARACTER: Final = "\udcff"
 """Stands for bytes that could not be decoded; no reader of UTF-8 takes it."""
 _ERRORS: Final = "gcws-search.mark"
+_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _BUFFER_BYTES: Final = 1 << 20
 
@@ -524,6 +525,14 @@ class Folder:
             for key, equals, value in parts
             if equals
         }
+
+    def whole_keys(self) -> dict[str, bool]:
+        """Return of each such key whether all its values are whole numbers, as they are written."""
+        found: dict[str, bool] = {}
+        for key, value in (pair for file in self.files for pair in self.keys(file).items()):
+            is_whole = value is None or _WHOLE.fullmatch(value) is not None
+            found[key] = found.get(key, True) and is_whole
+        return found
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1118,8 +1118,8 @@ def test_a_folder_within_that_cannot_be_read_is_not_left_out(
         [*input_files(str(tmp_path), None)]
 
 
-def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:
-    codes = ("02134", "10001")
+@pytest.mark.parametrize("codes", [("02134", "10001"), ("1.1", "1.10"), ("7", "NA"), ("1e5", "9")])
+def test_names_of_folders_stay_as_written(tmp_path: Path, codes: tuple[str, str]) -> None:
     for suffix in ("csv", "tsv", "parquet"):
         for code in codes:
             path = tmp_path / suffix / f"zip={code}" / f"a.{suffix}"
