@@ -37,8 +37,8 @@ BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
     "query": Walk(24, 80, 45),
-    "put": Walk(27, 146, 58),
-    "query beside new items": Walk(30, 120, 64),
+    "put": Walk(27, 146, 57),
+    "query beside new items": Walk(30, 118, 63),
 }
 """They only go down. A quiet machine counts up to 22, 73, 42 and 28, 113, 60: there is room for a
 busy one, which now and then looks at a thread or a queue once more in all turns."""
