@@ -83,10 +83,10 @@ SET head = %b, items = items + %b, removed = removed + %b, free_id = greatest(fr
 WHERE collection = %b
 """
 HIGHEST: Final = """
-SELECT max(convert_from(id, 'UTF8')::bigint) FROM items_{number}
-WHERE length(id) <= 15 AND convert_from(id, 'UTF8') ~ '^[0-9]+$'
+SELECT max(encode(id, 'escape')::bigint) FROM items_{number}
+WHERE length(id) <= 15 AND encode(id, 'escape') ~ '^[0-9]+$'
 """
-"""Of the ids that are numbers."""
+"""Of the ids that are numbers; others may have characters that PostgreSQL's texts have not."""
 _KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
 _END_SILENT: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)

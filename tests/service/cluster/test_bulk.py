@@ -185,6 +185,15 @@ def test_rows_without_ids_have_the_numbers_that_a_load_gives_them(
         assert more.json()["ids"]["first"] == str(ROWS)
 
 
+def test_numbers_follow_the_highest_id_whatever_characters_others_have(
+    client: ClusterClient, settings: Settings, items: list[Json], tmp_path: Path
+) -> None:
+    named = [{**item, "id": own} for item, own in zip(items, ("a\0b", "é", "7"), strict=False)]
+    assert bulk(settings, write_parquet(tmp_path / "a.parquet", named), vector=("x*",)).items == 3
+    more = client.put("/v1/collections/bulk/items", json={"items": [{"vector": [1] * DIM}]})
+    assert more.json()["ids"]["first"] == "8"
+
+
 def test_names_of_an_open_space_and_times_are_those_of_a_load(
     client: ClusterClient, settings: Settings, tmp_path: Path
 ) -> None:
