@@ -450,7 +450,8 @@ def _delimiter(lines: list[bytes]) -> bytes:
     even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
     if lines[0].startswith(b'"') and _lacks_name(counts[b" "]):
         even.append(b" ")
-    if counts[b","][0] and (b";" not in even or any(map(_DIVIDING_COMMA.search, lines))):
+    divides = b"," in even and any(map(_DIVIDING_COMMA.search, lines))
+    if counts[b","][0] and (b";" not in even or divides):
         return b","
     others = even or [each for each in _DELIMITERS[:-1] if counts[each][0]]
     return max(
@@ -623,7 +624,7 @@ def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
     """
     fields = []
     for name, each in tallies.items():
-        is_count = name == UNNAMED != choices.id and each.kind == "number"
+        is_count = name == UNNAMED != choices.id and each.payload_kind == "number"
         kind = each.kind
         if name.lower() == "id" or (name == UNNAMED and not is_count):
             kind = "text"

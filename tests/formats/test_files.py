@@ -791,6 +791,16 @@ def test_the_name_of_a_column_of_names_may_lack_as_r_writes_it(
     assert source(tmp_path / "a").columns == ["a", "b, c"]
 
 
+def test_a_column_without_a_name_that_has_a_text_has_the_ids(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",a\n661482e5,1\n753961e5,2\nx,3\n")
+    assert [item for item, _, _ in items(tmp_path / "a.csv")] == ["661482e5", "753961e5", "x"]
+
+
+def test_a_comma_in_a_name_divides_no_columns_where_semicolons_do(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id;e,f;b\nx;1,5;2\ny;3;4\n")
+    assert items(tmp_path / "a.csv") == [("x", [1.5, 2], None), ("y", [3, 4], None)]
+
+
 @pytest.mark.parametrize("count", [3, 200_000])
 def test_lines_may_end_in_carriage_returns_alone(tmp_path: Path, count: int) -> None:
     lines = ["id,x,note", *(f"i{n},{n % 7 + 1},y" for n in range(count))]
