@@ -122,8 +122,8 @@ class Hits(list[AnyHit]):
     def to_pandas(self) -> pd.DataFrame:
         """Return a frame, one row per hit: ``id``, ``score``, ``text``, one column per payload key.
 
-        Only hits of texts have a ``text``. A payload key ``id`` or ``score`` becomes ``payload.id``
-        or ``payload.score``.
+        Only hits of texts have a ``text``. A payload key whose column is taken, such as ``id``,
+        becomes ``payload.id``.
 
         Raises
         ------
@@ -136,7 +136,9 @@ class Hits(list[AnyHit]):
         if any(hit.text is not None for hit in self):
             columns["text"] = [hit.text for hit in self]
         for key in keys:
-            name = f"payload.{key}" if key in ("id", "score") else key
+            name = key
+            while name in columns:
+                name = f"payload.{name}"
             columns[name] = [payload.get(key) for payload in payloads]
         return _pandas().DataFrame(columns)
 

@@ -605,16 +605,16 @@ def test_a_masked_vector_is_refused_and_one_without_a_mask_is_searched_for(opene
 
 def test_hits_become_a_frame(opened: Open) -> None:
     items = opened(4)
-    payloads = [{"roast": "light"}, {"id": 7}, {"roast": "dark"}, None]
+    payloads = [{"roast": "light"}, {"id": 7, "payload.id": 8}, {"roast": "dark"}, None]
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads=payloads)
     hits = items.query(COFFEES["kenya"], recall=1)
     frame = hits.to_pandas()
-    assert set(frame.columns) == {"id", "score", "roast", "payload.id"}
+    assert set(frame.columns) == {"id", "score", "roast", "payload.id", "payload.payload.id"}
     assert frame["id"].tolist() == hits.ids
     assert frame["score"].tolist() == hits.scores
     by_id = frame.set_index("id")
     assert by_id.loc["kenya", "roast"] == "light"
-    assert by_id.loc["brazil", "payload.id"] == 7
+    assert by_id.loc["brazil", ["payload.id", "payload.payload.id"]].tolist() == [7, 8]
     assert by_id["roast"].isna().sum() == len(hits) - 2
     none = items.query(COFFEES["kenya"], where={"roast": "none"}).to_pandas()
     assert (list(none.columns), len(none)) == (["id", "score"], 0)
