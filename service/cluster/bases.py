@@ -1,10 +1,9 @@
-"""Bases: copies of a shard's files in a folder or an object store, which new replicas begin with.
+"""Bases: copies of a shard's files in a folder or an object store; new replicas start from them.
 
-A base is the file of a replica at one moment, so it says itself how far it has followed. A row of
-the database makes it the current one of its shard: a file without a row is nobody's base. One
-process writes that of a shard at a time, under a lock of the database that ends with its
-connection, and it is on that connection that its file becomes current. What it replaces is removed
-after that.
+A base is a copy of a replica's file, so it contains the position that the replica had reached. A
+row of the database makes a file the current base of its shard; files without a row are unused. One
+process at a time writes the base of a shard. It holds a lock of a database connection, and makes
+the file current on that connection. The former base is removed afterwards.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from gcws_search.service.cluster.contract import CollectionRow, served_number
 from gcws_search.service.cluster.database import BASE_DAYS, Database
 
 _PIECE_BYTES: Final = 8 << 20
-# A base is replaced once as many changes came after it as this share of the items …
+# A new base is due once this share of the items has changed since the last one …
 _SHARE: Final = 0.5
-# … or when it is so old, with a change after it: soon the database forgets what came after it.
+# … or once the last one is so old that the database will soon forget later changes.
 _OLD_SECONDS: Final = (BASE_DAYS - 1) * 86_400.0
-_MORE_ROOM: Final = 1.1  # of a file's bytes, for its copy
+_MORE_ROOM: Final = 1.1  # free disk space that a copy needs, per byte of the file
 
 _COLUMNS: Final = """
     b.collection, b.generation, b.shards, b.shard, b.key, file, bytes, sha256,
@@ -58,29 +57,29 @@ DELETE FROM bases WHERE collection = %b AND generation = %b AND shards = %b AND 
 
 
 class Base(NamedTuple):
-    """The file that the replicas of a shard begin with, as the database lists it."""
+    """The file that new replicas of a shard start from, as the database lists it."""
 
     collection: int
     generation: int
     shards: int
     shard: int
-    key: int  # that it has reached at least
-    file: str  # below the address of all bases
+    key: int  # the replica had reached at least this key
+    file: str  # relative to the address of all bases
     nbytes: int
     sha256: str
-    seconds: float  # since it was written
+    seconds: float  # age
 
     @property
     def served(self) -> int:
-        """The number under which shards have the items of its generation."""
+        """The number by which shards know this generation of the collection."""
         return served_number(self.collection, self.generation)
 
 
 class Bases:
     """The bases of one shard; any thread.
 
-    ``address``: of the folder or the object store of all bases. It is not looked at before it is
-    needed: a store that does not answer keeps no shard from its start.
+    ``address``: the folder or object store of all bases. It is first opened when it is needed, so a
+    shard can start while the store does not answer.
     """
 
     def __init__(self, address: str, database: Database, shard: int, shards: int) -> None:
@@ -90,16 +89,16 @@ class Bases:
         self._shards = shards
 
     def current(self) -> dict[int, Base]:
-        """Return the bases that are of use, by the number that shards are asked for."""
+        """Return the usable bases, by the number of the generation."""
         with self._database.connections.use() as connection:
             rows = connection.run(_CURRENT, self._shards, self._shard).fetchall()
         return {base.served: base for base in map(Base._make, rows)}
 
     def is_due(self, base: Base | None, key: int, items: int) -> bool:
-        """Return whether a shard of so many items, at a key, is to have a new base."""
+        """Return whether a shard with this many items, at a key, needs a new base."""
         if base is None:
             return True
-        behind = key - base.key  # of all shards
+        behind = key - base.key  # counts the changes of all shards
         return behind > _SHARE * items * self._shards or (
             behind > 0 and base.seconds > _OLD_SECONDS
         )
@@ -122,22 +121,22 @@ class Bases:
     def write(
         self,
         row: CollectionRow,
-        key: int,  # that the collection has reached
+        key: int,  # the key that the collection has reached
         collection: ix.StoredCollection,
-        scratch: Path,  # a folder for its copy
-        check: Callable[[], None],  # may end it between two pieces
+        scratch: Path,  # folder for the temporary copy
+        check: Callable[[], None],  # called between two pieces; raises to cancel
     ) -> bool:
-        """Make a copy of a collection its base; return whether that is so.
+        """Make a copy of a collection its base; return whether it became the base.
 
-        It is not where another replica is writing one, or the collection was dropped. StoreFailed,
-        StoreUnavailable, DiskFull: the base that there was stays.
+        False: another replica is writing one, or the collection was dropped. StoreFailed,
+        StoreUnavailable, DiskFull: the former base stays.
         """
         folder = f"{self._database.identity}/c{row.served}/{self._shard}-of-{self._shards}"
         with self._database.connections.lock(folder) as connection:
             if connection is None:
                 return False
-            # Nobody else writes here: these are the base of now, and what was left by writers that
-            # ended. Files that come later may be of one that has the lock after this one lost it.
+            # The lock excludes other writers: these files are the current base and remains of
+            # failed writers. A writer that lost the lock may still add files later.
             former = self._place(folder).files()
             file = f"{folder}/{key}-{secrets.token_hex(8)}.sqlite"
             told = file, *_upload(collection, scratch, self._place(file), check)
@@ -151,7 +150,7 @@ class Bases:
         return True
 
     def remove_useless(self) -> None:
-        """Remove the bases, of any shard, of dropped collections and those too old to be of use."""
+        """Remove bases of dropped collections, and bases that are too old, of any shard."""
         with self._database.connections.use() as connection:
             for base in map(Base._make, connection.run(_OF_NO_USE).fetchall()):
                 self._place(base.file).remove()
@@ -172,16 +171,17 @@ def _upload(
         with path.open("rb") as file:
             return to.write(_pieces(file, sha256, check)), sha256.hexdigest()
     finally:
-        for left in scratch.glob(f"{path.name}*"):  # a copy that failed leaves its journal
+        for left in scratch.glob(f"{path.name}*"):  # a failed copy leaves its journal
             left.unlink()
 
 
 def read_file(
     place: StoredPath, name: str, sha256: str, check: Callable[[], None]
 ) -> Iterator[bytes]:
-    """Yield the bytes of a file; DamagedFile at their end where they are not what was written.
+    """Yield the bytes of a file; DamagedFile at the end if the checksum differs.
 
-    ``check`` may end it between two pieces. StoreFailed: the store does not give it.
+    ``check`` is called between two pieces and raises to cancel. StoreFailed: the store cannot read
+    the file.
     """
     found = hashlib.sha256()
     with place.open() as file:
@@ -191,7 +191,7 @@ def read_file(
 
 
 def _pieces(file: Any, sha256: Any, check: Callable[[], None]) -> Iterator[bytes]:  # noqa: ANN401
-    """Yield the bytes of an open file, which a hash takes too; ``check`` may end it."""
+    """Yield the bytes of an open file and update a hash; ``check`` raises to cancel."""
     while piece := file.read(_PIECE_BYTES):
         check()
         sha256.update(piece)

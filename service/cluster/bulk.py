@@ -1,13 +1,13 @@
-"""Bulk loads: files become a collection of a cluster, which nobody sees before it is whole.
+"""Bulk loads: files become a collection of a cluster, which becomes visible once it is complete.
 
-The rows of the files are divided into parts. Each part is read and checked as a load through a
-router is, and copied into the table of a collection under a hidden name, without a head: neither
-routers nor shards list it. With each chunk the database keeps how far its part has come, so that
-the same call goes on where it was interrupted. Indexes are made once all parts are there; then the
-collection gets its head, its shards their bases, and a last transaction gives it its name.
+The rows of the files are divided into parts. Each part is read and checked like a load through a
+router, and copied into the table of a collection with a hidden name and no head. Routers and shards
+do not list such a collection. The database records the progress of a part with each chunk, so the
+same call resumes an interrupted load. After the last part the indexes are made, the collection gets
+its head, the shards get bases, and a last transaction sets its name.
 
-An item has the key of its part and its place there, so that the order is that of the files; of
-items of one id the last stays.
+The key of an item is the key of its part plus its place there, so items keep the order of the
+files. Of items with the same id the last one stays.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ from gcws_search.service.settings import Settings
 from gcws_search.tasks import TaskPool, results
 from gcws_search.version import program_version
 
-_UNKNOWN_ROWS: Final = 1 << 32  # for which a file has keys that does not tell how many it has
-_MAX_LISTED: Final = 1000  # rejected rows of a part
+_UNKNOWN_ROWS: Final = 1 << 32  # keys reserved for a file whose row count is unknown
+_MAX_LISTED: Final = 1000  # rejected rows that are listed for a part
 _NEVER: Final = 1 << 40  # seconds after which parts are forgotten
-_LONG_SECONDS: Final = 86_400.0  # that indexes may take
+_LONG_SECONDS: Final = 86_400.0  # time limit for making indexes
 _RETRY_SECONDS: Final = 0.2
-_JOB: Final = f"{BULK_KEYS}job"  # key of what is loaded, and how
-_DONE: Final = f"{BULK_KEYS}bulk"  # key of that in a collection that is whole
+_JOB: Final = f"{BULK_KEYS}job"  # key of the record of what is loaded, and how
+_DONE: Final = f"{BULK_KEYS}bulk"  # key of that record in a complete collection
 _ROW: Final = re.compile(r"^row \d+: ")
 
 _NUMBER: Final = "SELECT number FROM collections WHERE name = %b"
@@ -104,7 +104,7 @@ Tell: TypeAlias = Callable[[str, float | None], None]
 
 
 class FilePart(NamedTuple):
-    """Rows of a file, or of a folder that is one table, that are stored one after the other."""
+    """Rows of a file, or of a folder that is one table, that one call stores in order."""
 
     key: str  # of its record in the database
     path: str
@@ -113,52 +113,53 @@ class FilePart(NamedTuple):
     choices: Choices
     first: int
     end: int | None  # None: to the end of the file
-    before: int  # the key after which its items have theirs
+    before: int  # the keys of its items start after this one
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all parts have in common."""
+    """The settings that all parts share."""
 
-    settings: Settings | None  # None: those of the process that does it
+    settings: Settings | None  # None: the settings of the process that loads the part
     number: int
     config: dict[str, Any]
     encoding: str | None
-    names: list[str] | None  # of the coordinates of a space of fixed dim
-    are_numbered: bool  # whether rows have no ids
+    names: list[str] | None  # of the coordinates of a space with fixed dim
+    are_numbered: bool  # whether rows lack ids and are numbered
     expires: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkLoad:
-    """What is to become of some files; ``given`` are open."""
+    """Files to load and the options of the load; the files are open."""
 
     name: str
     given: Sequence[InputFile | Folder]
-    first: Source  # the first of them
+    first: Source  # the first file
     config: ix.CollectionConfig
     metadata: bytes | None = None
     encoding: str | None = None
     expires: str | None = None
-    replace: bool = False  # whether a collection of the name is replaced
+    replace: bool = False  # whether to replace an existing collection of the name
     part_rows: int = 1 << 17
-    base_rows: int = HostOptions().base_rows  # of a shard, with fewer of which there are no bases
+    base_rows: int = HostOptions().base_rows  # a shard with fewer items has no base
 
 
 @dataclass(frozen=True, slots=True)
 class BulkLoaded:
-    """What became of them; ``rejected_rows`` are places, codes and words of the first.
+    """The result; ``rejected_rows`` are places, codes and messages of the first rejected rows.
 
-    ``rejected_files`` have these rows. ``loaded_before``: the collection was whole when it began.
+    ``rejected_files`` contain these rows. ``loaded_before``: an earlier call had completed the
+    load.
     """
 
     items: int
-    repeated: int  # rows that a later one of their id replaced
+    repeated: int  # rows that a later row with the same id replaced
     dropped: int
     rejected: int
     parts: int
-    parts_before: int  # that an earlier call had loaded
-    bases: int  # of shards
+    parts_before: int  # parts that an earlier call had loaded
+    bases: int  # number of shards that got a base
     rejected_rows: Sequence[tuple[str, str, str]] = ()
     rejected_files: Sequence[str] = ()
     loaded_before: bool = False
@@ -169,15 +170,14 @@ def bulk_load(
     settings: Settings,
     pool: TaskPool,
     *,
-    has_settings: bool = True,  # whether calls are told the settings; else they have their own
+    has_settings: bool = True,  # whether calls get the settings; else each process uses its own
     tell: Tell = lambda _word, _share: None,
 ) -> BulkLoaded:
-    """Load files into a new collection; the same call goes on with one that was interrupted.
+    """Load files into a new collection; the same call resumes an interrupted load.
 
-    ClusterMismatch: bases would be those of another number of shards than there are.
-    CollectionExists: there is one, or files or options differ from those of a load that was
-    interrupted. BadFile: a file cannot be read, or a row of it is not taken. Refused: there are too
-    many collections.
+    ClusterMismatch: the number of shards differs from that of the cluster. CollectionExists: the
+    name is taken, or files or options differ from those of the interrupted load. BadFile: a file
+    cannot be read, or a row is invalid. Refused: too many collections.
     """
     ix.check_name(load.name)
     began = time.time()
@@ -214,7 +214,7 @@ def bulk_load(
         _wait(loads, partial(tell, "loading"), len(parts) - len(missing), len(parts))
         states = _states(database, number)
         lost = [part for part in parts if part.key not in states]
-        if lost:  # by a database whose last commits are gone
+        if lost:  # a database that lost its last commits
             raise StoreUnavailable(f"{len(lost)} parts are not there; the same command goes on")
         require_same(load.given)
         row = _finish(database, load, number, tell)
@@ -238,7 +238,7 @@ def bulk_load(
         )
         rejected_files = _write_rejected(load, parts, states)
         record = ix.LoadRecord(_DONE, int(time.time()), done.text())
-        before = database.find(load.name) if load.replace else None  # one that was made meanwhile
+        before = database.find(load.name) if load.replace else None  # created during the load
         database.rename(number, load.name, None if before is None else before.number, record)
         return replace(
             _answer(done, len(parts), len(parts) - len(missing), shards),
@@ -250,7 +250,7 @@ def bulk_load(
 def _check_end(
     database: Database, load: BulkLoad, settings: Settings, *, writes_here: bool
 ) -> None:
-    """Raise at once what would be wrong once all rows are there."""
+    """Raise the errors of the final steps before any row is loaded."""
     for file in load.given if load.first.choices.lenient else ():
         path = rejected_path(file)
         path.touch()
@@ -266,7 +266,7 @@ def _check_end(
 def _done_before(
     database: Database, row: CollectionRow, key: str, load: BulkLoad
 ) -> LoadState | None:
-    """Return what the same call has made of a collection, which is not replaced unless changed."""
+    """Return the result of an earlier identical call; with ``replace`` only if it is unchanged."""
     for record in database.loads(row.number, 0, _DONE):
         state = LoadState.read(row.name, record)
         known, head = state.parameters.split()
@@ -289,7 +289,7 @@ def _answer(done: LoadState, parts: int, parts_before: int, bases: int) -> BulkL
 
 
 def _wait(failures: Iterator[str], tell: Callable[[float], None], done: int, every: int) -> None:
-    """Wait for calls, of which some were done before; BadFile with what is wrong with one."""
+    """Wait for all calls; BadFile with the message of one that failed."""
     for failure in failures:
         if failure:
             raise BadFile(failure)
@@ -298,7 +298,7 @@ def _wait(failures: Iterator[str], tell: Callable[[float], None], done: int, eve
 
 
 def bulk_drop(name: str, settings: Settings) -> bool:
-    """Drop what an interrupted bulk load has stored; return whether there was any."""
+    """Drop the rows of an interrupted bulk load; return whether there were any."""
     with open_database(settings) as database, _alone(database, name):
         with database.connections.use() as connection:
             numbers = connection.column(_NUMBER, BULK + name)
@@ -312,7 +312,7 @@ def bulk_drop(name: str, settings: Settings) -> bool:
 
 @contextmanager
 def _alone(database: Database, name: str) -> Iterator[None]:
-    """Be the only one that loads into a name; CollectionBusy where somebody does."""
+    """Hold the lock of a name for this load; CollectionBusy if another load holds it."""
     with database.connections.lock(f"{database.identity}/bulk/{name}") as alone:
         if alone is None:
             raise ix.CollectionBusy(name, "a bulk load of it is under way")
@@ -323,7 +323,7 @@ def _alone(database: Database, name: str) -> Iterator[None]:
 
 
 def _divide(load: BulkLoad) -> Iterator[FilePart]:
-    """Yield the parts of all files, in the order of their rows."""
+    """Yield the parts of all files in row order."""
     before, first = 0, load.first
     require_distinct(load.given)
     for number, file in enumerate(load.given):
@@ -345,13 +345,13 @@ def _divide(load: BulkLoad) -> Iterator[FilePart]:
 
 
 def _version(file: InputFile | Folder) -> str:
-    """Return what changes with the bytes of a file, or of the files of a folder."""
+    """Return a text that changes when a file, or a file of a folder, changes."""
     return hashlib.sha256(repr(file.version).encode()).hexdigest()
 
 
 def _key_of(load: BulkLoad, parts: Sequence[FilePart]) -> str:
-    """Return the same for the same files, options and program."""
-    # Whether bad rows are left out may change, unless rows are counted otherwise then.
+    """Return a digest of the files, the options and the program version."""
+    # Resuming may change how bad rows are treated, unless that changes the numbers of rows.
     like: dict[str, Any] = {} if load.first.choices.missing == "drop" else {"lenient": False}
     told = [each._replace(choices=replace(each.choices, **like)) for each in parts]
     config = json.dumps(load.config.to_dict())
@@ -360,9 +360,9 @@ def _key_of(load: BulkLoad, parts: Sequence[FilePart]) -> str:
 
 
 def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None, most: int) -> int:
-    """Return the number of the collection that is filled: a new one, or that of the same call.
+    """Return the number of the collection to fill: a new one, or that of the same interrupted call.
 
-    most: how many collections there may be.
+    most: limit on the number of collections.
     """
     with database.connections.transaction() as connection:
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
@@ -390,7 +390,7 @@ def _begin(database: Database, load: BulkLoad, key: str, names: list[str] | None
 
 
 def _states(database: Database, number: int) -> dict[str, LoadState]:
-    """Return what became of the parts that are whole."""
+    """Return the states of the complete parts."""
     records = [each for each in database.loads(number, 0) if each.key != _JOB]
     found = {each.key: LoadState.read(str(number), each) for each in records}
     return {key: each for key, each in found.items() if each.is_complete}
@@ -400,7 +400,7 @@ def _states(database: Database, number: int) -> dict[str, LoadState]:
 
 
 def load_part(job: Job, part: FilePart) -> str:
-    """Store the rows of a part, or those that are missing; return what is wrong, if anything."""
+    """Store the rows of a part that are missing; return an error message, or an empty text."""
     settings = job.settings or Settings()
     try:
         with (
@@ -433,7 +433,7 @@ def load_part(job: Job, part: FilePart) -> str:
 
 
 def _words(source: Source, error: Exception, row: int) -> str:
-    """Say what is wrong with a row of a file."""
+    """Return a message about an invalid row of a file."""
     if hasattr(error, "expected"):
         words = source.error_words(error, row)
     else:
@@ -443,7 +443,7 @@ def _words(source: Source, error: Exception, row: int) -> str:
 
 @contextmanager
 def _of_part(database: Database, number: int, key: str) -> Iterator[Connection]:
-    """Lend a connection that alone stores a part: one that was left alone may still do so."""
+    """Lend a connection with the lock of a part: an abandoned process may still be storing it."""
     while True:
         with database.connections.lock(f"{database.identity}/bulk/{number}/{key}") as connection:
             if connection is not None:
@@ -456,7 +456,7 @@ def _of_part(database: Database, number: int, key: str) -> Iterator[Connection]:
 def _open(
     path: str, is_folder: bool, version: str, choices: Choices, encoding: str | None
 ) -> Source:
-    """Return a file as items; parts that follow each other are mostly of one."""
+    """Return a file as items; consecutive parts are usually of one file."""
     place = place_of(path)
     file = Folder(place, encoding) if is_folder else InputFile(place, encoding)
     if _version(file) != version:
@@ -465,7 +465,7 @@ def _open(
 
 
 class _Filling(ClusterCollection):
-    """A collection under a hidden name as `Load` calls it, one part of which is stored."""
+    """A collection with a hidden name, with the methods that `Load` calls; it stores one part."""
 
     def __init__(
         self, database: Database, connection: Connection, job: Job, part: FilePart
@@ -477,7 +477,7 @@ class _Filling(ClusterCollection):
         self._connection = connection
         self._are_numbered = job.are_numbered
         self._before = part.before
-        self.stored = 0  # rows of the part
+        self.stored = 0  # rows of the part stored so far
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
         for row, item_id in enumerate(write.ids):
@@ -491,7 +491,7 @@ class _Filling(ClusterCollection):
         return result
 
     def wait_until_found(self) -> None:
-        """Return at once: nobody looks yet."""
+        """Return at once: the collection is not searched yet."""
 
 
 def _read(
@@ -501,7 +501,7 @@ def _read(
     _bytes: object,
     _counting: object,
 ) -> Iterator[ItemRows]:
-    """Yield the chunks of a part, whose rows have the numbers that they have in the file."""
+    """Yield the chunks of a part; rows are numbered as in the file."""
     is_lenient = source.choices.lenient
     bodies = source.segments() if is_lenient else [source.whole(lambda _: None)]
     first, _ = source.part
@@ -517,7 +517,7 @@ def _read(
 
 
 def _chunks(body: LoadBody, settings: Settings, clock: Callable[[], float]) -> Iterator[ItemRows]:
-    """Yield the chunks of a body as a server reads it."""
+    """Yield the chunks of a body as the server reads it."""
     pieces = filter(len, body.pieces())
     take = lambda: bytes(next(pieces, b""))  # noqa: E731
     reader = ByteReader(take, max_read_bytes=settings.max_arrow_batch_bytes)
@@ -531,9 +531,9 @@ def _chunks(body: LoadBody, settings: Settings, clock: Callable[[], float]) -> I
 def _renumber(
     chunk: ItemRows, numbers: Sequence[int] | None, first: int, source: Source | None
 ) -> ItemRows:
-    """Return a chunk with the numbers that its rows have in the file.
+    """Return a chunk whose rows are numbered as in the file.
 
-    With it are rows before its last one that could not be read; its bytes are not counted.
+    Unreadable rows before its last row are added as rejects; their bytes are not counted.
     """
 
     def number_of(row: int) -> int:
@@ -549,7 +549,7 @@ def _renumber(
 
 
 def _take_unreadable(source: Source, end: int | None) -> list[Reject]:
-    """Take rows up to a number, all for None, off those that could not be read."""
+    """Remove and return the unreadable rows before a number; all if None."""
     taken = [each for each in source.unreadable if end is None or each.row < end]
     source.unreadable[:] = [each for each in source.unreadable if each not in taken]
     return [Reject(each.row, BadFile(each.detail)) for each in taken]
@@ -564,7 +564,7 @@ def _rejected(load: BulkLoad, part: FilePart, state: LoadState) -> Iterator[tupl
 def _write_rejected(
     load: BulkLoad, parts: Sequence[FilePart], states: Mapping[str, LoadState]
 ) -> list[str]:
-    """Write rows that were left out beside their files, each as it stands there."""
+    """Write rejected rows next to their files, each as it is in the file."""
     written = dict[str, None]()
     for part in parts:
         if not (rejected := states[part.key].rejected):
@@ -582,7 +582,7 @@ def _write_rejected(
 
 
 def _items_at(source: Source, wanted: set[int]) -> dict[int, Any]:
-    """Return rows of a part as they stand in the file, by their numbers."""
+    """Return rows of a part as they are in the file, by number."""
     found, first = dict[int, Any].fromkeys(wanted), source.part[0]
     for body in source.segments():
         end = first + (body.rows or 0)
@@ -597,7 +597,7 @@ def _items_at(source: Source, wanted: set[int]) -> dict[int, Any]:
 
 
 def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> CollectionRow:
-    """Make the indexes of the items that are there; give the collection head and weights."""
+    """Make the indexes of the loaded items; give the collection its head and weights."""
     with database.connections.use(load.name) as connection:
         tell("indexes", None)
         while not connection.column(_HAS_INDEXES, number):
@@ -625,14 +625,14 @@ def _finish(database: Database, load: BulkLoad, number: int, tell: Tell) -> Coll
 
 
 def _router(database: Database) -> ClusterCatalog:
-    """Return what stands for a router, of no shards, where there is none."""
+    """Return a catalog without shards, in place of a router."""
     shards = SimpleNamespace(epoch=0, seconds=0.0, tell=lambda _: None, wait=lambda _: [])
     router = SimpleNamespace(database=database, shards=shards, renew=lambda _: None)
     return cast(ClusterCatalog, router)
 
 
 def _shards(database: Database, load: BulkLoad, row: CollectionRow, settings: Settings) -> int:
-    """Return for how many shards bases are built; 0 where replicas do without."""
+    """Return the number of shards to build bases for; 0 if replicas use none."""
     shards = database.shards(settings.cell) or settings.shards
     few = database.count(row.number) < load.base_rows * shards
     return 0 if settings.base is None or few else shards
@@ -641,9 +641,9 @@ def _shards(database: Database, load: BulkLoad, row: CollectionRow, settings: Se
 def build_base(
     settings: Settings | None, address: str, row: CollectionRow, shard: int, shards: int
 ) -> str:
-    """Build the file of a shard as a replica does, and make it the base; return what is wrong.
+    """Build the file of a shard like a replica, and make it the base; return an error message.
 
-    A file that was begun here is gone on with.
+    A file that an interrupted call began here is completed.
     """
     settings = settings or Settings()
     folder = settings.data_dir
@@ -677,7 +677,7 @@ def _filled(
     shards: int,
     threads: int | None,
 ) -> Iterator[Follower]:
-    """Lend what has all items of a shard in a file; BadFile where it cannot be filled."""
+    """Lend a collection with all items of a shard; BadFile if it cannot be filled."""
     expirations = partial(ix.Expirations, database.clock, are_deleted=False)
     with closing(
         ix.Catalog.open(folder, durability="normal", threads=threads, expirations=expirations)
@@ -703,12 +703,12 @@ def _filled(
 
 
 def _scratch(settings: Settings, database: Database, number: int) -> Path:
-    """Return where the files of a collection are built."""
+    """Return the folder in which the files of a collection are built."""
     return settings.data_dir / "bulk" / f"{database.identity}-c{number}"
 
 
 def _remove_scratch(settings: Settings, database: Database) -> None:
-    """Remove the files here of collections that are whole or dropped: others have built them."""
+    """Remove local files of collections that other processes have completed or dropped."""
     unfinished = "SELECT number FROM collections WHERE starts_with(name, %b)"
     with database.connections.use() as connection:
         wanted = {_scratch(settings, database, n) for n in connection.column(unfinished, BULK)}

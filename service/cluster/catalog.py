@@ -24,19 +24,19 @@ from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
 
-_POLL_SECONDS: Final = 1.0  # how often the database is asked what other routers have changed
-# How often shards are asked whether the database is the current primary, until they say so.
+_POLL_SECONDS: Final = 1.0  # how often the database is asked for changes by other routers
+# How often shards are asked for the current primary until all have confirmed it.
 _CONFIRM_SECONDS: Final = 0.1
 _CHUNK_ROWS: Final = 4096
-_SUMMED_AT_ONCE: Final = 16  # collections whose numbers shards are asked for
-# Begins the name of a collection that is being filled: no request can name it.
+_SUMMED_AT_ONCE: Final = 16  # collections whose statistics are requested in parallel
+# Prefix of hidden names of collections that are being filled; requests cannot use it.
 _UNFINISHED: Final = ".unfinished"
 
 _log = logging.getLogger(__name__)
 
 
 class ClusterCatalog:
-    """The collections of a cluster, and snapshots in ``local``; called as `index.Catalog` is."""
+    """The collections of a cluster, called like `index.Catalog`; snapshots are in ``local``."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class ClusterCatalog:
         self.is_store_reachable = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask shards on this event loop, and the database now and then.
+        """Start polling shards and the database on this event loop.
 
-        Where no shard says yet whether the database is the current primary, nothing is read of it.
+        The database is not read until a shard confirms that it is the current primary.
         """
         self.shards.start(loop)
         self.database.connections.confirm = self.shards.confirm
@@ -98,7 +98,7 @@ class ClusterCatalog:
             self._refresh()
             self.shards.hear(_POLL_SECONDS)
         except StoreUnavailable as error:
-            if not self.database.connections.is_confirmed:  # another server may have come
+            if not self.database.connections.is_confirmed:  # the primary may have changed
                 self.database.connections.forget()
             if self.is_store_reachable:
                 _log.warning("%s; searches go on", error)
@@ -111,7 +111,7 @@ class ClusterCatalog:
     def _refresh(self) -> None:
         """Read the list of collections, and the names that other routers have added.
 
-        A name that another thread has changed meanwhile stays: what was read may be older.
+        An entry that another thread changed since the query stays: the query may be older.
         """
         before = self._by_name
         rows = [row for row in self.database.collections() if not row.name.startswith(_UNFINISHED)]
@@ -124,7 +124,7 @@ class ClusterCatalog:
             self._by_name = found
         heads = {row.number: row.head for row in rows}
         for each in dropped:
-            if each.number not in heads:  # requests go on with a former generation
+            if each.number not in heads:  # requests continue with a former generation
                 each.close()
         listed = {each.number: each for each in found.values() if each.number in heads}
         for number, each in listed.items():
@@ -135,26 +135,26 @@ class ClusterCatalog:
 
     @contextmanager
     def _going_on(self, failure: str) -> Iterator[None]:
-        """Have what is wrong with one collection end its own work alone."""
+        """Log an error of one collection and continue with the others."""
         try:
             yield
-        except (ix.CollectionNotFound, ix.CollectionLoading):  # dropped or replaced just now
+        except (ix.CollectionNotFound, ix.CollectionLoading):  # dropped or replaced since the query
             pass
         except ix.DamagedFile as error:
             _log.error("%s: %s", failure, error)
 
     def _delete_expired(self, collections: Mapping[int, ClusterCollection]) -> None:
-        """Delete items that have expired, for as long as a poll may take."""
+        """Delete expired items, for at most one poll interval."""
         end = time.monotonic() + _POLL_SECONDS
         while due := collections.keys() & self.database.collections_due():
             for number in due:
                 with self._going_on(f"what has expired of collection {number} stays"):
-                    collections[number].committer.commit(PreparedChoice())  # each write does
+                    collections[number].committer.commit(PreparedChoice())  # deletes what expired
             if time.monotonic() > end or self._stopping.is_set():
                 return
 
     def _free_names(self) -> None:
-        """Free names that no item has any more, now and then."""
+        """Free names that no item uses, at intervals."""
         while not self._stopping.wait(_POLL_SECONDS):
             if not self.is_store_reachable:
                 continue
@@ -164,7 +164,7 @@ class ClusterCatalog:
                     failure = f"names of collection {each.number} could not be freed"
                     with suppress(StoreUnavailable), self._going_on(failure):
                         each.free_names(self._stopping)
-            except StoreUnavailable:  # again in a second
+            except StoreUnavailable:  # the next poll tries again
                 continue
             except Exception:
                 _log.exception("names without items could not be freed")
@@ -173,7 +173,7 @@ class ClusterCatalog:
         known = self._by_name.get(row.name)
         if known is None or known.number != row.number:
             return ClusterCollection(row, self)
-        # Another router's list may be older than what is known here.
+        # The list of another router may be older than this one.
         if known.row.generation >= row.generation:
             return known
         return ClusterCollection(row, self, known)
@@ -182,9 +182,9 @@ class ClusterCatalog:
     search_batch = staticmethod(ClusterCollection.search_batch)
 
     def find(self, name: str) -> ClusterCollection | None:
-        """Return a collection, asking the database where it is not known; None where none is.
+        """Return a collection, or None; ask the database if the name is not known here.
 
-        StoreUnavailable at once where the database did not answer last: this is called on the event
+        StoreUnavailable at once if the last query of the database failed: this runs on the event
         loop.
         """
         found = self._by_name.get(name)
@@ -208,14 +208,14 @@ class ClusterCatalog:
         def summary(collection: ClusterCollection) -> ix.Summary | None:
             try:
                 return collection.summary()
-            except StoreUnavailable as error:  # nor do all shards answer
+            except StoreUnavailable as error:  # not all shards answer either
                 _log.warning("collection %r could not be summed up (%s)", collection.name, error)
-            except Exception:  # whatever is wrong with one, the others are to be seen
+            except Exception:  # an error of one collection must not hide the others
                 _log.exception("collection %r could not be summed up", collection.name)
             return None
 
         collections = [each for _, each in sorted(self._by_name.items())]
-        with ThreadPoolExecutor(_SUMMED_AT_ONCE) as threads:  # a silent shard delays them together
+        with ThreadPoolExecutor(_SUMMED_AT_ONCE) as threads:  # wait for silent shards in parallel
             return [each for each in threads.map(summary, collections) if each is not None]
 
     def create(
@@ -223,7 +223,7 @@ class ClusterCatalog:
     ) -> tuple[ClusterCollection, bool]:
         ix.check_name(name)
         shards = self.shards
-        if (before := self.find(name)) is None:  # nothing is made that cannot be used
+        if (before := self.find(name)) is None:  # create nothing that is unusable
             shards.wait(shards.ask(Message({"method": "status", "epoch": shards.epoch})))
         row, is_new = self.database.create(name, config.to_dict(), admit)
         found = self._add(row, before)
@@ -241,9 +241,9 @@ class ClusterCatalog:
         return self._add(row, before)
 
     def _add(self, row: CollectionRow, before: ClusterCollection | None) -> ClusterCollection:
-        """Return a collection that was read while ``before`` was known under its name.
+        """Add a collection that was read while ``before`` had its name; return it.
 
-        It is read again where another thread has changed that meanwhile.
+        If another thread changed the entry since, the collection is read again.
         """
         with self._changing:
             if self._by_name.get(row.name) is before:
@@ -253,7 +253,7 @@ class ClusterCatalog:
         return self._read(row.name)
 
     def renew(self, collection: ClusterCollection) -> ClusterCollection:
-        """Return a collection under the weights of now, which shards are asked for from now on."""
+        """Return a collection with the current weights, which later queries of shards use."""
         found = self._read(collection.name)
         if found.number != collection.number:
             raise ix.CollectionLoading(collection.name)
@@ -266,19 +266,19 @@ class ClusterCatalog:
         self._forget(found)
 
     def _forget(self, collection: ClusterCollection) -> None:
-        """Close a collection that was dropped, whatever generation of it is known by now."""
+        """Close a dropped collection, whatever generation of it is listed now."""
         with self._changing:
             gone = {each for each in self._by_name.values() if each.number == collection.number}
             self._by_name = {n: each for n, each in self._by_name.items() if each not in gone}
         for each in gone | {collection}:
             each.close()
 
-    # Snapshots: those of one node, by a collection of this machine's own folder
+    # Snapshots: one-node snapshots, made through a collection in the local folder
 
     def snapshot(self, name: str) -> ix.Snapshot:
-        """Write all that the database has of a collection to a snapshot.
+        """Write all items of a collection to a snapshot.
 
-        CollectionBusy where another one is being made or restored here.
+        CollectionBusy if another snapshot is being made or restored here.
         """
         collection = self.get(name)
         with self._alone(name):
@@ -287,7 +287,7 @@ class ClusterCatalog:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """Be the only one with a local collection of this name, which is dropped after that."""
+        """Reserve the local collection of this name, and drop it at the end."""
         if not self._one_snapshot.acquire(blocking=False):
             raise ix.CollectionBusy(name, "a snapshot is being made or restored")
         with ExitStack() as stack:
@@ -301,7 +301,7 @@ class ClusterCatalog:
             self.local.drop(name)
 
     def _copy_to_node(self, collection: ClusterCollection) -> None:
-        """Copy a collection of the cluster into this machine's folder."""
+        """Copy a collection of the cluster to the local folder."""
         number = collection.number
         copy, _ = self.local.create(collection.name, collection.config)
         if (weights := collection.learned_weights()) is not None:
@@ -338,17 +338,17 @@ class ClusterCatalog:
         self,
         name: str,
         read: ix.StoredCollection,
-        admit: Callable[[int], None] | None,  # None where one is replaced
+        admit: Callable[[int], None] | None,  # None if one is replaced
         *,
         replace: bool,
     ) -> ClusterCollection:
-        """Copy a local collection to the cluster under a hidden name, and rename it when whole.
+        """Copy a local collection to the cluster under a hidden name; rename it when complete.
 
-        No other router does so for this name.
+        The caller holds the lock of the name.
         """
         database = self.database
         hidden = f"{_UNFINISHED}.{name}"
-        if (rest := database.find(hidden)) is not None:  # of a router that ended in between
+        if (rest := database.find(hidden)) is not None:  # left by a router that stopped
             database.drop(rest.number)
         row, _ = database.create(hidden, read.config.to_dict(), admit, read.memory.next_id)
         weights = read.space.weights
@@ -358,11 +358,11 @@ class ClusterCatalog:
         filled = ClusterCollection(row, self)
         try:
             _copy_to_cluster(read, filled)
-            before = database.find(name) if replace else None  # perhaps one made meanwhile
+            before = database.find(name) if replace else None  # created during the copy
             database.rename(row.number, name, None if before is None else before.number)
         except BaseException:
             rest = database.find(hidden)
-            if rest is not None and rest.number == row.number:  # else it has its name
+            if rest is not None and rest.number == row.number:  # else it has its final name
                 database.drop(row.number)
             raise
         finally:
@@ -404,14 +404,14 @@ def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> No
 
 def open_router(
     settings: Settings,
-    local: ix.Catalog,  # of this machine's folder, for snapshots
+    local: ix.Catalog,  # local snapshots
     metrics: Metrics,
-    replicas: HttpReplicas | None = None,  # None takes those that the database lists
+    replicas: HttpReplicas | None = None,  # None: the replicas that the database lists
     policies: ix.Policies = ix.POLICIES,
 ) -> ClusterCatalog:
     """Join a cluster as a router.
 
-    ClusterMismatch where the database is of another one, or has fewer buckets than there are
+    ClusterMismatch if the database belongs to another cluster, or has fewer buckets than there are
     shards; ValueError without a database or a key.
     """
     database, key = _open_database(settings)

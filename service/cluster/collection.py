@@ -1,4 +1,4 @@
-"""One collection of a cluster as routes call it: as `index.StoredCollection`."""
+"""One collection of a cluster, with the interface of `index.StoredCollection`."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BUILD_SECONDS: Final = 0.1  # how often shards are asked whether a backend is ready
-# Messages of one group of queries under way: what comes meanwhile is sent together.
+# Messages in flight for one group of queries; later queries are sent together.
 _MAX_CALLS: Final = 2
-PART_ROWS: Final = 256  # queries of one request that are sent together
+PART_ROWS: Final = 256  # queries of one request that are sent in one message
 _LEARNING: Final = "learning"
-_LEARNED_AT_ONCE: Final = 2048  # items that weights are learned from together
-_SMALL_WRITE: Final = 16  # writes of more concern all shards
+_LEARNED_AT_ONCE: Final = 2048  # items per batch when weights are learned
+_SMALL_WRITE: Final = 16  # a larger write is assumed to concern all shards
 
 
 class ClusterCollection:
     """A collection whose items are in a database and on shards.
 
-    Messages ask shards for its state after the last write.
+    Each message asks shards for the state after the last write.
     """
 
     def __init__(
         self,
         row: CollectionRow,
         router: ClusterCatalog,
-        former: ClusterCollection | None = None,  # of another generation
+        former: ClusterCollection | None = None,  # an earlier generation
     ) -> None:
         self.row = row
         self.number = row.number
@@ -75,7 +75,7 @@ class ClusterCollection:
         self.router = router
         self.database = router.database
         self.shards = router.shards
-        self.empty = self._in_memory()  # the collection without items
+        self.empty = self._in_memory()  # a collection in memory without items
         self.space = self.empty.space
         self.names = self.empty.names
         if self.names.is_open:
@@ -84,11 +84,11 @@ class ClusterCollection:
                 ix.NamedCoordinate(coordinate, name)
                 for name, coordinate in reserve(self.number, names, former).items()
             ]
-        self._arrangements: dict[Hashable, ix.Arrangement] = {}  # of maps of samples
-        self.names_read = 0  # key of the last change whose names are known here
-        self._first_name = 0  # coordinate from which on others may store names
+        self._arrangements: dict[Hashable, ix.Arrangement] = {}  # by parameters
+        self.names_read = 0  # key of the last change whose names were read
+        self._first_name = 0  # first coordinate at which other routers may add names
         self._naming = threading.Lock()
-        # Of the collection's writes. Who has waited for one goes on to see it.
+        # Moment of the last write. A client that waited for its write must find it.
         if former is None:
             self.committer = Committer(self.database, row.number, row.name)
         else:
@@ -96,7 +96,7 @@ class ClusterCollection:
             self.names.load(former.names.listed())
         buckets = self.database.buckets
         self.committer.publish = lambda change: self.shards.publish(row.served, change, buckets)
-        # An error may be of one query alone, or of the size of all answers together.
+        # An error may concern one query alone, or the total size of all answers.
         self._batcher = Batcher(
             _MAX_CALLS, lambda error: isinstance(error, ix.InvalidVector | AnswerTooLarge)
         )
@@ -108,7 +108,7 @@ class ClusterCollection:
     # Asking shards
 
     def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
-        """Return a collection of no items, in memory wherever the shards have their vectors."""
+        """Return an empty collection in memory, with the same transforms as on the shards."""
         config = replace(self.config, storage="memory", ttl=None)
         found = ix.StoredCollection.in_memory(self.name, config, threads=threads)
         if (weights := self.learned_weights()) is not None:
@@ -116,7 +116,7 @@ class ClusterCollection:
         return found
 
     def learned_weights(self) -> ix.Weights | None:
-        """Return the weights of this generation; None of one that has those of its creation."""
+        """Return the learned weights of this generation; None if it has those of its creation."""
         return None if self.row.weights is None else ix.Weights.from_text(self.row.weights)
 
     def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -125,7 +125,7 @@ class ClusterCollection:
             "method": method,
             "collection": self.row.served,
             **_as_of(self.committer.last),
-            "now": self.database.now_ms,  # items that expire by then are hidden
+            "now": self.database.now_ms,  # items that expire before it are hidden
             "epoch": self.shards.epoch,
             "seconds": self.shards.seconds,
             **more,
@@ -144,20 +144,20 @@ class ClusterCollection:
         return self.wait(self.shards.ask(message, seconds), stop)
 
     def wait(self, asked: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
-        """Return what shards are asked for about this collection; called in a thread."""
+        """Run a coroutine that asks shards about this collection; called in a thread."""
         try:
             return self.shards.wait(asked, stop)
         except ix.CollectionNotFound:
             raise self.database.not_found(self.name) from None
 
     def refresh_backends(self) -> list[Message]:
-        """Make all replicas read the list of comparison backends; return their answers."""
+        """Make all replicas reload the list of comparison backends; return their answers."""
         return self.wait(self.shards.tell(Message(self.head("refresh"))))
 
     def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
-        """Return a vector as it is, and the vector, or the text, of an item for its id.
+        """Return a vector as it is; of an id the vector or text of the item.
 
-        The id of an item of ``sample`` stays: it is left out of its own neighbours.
+        An id of an item in ``sample`` stays an id: an item is no neighbour of itself.
         """
         if not isinstance(point, str):
             return point
@@ -175,7 +175,7 @@ class ClusterCollection:
     def lend_sample(
         self, count: int, seed: int, where: ix.Filter | None
     ) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory that has some of the items."""
+        """Lend a collection in memory with some of the items."""
         items = self.sample(count, seed, where)
         sample = self._in_memory(self.router.settings.threads)
         try:
@@ -189,7 +189,7 @@ class ClusterCollection:
             sample.close(dropped=True)
 
     def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
-        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
+        """Return ``count`` random items that pass a filter, in the order of keys."""
         text = encode_filter(where)
         counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
         rng = np.random.default_rng(abs(seed))
@@ -205,15 +205,15 @@ class ClusterCollection:
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
         lines = [(asked, hits) for hits in await self._find(asked)]
-        if asked.where is not None and not all(hits.ids for _, hits in lines):  # hints wait
+        if asked.where is not None and not all(hits.ids for _, hits in lines):  # hints take time
             return await asyncio.to_thread(lambda: show(self._limit(lines)))
         return show(self._limit(lines))
 
     async def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
     ) -> T:
-        """Search for many queries; those that ask for the same are searched together."""
-        if len(asked) == 1:  # perhaps of several vectors
+        """Search for many queries; queries with equal options are searched together."""
+        if len(asked) == 1:  # it may have several vectors
             lines = [(asked[0], hits) for hits in await self._find(asked[0])]
         else:
             groups = group_queries(asked)
@@ -229,7 +229,7 @@ class ClusterCollection:
             return zip(numbers, await self._find(asked), strict=True)
 
     async def _find(self, asked: QueryRequest) -> list[ix.QueryResult]:
-        """Search for a request's vectors, item or query with unknown names."""
+        """Search for a request's vectors, its item, or a query with unknown names."""
         more = dict[str, Any]()
         if asked.is_strict:
             more |= _as_of(await asyncio.to_thread(self.database.last_moment, self.number))
@@ -253,7 +253,7 @@ class ClusterCollection:
     async def _find_vectors(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
     ) -> list[ix.QueryResult]:
-        """Search for vectors, together with those of others who ask for the same."""
+        """Search for vectors, together with concurrent requests with equal options."""
         if len(vectors) > PART_ROWS:
             return await self._find_in_parts(asked, vectors, more)
         group = asked.group, more.get("since"), more.get("at")
@@ -267,7 +267,7 @@ class ClusterCollection:
     async def _find_in_parts(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
     ) -> list[ix.QueryResult]:
-        """Return the hits of many vectors: shards search for some while other hits are merged."""
+        """Return the hits of many vectors: merging overlaps with the search of the next ones."""
         room = asyncio.Semaphore(_MAX_CALLS)
 
         async def find(first: int) -> list[ix.QueryResult]:
@@ -285,7 +285,7 @@ class ClusterCollection:
     async def _ask(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
     ) -> list[ix.QueryResult]:
-        """Ask all shards in one message, and merge what they found."""
+        """Ask all shards in one message, and merge their hits."""
         start = time.perf_counter()
         message = operations.search_message(
             self.head("search"),
@@ -311,7 +311,7 @@ class ClusterCollection:
         return operations.merge_hits(found, asked, seconds, missing)
 
     def _limit(self, lines: Sequence[tuple[QueryRequest, ix.QueryResult]]) -> list[ix.QueryResult]:
-        """Return the results as they are shown; AnswerTooLarge where they are too long."""
+        """Return the results as they are shown; AnswerTooLarge beyond the limit of bytes."""
         size = AnswerBytes(self.router.settings.max_answer_bytes)
         for asked, hits in lines:
             if asked.is_shown:
@@ -342,9 +342,9 @@ class ClusterCollection:
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
         versions: Sequence[int] = (),
     ) -> PreparedPut:
-        """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists.
+        """Return items encoded for the database; else InvalidId, InvalidVector or ItemExists.
 
-        ``versions`` are those of a copy, whose ids come once.
+        ``versions`` are those of copied items, whose ids are distinct.
         """
         freed, given = self.names.freed, items
         ix.check_ids(items.ids)
@@ -390,10 +390,10 @@ class ClusterCollection:
         generation: int,
         freed: int,
     ) -> PreparedPut:
-        """Return a put with the coordinates that its names have, if some were freed meanwhile.
+        """Return a put with current coordinates of its names, if some names were freed since.
 
-        Raise InvalidVector where weights learned since leave nothing of a vector. CollectionLoading
-        where it is compared with others: by other weights or coordinates they have other scores.
+        InvalidVector if newly learned weights make a vector zero. CollectionLoading if the put is
+        compared with other items: scores under other weights or coordinates differ.
         """
         if generation != self.row.generation:
             self.router.renew(self).space.prepare(vectors)
@@ -412,12 +412,12 @@ class ClusterCollection:
     def _ask_for_similar(
         self,
         vectors: ix.RawBatch,
-        rows: ix.VectorBatch,  # the same, transformed
+        rows: ix.VectorBatch,  # the same vectors after the transform
         unless: ix.UnlessSimilar,
-        out_names: list[int],  # coordinates with reserved names that the items left use
+        out_names: list[int],  # coordinates of reserved names of items that are left out
         head: int,
     ) -> Callable[[PreparedPut, GroupPlan], PreparedPut]:
-        """Ask shards for items like others, as of a change; return what leaves these out."""
+        """Ask shards for similar items at a change; return a function that leaves these out."""
         moment = _as_of(Moment(self.database.connections.memory.number, head))
 
         def ask(some: ix.RawBatch, limit: int) -> Future[list[ix.QueryResult]]:
@@ -468,7 +468,7 @@ class ClusterCollection:
         return leave_out
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
-        """Put items; wait until shards have the write before this one: a load overlaps them."""
+        """Put items; wait for shards to apply the write before it, so that loads overlap."""
         before = self.committer.last
         result = self._store(write)
         shards, last = self.shards, self.committer.last
@@ -483,15 +483,15 @@ class ClusterCollection:
         return result
 
     def wait_until_found(self) -> None:
-        """Return when all replicas that are there have what was put, or after a second."""
+        """Return when all live replicas have the last write, or after a second."""
         last = self.committer.last
         self.shards.wait(self.shards.follow(self.row.served, last))
         self._require_current_primary(last)
 
     def _require_current_primary(self, stored: Moment) -> None:
-        """Raise StoreUnavailable where a shard knows of a later primary than this write's."""
+        """Raise StoreUnavailable if a shard knows a later primary than that of this write."""
         try:
-            if stored.epoch:  # something was stored
+            if stored.epoch:  # the write changed something
                 self.database.connections.require(stored.epoch)
         except FormerPrimary as error:
             raise StoreUnavailable(f"{error}; the write may be stored") from None
@@ -519,7 +519,7 @@ class ClusterCollection:
     def _submit(
         self, prepare: Callable[[], PreparedWrite], ended: Callable[[Any], None], run: ix.Run
     ) -> None:
-        """Make a write without a thread that waits for it; it ends when its shards have it."""
+        """Submit a write without blocking a thread; it is done when its shards have it."""
         loop, prepared = asyncio.get_running_loop(), list[PreparedWrite]()
 
         def read() -> PreparedWrite:
@@ -530,7 +530,7 @@ class ClusterCollection:
             try:
                 last, ids = self.committer.last, prepared[-1].ids
                 known = [item_id for item_id in ids if item_id is not None]
-                concerned = None  # all
+                concerned = None  # all shards
                 if len(known) == len(ids) <= _SMALL_WRITE:
                     buckets, shards = self.database.buckets, len(self.shards)
                     concerned = {bucket_of(item_id, buckets) % shards for item_id in known}
@@ -540,7 +540,7 @@ class ClusterCollection:
                 outcome = error
             finally:
                 ended(outcome)
-            await self.shards.follow(self.row.served, last)  # searches will ask for it
+            await self.shards.follow(self.row.served, last)  # the next searches require this moment
 
         def after_commit(outcome: ix.WriteResult | int | BaseException) -> None:
             if isinstance(outcome, BaseException):
@@ -595,14 +595,14 @@ class ClusterCollection:
         return [item_id for _, item_id in listed]
 
     def load_names(self) -> None:
-        """Read the names that others may have stored since they were read."""
+        """Read the names that other routers may have added since the last read."""
         head = max(1, self.database.last_moment(self.number).key)
         if self.names_read >= head:
             return
         known = self._first_name if self.names.is_open else 0
         named, freed, first = self.database.names_from(self.number, known)
         with self._naming:
-            if self.names_read >= head:  # another thread has read later ones
+            if self.names_read >= head:  # another thread has read a later state
                 return
             if self.names.is_open:
                 self.names.follow(named, freed)
@@ -611,7 +611,7 @@ class ClusterCollection:
             self.names_read, self._first_name = head, first
 
     def free_names(self, stop: threading.Event) -> int:
-        """Free names of coordinates that no item has any more; return how many."""
+        """Free names of coordinates that no item uses; return how many."""
         if not self.names.is_open:
             return 0
         return free_names(
@@ -634,11 +634,11 @@ class ClusterCollection:
         self.database.save_load(self.number, record, forgotten)
 
     def fit(self, weights: tuple[float, ...] | ix.WeightKind | None) -> ix.WeightsDescription:
-        """Learn weights from the items, or take others; return when all shards answer by them.
+        """Learn weights from the items, or use given ones; return when all shards use them.
 
-        Shards prepare all items under these beside the present ones. Then queries ask for the new
-        ones, and each is answered under the same weights by all shards. InvalidParameter, as on a
-        node; Refused where a shard has no room for both, ShardUnavailable where one is not ready in
+        Shards prepare all items under the new weights beside the present ones. Then queries ask for
+        the new generation, so all shards answer a query with the same weights. InvalidParameter, as
+        on a node; Refused if a shard lacks room for both; ShardUnavailable if one is not ready in
         time.
         """
         config, database = ix.config_with(self.config, weights), self.database
@@ -664,7 +664,7 @@ class ClusterCollection:
         return ix.WeightsDescription.of(found)
 
     def _check_items(self, space: ix.VectorSpace, after: int) -> int:
-        """Check the items beyond a key; return the key of the last."""
+        """Check the items with keys above one; return the last key."""
         page = partial(self.database.page, self.number, limit=_LEARNED_AT_ONCE, with_vector=True)
         while rows := page(after=after):
             _check_rows(space, rows)
@@ -672,7 +672,7 @@ class ClusterCollection:
         return after
 
     def _batches(self, config: ix.CollectionConfig) -> Iterator[ix.RawBatch]:
-        """Yield the vectors of all items, or of some where weights are learned from a sample."""
+        """Yield all vectors, or a sample where weights are learned from one."""
         count = self.database.count(self.number)
         chosen = None if (size := ix.sample_size(config, count)) is None else size / count
         first = 0
@@ -696,7 +696,7 @@ class ClusterCollection:
         asked = self.head("describe", **_as_of(moment))
         try:
             answers = self.shards.wait(self.shards.tell(Message(asked)))
-        except (ShardUnavailable, ix.CollectionNotFound):  # an older program knows no generations
+        except (ShardUnavailable, ix.CollectionNotFound):  # an older program has no generations
             return False
         parts = [answer.head["backends"] for answer in answers]
         return all(wanted < {e["name"] for e in part if e["status"] == "ready"} for part in parts)
@@ -704,8 +704,8 @@ class ClusterCollection:
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend on all shards; return when it is ready on each.
 
-        BackendNotFound where it is dropped before; Refused where a shard cannot attach it: then it
-        is dropped from all. Else InvalidParameter or BackendExists.
+        BackendNotFound if it is dropped before that. Refused if a shard cannot attach it: then it
+        is dropped from all. Also InvalidParameter and BackendExists.
         """
         ready = {each.name for each in self.describe().backends}
         if name is None:
@@ -729,7 +729,7 @@ class ClusterCollection:
     def wait_for_backend(self, name: str) -> ix.BackendDescription:
         """Return a backend once all shards have it.
 
-        BackendNotFound where it is dropped before, Refused where a shard cannot attach it.
+        BackendNotFound if it is dropped before that, Refused if a shard cannot attach it.
         """
         while True:
             heads = [answer.head for answer in self.refresh_backends()]
@@ -746,7 +746,7 @@ class ClusterCollection:
             time.sleep(_BUILD_SECONDS)
 
     def _learn(self, params: ix.BackendParams, items: int) -> str | None:
-        """Fit a backend that learns (Nyström) on a sample; all shards use the same notes."""
+        """Fit a learned backend (Nyström) on a sample; return the notes that all shards use."""
         if not isinstance(params, ix.NystroemParams):
             return None
         with self.lend_sample(params.landmarks, params.seed, None) as sample:
@@ -793,12 +793,12 @@ class ClusterCollection:
             rows = [row for row in rows if row.key > after][: limit + 1]
             keys = [row.key for row in rows]
         elif where is not None:
-            # Pages show later moments than those before them: what was put again comes last.
+            # A page shows a later moment than the one before; items put again move to the end.
             now = _as_of(database.last_moment(self.number)) if after else {}
             told = encode_filter(where)
             answers = self.ask("rows", filter=told, after=after, limit=limit + 1, **now)
             keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
-            # Without those gone by now.
+            # Without items deleted since.
             rows = database.rows_by_key(self.number, keys[:limit])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
@@ -809,10 +809,10 @@ class ClusterCollection:
         return ix.Page(items, next_cursor)
 
     def hints(self, where: ix.Filter) -> list[str]:
-        """Return which keys and values of a filter no item has, where all shards tell."""
+        """Return the keys and values of a filter that no item has, if all shards answer."""
         try:
             answers = self.ask("hints", filter=encode_filter(where))
-        except ShardUnavailable:  # the hits of the others are shown all the same
+        except ShardUnavailable:  # hits of the other shards are still returned
             return []
         return operations.merge_hints(where, answers)
 
@@ -838,7 +838,7 @@ class ClusterCollection:
         return self.database.find_names(self.number, prefix, limit)
 
     def describe(self) -> ix.Description:
-        """Return all there is to know of the collection: sums over its shards."""
+        """Return the description of the collection: sums over its shards."""
         parts = [answer.head for answer in self.ask("describe")]
         sizes = "items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk"
         backends = operations.merge_backends([part["backends"] for part in parts])
@@ -856,7 +856,7 @@ class ClusterCollection:
         )
 
     def _missing_backends(self, known: Set[str]) -> Iterator[ix.BackendDescription]:
-        """Yield the backends that no shard has begun to attach, as while it is being filled."""
+        """Yield listed backends that no shard is attaching yet, as during a load."""
         for row in self.database.backends(self.number):
             if row.name not in known:
                 yield ix.BackendDescription(
@@ -872,7 +872,7 @@ class ClusterCollection:
                 )
 
     def summary(self) -> ix.Summary:
-        """Return one line of the list of collections; sizes are of the shards that answer."""
+        """Return one line of the list of collections; sizes count the shards that answer."""
         try:
             answers, missing = self.wait(self.shards.ask_some(Message(self.head("summary"))))
         except ShardUnavailable as error:
@@ -932,7 +932,7 @@ class ClusterCollection:
         backends: Sequence[str] | None,
         stop: threading.Event,
     ) -> ix.Comparison:
-        """Search for the same by several backends, each shard among its own items.
+        """Search for the same queries with several backends, each shard among its own items.
 
         CancelledError of `concurrent.futures` once ``stop`` is set.
         """
@@ -962,7 +962,7 @@ class ClusterCollection:
 
 
 def _as_of(moment: Moment) -> dict[str, Any]:
-    """Return what the head of a message says of the moment that its answer must have."""
+    """Return the fields of a message head that require a moment."""
     return {"at": moment.key, "since": moment.epoch}
 
 
@@ -974,7 +974,7 @@ def _digest(vectors: ix.RawBatch) -> bytes:
 
 
 def _check_rows(space: ix.VectorSpace, rows: Sequence[Row]) -> None:
-    """Raise InvalidParameter where weights leave nothing of an item, or too much."""
+    """Raise InvalidParameter if weights make an item zero, or too large."""
     if not rows:
         return
     try:

@@ -39,14 +39,14 @@ cli.add_typer(cluster)
 # Variables of a node's processes, where they are not set otherwise.
 RAY_DEFAULTS: Final = {
     "RAY_AUTH_MODE": "token",
-    # Raylets and replicas go on without the head, for a week.
+    # Raylets and replicas continue without the head for up to a week.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "604800",
-    # A machine that is lost is noticed within seconds.
+    # A lost machine is detected within seconds.
     "RAY_health_check_initial_delay_ms": "5000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "4",
-    # A shard refuses writes before memory is short. To kill it would lose a replica besides.
+    # A shard refuses writes before memory runs out. Killing it would lose a replica.
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -140,9 +140,9 @@ def shard(
 
     server = ShardServer(settings, shard, replica)
     tune_process()
-    # The server hands the signal on after it has stopped; having stopped well is no failure.
+    # The server raises the signal again after a clean stop, which is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with suppress(KeyboardInterrupt):  # as `serve`: stopping it by Ctrl-C is no failure
+    with suppress(KeyboardInterrupt):  # Ctrl-C is a normal stop, as in `serve`
         server.run()
 
 
@@ -225,7 +225,7 @@ def status(
             with join_ray(settings) as placement:
                 found, unanswered = status_of(database, settings, placement)
                 nodes = f"{len(placement.nodes())} nodes may have replicas"
-        except (ConnectionError, ValueError) as error:  # as where shards run without Ray
+        except (ConnectionError, ValueError) as error:  # as when shards run without Ray
             typer.echo(f"gcws-search: {error}", err=True)
             found, unanswered = status_of(database, settings, None)
             nodes = ""
@@ -270,7 +270,7 @@ def node(
             typer.echo(f"gcws-search: {told}", err=True)
     if find_spec("ray") is None:
         raise ModuleNotFoundError("No module named 'ray'")
-    if head:  # Ray refuses to start it again while a node that it had runs on its machine
+    if head:  # Ray refuses to start it while a former node runs on its machine
         folder = Path(variables.get("RAY_TMPDIR") or variables.get("TMPDIR") or "/tmp")
         (folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
     where = [*_HEAD_OPTIONS, f"--port={head_port}"] if head else [f"--address={address}"]
@@ -334,7 +334,7 @@ def manifest(
 
     documents: list[dict[str, Any]] = []
     for document in yaml.safe_load_all(text):
-        # Wherever the file has these words, the memory and the storage of the options are meant.
+        # These words in the file stand for the memory and the storage of the options.
         words = {"4Gi": memory, "20Gi": storage}
         shard = document["metadata"]["labels"].get("shard")
         if document["kind"] == "HorizontalPodAutoscaler":
@@ -354,7 +354,7 @@ def manifest(
 def node_variables(
     settings: Settings, given: Mapping[str, Any], variables: Mapping[str, str], *, is_head: bool
 ) -> dict[str, str]:
-    """Return the variables of a node's processes: those of this one, and flags."""
+    """Return the environment of a node's processes: the present one, and the flags."""
     flags_given = {f"GCWS_{name.upper()}": str(v) for name, v in given.items() if v is not None}
     paths = {
         f"GCWS_{name.upper()}": str(path.resolve())
@@ -372,7 +372,7 @@ def node_variables(
 
 
 def require_token(variables: Mapping[str, str]) -> None:
-    """Raise ValueError where Ray would have no token."""
+    """Raise ValueError if Ray would have no token."""
     from gcws_search.tasks import has_token  # noqa: PLC0415  # loads the index
 
     if variables.get("RAY_AUTH_MODE", "token") != "token":
@@ -397,7 +397,7 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 
 @contextmanager
 def join_ray(settings: Settings) -> Iterator[RayPlacement]:
-    """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while."""
+    """Join the Ray cluster of this machine, or that at RAY_ADDRESS, until the block ends."""
     from gcws_search.tasks import joined_ray  # noqa: PLC0415  # loads the index
 
     require_token(os.environ)
