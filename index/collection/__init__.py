@@ -1,33 +1,33 @@
-"""Collections of a data directory: items in memory behind immutable views, their files in step.
+"""Collections of a data directory: items in memory behind immutable views, in step with files.
 
 - `catalog`: all collections: create, open, drop, restore
-- `stored_collection`: one collection: what is written is in memory and on the disk
+- `stored_collection`: one collection; a write is both in memory and on disk
 - `describe`: configuration, counts, bytes, statistics
-- `check`: a file checked and repaired
-- `memory_collection`: puts, deletes, the view of readers; when tombstones are compacted
-- `items`: what callers hand in and get: batches, ids, views, results, pages
-- `similar`: items that are stored unless one like them is
+- `check`: checks a file and repairs it
+- `memory_collection`: puts, deletes, the view that readers get; decides when to compact tombstones
+- `items`: batches, ids, views, results and pages, as callers pass and receive them
+- `similar`: skips an item if a similar one is stored
 - `ids`: ids of rows, and the row of each id, in arrays
-- `row_store`: vectors, ids and payloads by row; which rows live, their compaction
-- `backend_index`: a backend with its index of a view
-- `expiry`, `expirer`: items hidden from the instant at which they expire; their deletion
-- `writer`: puts and deletes, in the file and in memory; the queue of those committed together
+- `row_store`: vectors, ids and payloads by row; which rows are live; compaction
+- `backend_index`: a backend with its index of one view
+- `expiry`, `expirer`: hide expired items; delete them
+- `writer`: applies puts and deletes to file and memory; the queue for group commits
 - `recovery`: from a file to memory, at the start
-- `checkpoints`: the graph written to the file, part by part
-- `optimizer`: compactions and optimized indexes, made in the background
-- `audit`: recall asked against recall found, by exact answers to some queries
-- `attached_backends`: comparison backends attached and dropped
-- `reclaim`: free space given back
-- `compare`: what each backend finds and costs
-- `fit`: weights learned from items; all rows encoded anew under others
-- `explain`: a similarity by its coordinates
+- `checkpoints`: writes the graph to the file, part by part
+- `optimizer`: compaction and index optimization in the background
+- `audit`: compares requested with measured recall, by exact answers to some queries
+- `attached_backends`: attaches and drops comparison backends
+- `reclaim`: returns free space to the system
+- `compare`: what each backend finds, and what that costs
+- `fit`: learns weights from items; encodes all rows again with new weights
+- `explain`: a similarity, coordinate by coordinate
 - `find`: items by the beginning of their ids, or by a text in ids and payloads
-- `groups`: near-duplicates joined by pairs, and which of them is kept
+- `groups`: groups of near-duplicates, and the item of each that is kept
 - `hints`: keys and values of a filter that no item has, and similar ones
-- `join`: vectors joined with the items
-- `item_map`: places in a plane for a sample and others, with their neighbours
-- `islands`: a map arranged by neighbours, and names of what lies together
-- `ranking`: pages of a ranking, which share no hit; its best groups by a key of payloads
-- `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
-- `name_scan`: the exact scan of a query with names that the space lacks
+- `join`: joins vectors with the items
+- `item_map`: positions in a plane for a sample and further items, with their neighbours
+- `islands`: arranges a map by neighbours, and names its clusters
+- `ranking`: pages of a ranking without repeated hits; hits grouped by a payload key
+- `profile`: histograms of similarities and of non-zero counts; sizes of buckets
+- `name_scan`: exact scan for a query with names that the space does not have
 """

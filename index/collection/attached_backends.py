@@ -1,7 +1,7 @@
-"""Comparison backends: built beside readers and writers, recorded in the collection's file.
+"""Comparison backends: built while others read and write, recorded in the collection's file.
 
-A backend is in the file from the moment it is attached, so a process that ends at any moment
-leaves it attached or leaves nothing. The next start rebuilds its index from the vectors.
+A backend is recorded in the file when it is attached. A process that ends at any moment leaves it
+either attached or absent. The next start rebuilds its index from the vectors.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 class Building:
     """A backend that is being built.
 
-    notes: of an index of other items, whose landmarks it takes.
+    notes: saved landmarks of another index, which this one reuses.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Building:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def report(self, first: float, last: float, share: float) -> None:
-        """Take note of the share that is done of the part of the work between two shares."""
+        """Record that ``share`` of the work between two progress values is done."""
         self.progress = first + share * (last - first)
 
 
@@ -79,22 +79,22 @@ class AttachedBackends:
         self._threads = threads
         self._naming = threading.Lock()
         self._building: dict[str, Building] = {}
-        self._notes: dict[str, str | None] = {}  # as they are in the file
+        self._notes: dict[str, str | None] = {}  # as stored in the file
         self._refusal: Callable[[], GcwsError] | None = None
         self._stopping = threading.Event()
-        # One at a time, and behind those who search.
+        # One build at a time, with lower priority than searches.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="builder", initializer=give_way)
 
     @property
     def building(self) -> list[Building]:
-        """The backends that are being built, in the order in which they were asked for."""
+        """The backends that are being built, in order of request."""
         with self._naming:
             return list(self._building.values())
 
     def load(self, progress: Callable[[int], None]) -> None:
-        """Build the backends that the file names; call it once, when all rows are loaded.
+        """Build the backends that the file lists. Call it once, after all rows are loaded.
 
-        progress: called with the number of items taken in since the last call.
+        progress: called with the number of items added since the last call.
         Raises DamagedFile.
         """
         for record in self._store.backends():
@@ -124,12 +124,12 @@ class AttachedBackends:
     def attach(
         self, params: BackendParams, name: str | None = None, notes: str | None = None
     ) -> str:
-        """Build a backend from the stored vectors; return its name when it is ready.
+        """Build a backend from the stored vectors; return its name once it is ready.
 
-        name: None takes the kind, with a number where that is taken.
-        notes: of an index of other items (`notes_of_backend`), whose landmarks are taken.
-        Raises InvalidParameter (the name is none, or there are fewer items than landmarks),
-            BackendExists, BackendNotFound (it was dropped before it was ready), and as writes do.
+        name: None uses the kind, followed by a number if that name exists already.
+        notes: from `notes_of_backend` of another index; its landmarks are reused.
+        Raises InvalidParameter (the name is invalid, or there are fewer items than landmarks),
+            BackendExists, BackendNotFound (it was dropped meanwhile), and the errors of writes.
         """
         if notes is None:
             require_landmarks(params, self._collection.stored_view.count)
@@ -162,7 +162,7 @@ class AttachedBackends:
             return building, self._builder.submit(self.make, building)
 
     def make_empty(self, name: str, params: BackendParams) -> BackendIndex:
-        """Return a backend of no rows."""
+        """Return a backend without rows."""
         config = replace(self._collection.config, backend=params)
         collection = self._collection
         backend = make_backend(
@@ -174,18 +174,18 @@ class AttachedBackends:
         return BackendIndex(name, params, backend, backend.empty())
 
     def make(self, building: Building) -> None:
-        """Build a backend and publish it; raise where it was dropped meanwhile."""
+        """Build a backend and publish it; raise if it was dropped meanwhile."""
         view = self._collection.stored_view
         empty, stop = self.make_empty(building.name, building.params), building.stop
         if building.notes is not None:
             empty = empty.restore(view.vectors[:0], notes_of(building.notes))
         is_optimized = empty.backend.is_overdue(empty.state, len(view), view.count)
-        extending = 0.5 if is_optimized else 1.0  # its share of the work
+        extending = 0.5 if is_optimized else 1.0  # share of the progress
         indexed = build_index(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:
             report = partial(building.report, extending, 1.0)
             indexed = indexed.optimize(view.vectors, view.alive, stop, report)
-        # While rows are taken in that were put meanwhile, more are put.
+        # More rows may arrive while earlier ones are added, so repeat.
         for _ in range(MAX_CATCHING_UP):
             now = self._collection.stored_view
             if indexed is None or len(now) - len(view) <= SMALL_BATCH:
@@ -213,9 +213,9 @@ class AttachedBackends:
         return BackendNotFound(building.name)
 
     def drop(self, name: str) -> None:
-        """Remove a backend, or stop its build; its memory is free once no search uses it.
+        """Remove a backend, or stop its build. Its memory is freed when the last search of it ends.
 
-        Raises BackendNotFound, PrimaryBackend, and as writes do.
+        Raises BackendNotFound, PrimaryBackend, and the errors of writes.
         """
         if name == self._collection.backend.kind:
             raise PrimaryBackend(name)
@@ -234,10 +234,10 @@ class AttachedBackends:
         self._collection.detach(name)
 
     def run_alone(self, work: Callable[[threading.Event], T]) -> T:
-        """Run some work while no backend is built, and return its result.
+        """Run ``work`` while no backend is being built, and return its result.
 
-        work: called with an event that is set once it is to end with a StoppedError.
-        Raises what it raises, and as writes do once no changes are taken any more.
+        work: called with an event; once that is set, it must end with StoppedError.
+        Raises what ``work`` raises, and the errors of writes once the collection refuses changes.
         """
         with self._naming:
             if self._refusal is not None:
@@ -250,11 +250,11 @@ class AttachedBackends:
             raise self._refusal() from None
 
     def forget_notes(self) -> None:
-        """Record that the file has no notes of indexes any more."""
+        """Record that the file no longer has notes of indexes."""
         self._notes = dict.fromkeys(self._notes)
 
     def save_notes(self) -> None:
-        """Write the notes of indexes that have changed; the caller holds off changes."""
+        """Write the changed notes of indexes; the caller blocks changes meanwhile."""
         for indexed in self._collection.stored_view.attached.values():
             notes = notes_of_backend(indexed)
             if notes != self._notes.get(indexed.name):
@@ -262,9 +262,9 @@ class AttachedBackends:
                 self._notes[indexed.name] = notes
 
     def stop(self, refusal: Callable[[], GcwsError]) -> None:
-        """Stop builds, and start no others.
+        """Stop all builds and refuse new ones.
 
-        refusal: returns the error for those who wait, and for all calls from then on.
+        refusal: returns the error for callers that wait and for all later calls.
         """
         with self._naming:
             self._refusal = refusal
@@ -275,12 +275,12 @@ class AttachedBackends:
 
 
 def notes_of_backend(indexed: BackendIndex) -> str | None:
-    """Return what the file keeps of a backend's index: the landmarks of Nyström's features."""
+    """Return what the file stores of a backend's index: the landmarks of Nyström features."""
     return text_of(indexed.notes) if indexed.notes else None
 
 
 def require_landmarks(params: BackendParams, items: int) -> None:
-    """Raise InvalidParameter where a backend wants more landmarks than there are items."""
+    """Raise InvalidParameter if a backend needs more landmarks than there are items."""
     if isinstance(params, NystroemParams) and params.landmarks > items:
         raise InvalidParameter(
             expected=f"1 to {items}, the number of items" if items else "items to choose from",

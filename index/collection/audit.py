@@ -1,7 +1,7 @@
-"""Whether queries find what they were promised: some are answered exactly, too, and compared.
+"""Audit of recall: some queries are also answered exactly, and the hits are compared.
 
-Queries are drawn at random where they are answered, and wait until a thread searches for them
-exactly. Their vectors are kept until then, and never written to the disk.
+Queries are sampled at random when they are answered, and wait in memory for a background thread
+that searches exactly. Their vectors are never written to disk.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _MAX_COUNT: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class AuditedRecall:
-    """What queries of one week found that asked for the same.
+    """Result of the audited queries of one week that had the same parameters.
 
     week: by ISO 8601, in UTC: "2026-W47".
-    recall, limit: as asked.
-    found: mean recall of these.
+    recall, limit: as requested.
+    found: mean recall of these queries.
     low, high: its 95 per cent confidence interval, within 0 and 1.
     """
 
@@ -66,11 +66,11 @@ class AuditedRecall:
 
 
 class AuditedQueries(NamedTuple):
-    """Recall asked against recall found.
+    """Requested recall compared with measured recall.
 
-    results: one kind of query each.
-    allowance: share of the missed hits that searches aim at, by limit.
-    waiting: queries still to be answered exactly.
+    results: one entry for each week, recall and limit.
+    allowance: by limit, the share of the allowed misses that searches aim at.
+    waiting: number of queries that are not answered exactly yet.
     """
 
     results: list[AuditedRecall]
@@ -78,7 +78,7 @@ class AuditedQueries(NamedTuple):
     waiting: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the API shows it."""
+        """Return the results in the form of the API."""
         allowance = [{"limit": limit, "share": share} for limit, share in self.allowance]
         audited = [*map(asdict, self.results)]
         return {"audited": audited, "allowance": allowance, "waiting": self.waiting}
@@ -93,16 +93,16 @@ _Sums: TypeAlias = tuple[int, float, float]
 def _result(asked: _Asked, sums: _Sums) -> AuditedRecall:
     queries, found, squares = sums
     mean = found / queries
-    # Few queries that all found the same are less sure than their variance says.
+    # The variance of a few queries with equal results understates the uncertainty.
     variance = max(squares / queries - mean * mean, 1.0 / (queries + 1))
     margin = _DEVIATIONS * (variance / queries) ** 0.5
     return AuditedRecall(*asked, queries, mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
 class _Query(NamedTuple):
-    """A query that was answered; ``scores`` is None where the answer is exact already.
+    """An answered query; ``scores`` is None if the answer is exact already.
 
-    ``counts`` says whether it is one of those that would have been drawn anyway.
+    ``counts``: whether it would also have been sampled at the normal rate.
     """
 
     view: View
@@ -139,11 +139,11 @@ class RecallAudit:
         self._until_next = self._gap()
 
     def _gap(self) -> float:
-        """Return which query from now on is audited next: 1 for the very next."""
+        """Return the number of queries up to the next audited one; 1 is the very next query."""
         share = self.policies.audit_share
         if self._backend.finds_too_little():
             share *= self.policies.low_recall_factor
-        # More are drawn while queries find little: they would pull the mean of a week down.
+        # The rate rises while recall is too low; the additional queries would bias the week's mean.
         self._next_counts = self._random.random() * min(share, 1.0) < self.policies.audit_share
         if share >= 1:
             return 1
@@ -156,7 +156,7 @@ class RecallAudit:
 
     @property
     def waiting(self) -> int:
-        """How many queries wait for their exact answer."""
+        """Number of queries that wait for their exact answer."""
         return len(self._waiting)
 
     def offer(
@@ -168,8 +168,8 @@ class RecallAudit:
         where: Filter | None = None,
         skip: Int64s | None = None,
     ) -> bool:
-        """Draw from queries that the primary backend answered; return whether any was."""
-        # Threads that count at once may pass over a few queries more: no lock on each search.
+        """Sample queries that the primary backend answered; return whether any was sampled."""
+        # Concurrent threads may skip a few queries more: a lock on each search would cost more.
         left = self._until_next = self._until_next - queries.count
         if left > 0 or not queries.count:
             return False
@@ -185,7 +185,7 @@ class RecallAudit:
         ):
             return False
         exact = results.found.work[number, METHOD] == SCAN
-        only = np.array([number])  # copied: what waits must not hold the whole batch
+        only = np.array([number])  # a copy, so that the whole batch is not kept in memory
         self._waiting.append(
             _Query(
                 results.view,
@@ -200,7 +200,7 @@ class RecallAudit:
         return True
 
     def step(self) -> bool:
-        """Answer the query that has waited longest exactly; False where none waits; one thread."""
+        """Answer the oldest waiting query exactly; return False if none waits. One thread only."""
         try:
             asked = self._waiting.popleft()
         except IndexError:
@@ -211,7 +211,7 @@ class RecallAudit:
         return True
 
     def _recall_of(self, asked: _Query, scores: Float64s) -> float | None:
-        """Return the share of a query's true hits that it found, ties by score, if it has any."""
+        """Return the share of a query's true hits that it found, by score; None if it has none."""
         exactly = replace(asked.params, recall=1.0)
         [true] = self.collection.search(
             asked.view, asked.query, exactly, where=asked.where, skip=asked.skip
@@ -236,30 +236,30 @@ class RecallAudit:
         return _week(self._clock()), round(params.recall, 6), params.limit
 
     def results(self) -> list[AuditedRecall]:
-        """Return what was found, the last week first, by recall and limit; any thread."""
+        """Return the results, latest week first, then by recall and limit; any thread."""
         with self._tallying:
             found = [_result(*tally) for tally in sorted(self._tallies.items())]
         return sorted(found, key=lambda each: each.week, reverse=True)
 
     def this_week(self) -> list[AuditedRecall]:
-        """Return what queries of this week found; any thread."""
+        """Return the results of this week; any thread."""
         week = _week(self._clock())
         return [each for each in self.results() if each.week == week]
 
     def of(self, params: SearchParams) -> AuditedRecall | None:
-        """Return what queries of this week found that asked for the same; None before any did."""
+        """Return this week's result for queries with the same parameters, or None; any thread."""
         asked = self._asked(params)
         sums = self._tallies.get(asked)
         return None if sums is None else _result(asked, sums)
 
     def to_json(self) -> str:
-        """Return what is kept in a file."""
+        """Return the state as stored in a file."""
         with self._tallying:
             lines = [[*asked, *sums] for asked, sums in self._tallies.items()]
         return orjson.dumps({"audited": lines}).decode()
 
     def restore(self, text: str | None) -> None:
-        """Take what `to_json` returned; ValueError or KeyError where it did not."""
+        """Load what `to_json` returned; ValueError or KeyError for any other text."""
         if text is None:
             return
         tallies = tallies_of(text)
@@ -268,13 +268,13 @@ class RecallAudit:
 
 
 def tallies_of(text: str) -> dict[_Asked, _Sums]:
-    """Return the sums that `RecallAudit.to_json` wrote; ValueError or KeyError where it did not."""
+    """Return the sums that `RecallAudit.to_json` wrote; ValueError or KeyError for other text."""
     lines = list_of(fields_of(orjson.loads(text))["audited"], max_count=_MAX_TALLIES)
     return dict(_read(line) for line in lines)
 
 
 def _read(line: Any) -> tuple[_Asked, _Sums]:  # noqa: ANN401  # JSON
-    """Return a line of `RecallAudit.to_json`; ValueError where it is none."""
+    """Parse one line of `RecallAudit.to_json`; ValueError if it is not valid."""
     week, recall, limit, queries, found, squares = list_of(line, max_count=6)
     if not isinstance(week, str) or len(week) > len("99999-W53"):
         raise ValueError(f"{week!r} is no week")
@@ -289,9 +289,9 @@ def _week(seconds: float) -> str:
 
 
 class Auditor(BackgroundTask):
-    """Answers some queries exactly, one at a time, and keeps in the file what they found.
+    """Answers some queries exactly, one at a time, and stores the results in the file.
 
-    After each it waits so long that audits take `Policies.audit_busy` of the time.
+    After each query it pauses, so that audits take at most `Policies.audit_busy` of the time.
     """
 
     name = "audit"
@@ -306,7 +306,7 @@ class Auditor(BackgroundTask):
         self._last_saved = time.monotonic()
 
     def load(self) -> None:
-        """Read what the file has kept."""
+        """Read the stored results from the file."""
         try:
             self._audit.restore(self._store.meta("audit"))
         except (KeyError, ValueError, TypeError) as error:
@@ -314,7 +314,7 @@ class Auditor(BackgroundTask):
         self._saved = self._audit.to_json()
 
     def save(self) -> None:
-        """Write what has come since it was last written; no change is being made.
+        """Write results that are not in the file yet; the caller blocks changes meanwhile.
 
         Raises DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed.
         """
@@ -325,11 +325,11 @@ class Auditor(BackgroundTask):
         self._last_saved = time.monotonic()
 
     def is_due(self) -> bool:
-        """Return whether a query waits."""
+        """Return whether a query is waiting."""
         return self._audit.waiting > 0
 
     def step(self) -> None:
-        """Answer one query, save what was found now and then, and pause."""
+        """Answer one query, save the results from time to time, and pause."""
         start = time.perf_counter()
         try:
             self._audit.step()

@@ -1,4 +1,4 @@
-"""A backend together with its index of a view's rows."""
+"""A backend together with its index of the rows of a view."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHUNK_ROWS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class BackendIndex:
-    """A backend and its index of a number of rows.
+    """A backend and its index of some number of rows.
 
     build_seconds: time to build the index, in this process.
     """
@@ -40,7 +40,7 @@ class BackendIndex:
     build_seconds: float = 0.0
 
     def extend(self, rows: VectorBatch, new: VectorBatch) -> BackendIndex:
-        """Return the backend with ``new``, the last of ``rows``, in its index."""
+        """Return the backend with ``new``, the last rows of ``rows``, added to its index."""
         if not len(new):
             return self
         start = time.perf_counter()
@@ -53,7 +53,7 @@ class BackendIndex:
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
     def restore(self, rows: VectorBatch, notes: dict[str, Any]) -> BackendIndex:
-        """Return the backend with all ``rows`` in its index, by the ``notes`` of an earlier one."""
+        """Return the backend with all ``rows`` indexed, using the ``notes`` of an earlier index."""
         start = time.perf_counter()
         nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
         state = self.backend.restore(rows, self.backend.encode(rows), nothing)
@@ -66,7 +66,7 @@ class BackendIndex:
         stop: threading.Event,
         report: ProgressReport = no_report,
     ) -> BackendIndex | None:
-        """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
+        """Return the backend with its index optimized if that is due; None once ``stop`` is set."""
         if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
             return self
         start = time.perf_counter()
@@ -74,20 +74,20 @@ class BackendIndex:
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:
-        """Return the backend with another index, and the time to build it added."""
+        """Return the backend with another index; ``seconds`` is added to the build time."""
         return replace(self, state=state, build_seconds=self.build_seconds + seconds)
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The saved parts of the index that its vectors do not give."""
-        if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is rebuilt
+        """The parts of the index that cannot be rebuilt from the vectors, to be saved."""
+        if isinstance(self.params, GcwsParams):  # its notes describe a graph, which is rebuilt
             return {}
         saved = self.backend.saved(self.state)
         return {} if saved is None else saved.notes
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory the index holds."""
+        """Bytes of memory that the index takes."""
         return self.backend.nbytes(self.state)
 
 
@@ -98,7 +98,7 @@ Attached = Mapping[str, BackendIndex]
 def build_index(
     indexed: BackendIndex, rows: VectorBatch, report: ProgressReport, stop: threading.Event
 ) -> BackendIndex | None:
-    """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set."""
+    """Return an empty backend with ``rows`` added to its index; None once ``stop`` is set."""
     n = len(rows)
     if n:
         _try_out(indexed, rows[:1])
@@ -112,7 +112,7 @@ def build_index(
 
 
 def _try_out(indexed: BackendIndex, one: VectorBatch) -> None:
-    """Compile kernels before the build and the first search are timed."""
+    """Compile kernels before the build and the first search, so that their times exclude it."""
     state = indexed.extend(one, one).state
     view = RowView(one, np.ones(1, np.uint8), 1)
     for rerank in ("own", "none"):
@@ -122,10 +122,10 @@ def _try_out(indexed: BackendIndex, one: VectorBatch) -> None:
 def catch_up(
     indexed: BackendIndex, sequences: Int64s, rows: VectorBatch, now: Int64s
 ) -> BackendIndex:
-    """Return a backend with its index brought from some rows to the present ones.
+    """Return a backend with its index updated from earlier rows to the present ones.
 
-    sequences: (n,) int64, sequence numbers of the rows it was built for.
-    rows: the present rows: those that stayed, in their old order, then new ones.
+    sequences: (n,) int64, sequence numbers of the rows that the index was built for.
+    rows: the present rows: first the remaining ones in their old order, then new ones.
     now: (m,) int64, sequence numbers of the present rows.
     """
     known = len(sequences)

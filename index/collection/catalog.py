@@ -1,8 +1,8 @@
 """The collections of a data directory, and which operations on one name exclude each other.
 
-A name is reserved before anything is written for it, so creating, dropping, restoring and making a
-snapshot of one collection never meet (`Reservations`). Each writes a file of its own.
-Queries and writes go on beside them; so do operations of other names.
+A name is reserved before anything is written for it (`Reservations`). So creating, dropping,
+restoring and snapshotting one collection never overlap. Each operation writes its own file.
+Queries, writes and operations on other names continue meanwhile.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Closing(StoppedError):
-    """Ends a load while the catalog closes."""
+    """Ends a load because the catalog is closing."""
 
 
 class Catalog:
     """The collections of one directory, owned by this process while open.
 
-    Made by `open`; `load` then reads what is there.
+    Create it by `open`; then `load` reads the collections.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Catalog:
         self._expirations = expirations
         self._searches = Searches()
         self._paused = threading.Event()
-        # Finding a collection takes no lock; only the holder of a reserved name changes its entry.
+        # Look-ups take no lock; only the holder of a reserved name changes its entry.
         self._names = Reservations()
         self._admitting = threading.Lock()
         self._being_created: set[str] = set()
@@ -117,14 +117,14 @@ class Catalog:
         policies: Policies = POLICIES,
         expirations: Callable[[], Expirations] = Expirations,
     ) -> Catalog:
-        """Take possession of a directory, made when it does not exist.
+        """Lock a directory for this process; it is created if it does not exist.
 
-        durability: whether a write is on the disk when it returns ("full"), or only safe from a
+        durability: "full": a write is on disk when it returns; otherwise it survives only a
             crash of the process.
-        threads: for kernels; None takes as many as the process may use.
-        only: names of the collections that `load` reads; None for all. `read` reads others.
-        expirations: as of `MemoryCollection`.
-        Raises DirectoryLocked (another process, which it names, has it).
+        threads: for kernels; None means all that the process may use.
+        only: names of the collections that `load` reads; None for all. `read` reads the others.
+        expirations: see `MemoryCollection`.
+        Raises DirectoryLocked (another process, named in the error, has locked it).
         """
         owned = DataDirectory(directory)
         try:
@@ -139,20 +139,20 @@ class Catalog:
         self._paused.set()
 
     def resume_optimizing(self) -> None:
-        """Resume index optimization, and begin where it is due."""
+        """Resume index optimization, and start it where it is due."""
         self._paused.clear()
         for collection in self._open_collections():
             collection.writer.run_between_changes(collection.memory.resume_copies)
             collection.optimizer.start()
 
     def load(self, progress: Progress | None = None) -> None:
-        """Read all collections; one whose file fails is kept in `failures`, the others load.
+        """Read all collections. Errors of single files are kept in `failures`; the others load.
 
-        Called again, it reads those once more whose files the operating system had refused.
+        A second call reads only the files that the operating system had refused to open.
 
         progress: called with a collection's name, the items loaded so far, and the items of all
-            files; an item counts once more for each comparison backend it is taken into. A
-            StoppedError that it raises ends the load.
+            files; an item counts again for each comparison backend it is added to. If this raises
+            StoppedError, the load ends.
         """
         with self._loading:
             if self._started:
@@ -183,7 +183,7 @@ class Catalog:
                 give_memory_back()
 
     def _load_refused(self) -> None:
-        """Load the collections whose files the operating system had refused."""
+        """Load the collections whose files the operating system had refused to open."""
         for name, found in self._collections.copy().items():
             if isinstance(found, _PASSING) and not self.closing:
                 with (
@@ -195,7 +195,7 @@ class Catalog:
                         self._reload(name)
 
     def _open_files(self) -> dict[str, tuple[Store, int]]:
-        """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
+        """Open the files that are not loaded; return stores and row counts, last name first."""
         stores: dict[str, tuple[Store, int]] = {}
         found = self._collections.copy()
         for name in sorted((name for name in found if found[name] is None), reverse=True):
@@ -204,7 +204,7 @@ class Catalog:
             except StoreError as error:
                 self._collections[name] = error
                 continue
-            except Exception as error:  # such as what SQLite quotes of a damaged file
+            except Exception as error:  # e.g. SQLite quoting text of a damaged file
                 _log.exception("collection %r could not be opened", name)
                 self._collections[name] = DamagedFile(name, f"it cannot be opened ({error!r})")
                 continue
@@ -233,7 +233,7 @@ class Catalog:
                 return error
             if isinstance(error, StoppedError) or not isinstance(error, Exception):
                 raise
-            # Whatever else is wrong with one collection, the others are to be had.
+            # No error of one collection may keep the others from loading.
             _log.exception("collection %r could not be loaded", store.name)
             return DamagedFile(store.name, f"it could not be loaded ({error!r})")
         return collection
@@ -250,31 +250,31 @@ class Catalog:
         )
 
     def __len__(self) -> int:
-        """Return the number of collections, those that cannot be used included."""
+        """Return the number of collections, including those that cannot be used."""
         return len(self._collections)
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is such a collection, be it damaged."""
+        """Whether the collection exists, even if it is damaged."""
         return name in self._collections
 
     @property
     def free_bytes(self) -> int:
-        """How much the disk of the files has room for."""
+        """Free bytes on the disk that has the files."""
         return shutil.disk_usage(self._directory.path).free
 
     @property
     def failures(self) -> dict[str, StoreError]:
-        """Why some files cannot be used, by collection."""
+        """The error of each collection whose file cannot be used, by name."""
         found = self._collections.copy().items()
         return {name: why for name, why in found if isinstance(why, StoreError)}
 
     def list(self) -> list[Summary]:
-        """Return the collections that can be used, by name; one that fails is left out."""
+        """Return the usable collections by name; one that raises an error is omitted."""
         summaries = []
         for collection in self._open_collections():
             try:
                 summaries.append(collection.summary())
-            except Exception:  # whatever is wrong with one, the others are to be seen
+            except Exception:  # an error of one must not hide the others
                 _log.exception("collection %r could not be summed up", collection.name)
         return summaries
 
@@ -285,19 +285,19 @@ class Catalog:
     def create(
         self, name: str, config: CollectionConfig, *, admit: Admit | None = None
     ) -> tuple[StoredCollection, bool]:
-        """Return the collection of this name, and whether it was made just now.
+        """Return the collection with this name, and whether this call created it.
 
-        Of several that create one name at once, one makes it and the others wait for it. While a
-        snapshot is being made of the collection, or is being restored in its place, it is returned.
+        If several calls create one name at once, one creates it and the others wait. While a
+        snapshot of the collection is made, or one is restored over it, the collection is returned.
 
-        admit: may refuse a collection that is new.
-        Raises InvalidParameter (the name is none), CollectionExists (with another configuration),
-            CollectionBusy (it is being dropped, or restored where there is none);
-            CollectionLoading, DamagedFile, IncompatibleFile (it exists, and cannot be used);
-            DiskFull, OutOfDescriptors, StorageFailed (there is no such collection).
+        admit: called for a new collection; may raise to refuse it.
+        Raises InvalidParameter (invalid name), CollectionExists (with another configuration),
+            CollectionBusy (it is being dropped, or restored where none existed);
+            CollectionLoading, DamagedFile, IncompatibleFile (it exists but cannot be used);
+            DiskFull, OutOfDescriptors, StorageFailed (no collection was created).
         """
         check_name(name)
-        # Also while others load.
+        # Also while other collections load.
         if name in self._collections:
             return self._same(name, config), False
         with self._names.reserve(CREATING, name):
@@ -317,7 +317,7 @@ class Catalog:
 
     @contextmanager
     def _creating(self, name: str, admit: Admit | None) -> Iterator[None]:
-        """Count a name among the collections while its file is written."""
+        """Count a new name as a collection while its file is written."""
         with self._admitting:
             if admit is not None and name not in self._collections:
                 admit(len({*self._collections.copy(), *self._being_created}))
@@ -331,7 +331,7 @@ class Catalog:
     def _same(self, name: str, config: CollectionConfig) -> StoredCollection:
         try:
             found = self.get(name)
-        except CollectionNotFound:  # it was there a moment ago
+        except CollectionNotFound:  # it was dropped a moment ago
             raise CollectionBusy(name, DROPPING) from None
         if found.config != config:
             raise CollectionExists(name, found.config.difference(config))
@@ -353,7 +353,7 @@ class Catalog:
                 store.close()
                 raise
         except BaseException:
-            if is_written and not unfinished.exists():  # it has its name already
+            if is_written and not unfinished.exists():  # the file has its final name already
                 with suppress(StoreError):
                     self._directory.remove(name)
             discard(unfinished)
@@ -363,8 +363,8 @@ class Catalog:
         """Return a collection.
 
         Raises CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile; DiskFull,
-            OutOfDescriptors, StorageFailed (its file could not be opened; a thread has just begun
-            to try again).
+            OutOfDescriptors, StorageFailed (its file could not be opened; a thread is trying
+            again).
         """
         try:
             found = self._collections[name]
@@ -379,9 +379,9 @@ class Catalog:
         return found
 
     def read(self, name: str) -> StoredCollection | None:
-        """Return a collection, its file read now if it was not; None where there is no file.
+        """Return a collection, reading its file now if necessary; None if there is no file.
 
-        Raises InvalidParameter (the name is none), CollectionBusy, CollectionLoading; DamagedFile,
+        Raises InvalidParameter (invalid name), CollectionBusy, CollectionLoading; DamagedFile,
             IncompatibleFile, DiskFull, OutOfDescriptors, StorageFailed (the next call tries again).
         """
         check_name(name)
@@ -397,7 +397,7 @@ class Catalog:
                 raise
 
     def release(self, name: str) -> None:
-        """Close a collection that is not to be used any more; its file stays."""
+        """Close a collection that is no longer used here; its file stays."""
         found = self._collections.pop(name, None)
         if isinstance(found, StoredCollection):
             found.close()
@@ -413,15 +413,15 @@ class Catalog:
             self._retrying.release()
 
     def drop(self, name: str) -> None:
-        """Remove a collection and its file, be it damaged.
+        """Remove a collection and its file, even if it is damaged.
 
-        It is not found once this begins. Writes, and backends that are being attached, then end
-        with CollectionNotFound.
+        Look-ups fail as soon as this starts. Pending writes and backend builds end with
+        CollectionNotFound.
 
         Raises CollectionNotFound, CollectionLoading, CollectionBusy (it is being created or
-            dropped, or a snapshot is being made of it or restored), DamagedFile (what is in the
-            place of its file cannot be removed); DiskFull, OutOfDescriptors, StorageFailed (it is
-            there as it was).
+            dropped, or a snapshot of it is being made or restored), DamagedFile (the entry at the
+            path of its file cannot be removed); DiskFull, OutOfDescriptors, StorageFailed (the
+            collection is unchanged).
         """
         with self._names.reserve(DROPPING, name):
             self._require_open(name)
@@ -445,14 +445,14 @@ class Catalog:
                 raise
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
-        """Make a snapshot of a collection as it is at one moment.
+        """Make a snapshot of a collection as of one moment.
 
-        Others may read, write, attach backends, or make a snapshot of it meanwhile.
+        Other calls may read, write, attach backends or make another snapshot meanwhile.
 
-        snapshot: its name; None takes the time.
-        Raises SnapshotExists, DiskFull, InvalidParameter (the name is none), CollectionBusy (the
-            collection is being created, dropped or restored, or another snapshot is being written
-            under the name), CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile.
+        snapshot: its name; None uses the current time.
+        Raises SnapshotExists, DiskFull, InvalidParameter (the name is invalid), CollectionBusy (the
+            collection is being created, dropped or restored, or another snapshot with this name is
+            being written), CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile.
         """
         with self._names.reserve(COPYING, name):
             self._require_open(name)
@@ -462,18 +462,18 @@ class Catalog:
     def restore(
         self, name: str, snapshot: str, *, replace: bool = False, admit: Admit | None = None
     ) -> StoredCollection:
-        """Make a collection of a snapshot, and return it when it is loaded.
+        """Create a collection from a snapshot, and return it once it is loaded.
 
-        Until then the one that it replaces is read and written. Writes to that one, backends that
-        are being attached and what reads its file then end with CollectionLoading; searches go on.
+        Until then an existing collection is read and written. Then its pending writes, backend
+        builds and reads of its file end with CollectionLoading; its searches continue.
 
-        replace: whether it takes the place of the collection of this name, be that damaged.
-        admit: may refuse a collection that is new.
-        Raises SnapshotNotFound, CollectionExists (there is one, and it is not to be replaced),
-            CollectionBusy (it is being created, dropped or restored, or a snapshot is being made of
-            it), CollectionLoading (the catalog still loads); DamagedSnapshot, DirectoryLocked
-            (nothing was changed); DiskFull, OutOfDescriptors, StorageFailed (it is as it was, or as
-            the snapshot is).
+        replace: whether to replace an existing collection of this name, even a damaged one.
+        admit: called for a new collection; may raise to refuse it.
+        Raises SnapshotNotFound, CollectionExists (it exists, and ``replace`` is False),
+            CollectionBusy (it is being created, dropped or restored, or a snapshot of it is being
+            made), CollectionLoading (the catalog still loads); DamagedSnapshot, DirectoryLocked
+            (nothing was changed); DiskFull, OutOfDescriptors, StorageFailed (it is either
+            unchanged or completely restored).
         """
         self.snapshots.get(name, snapshot)
         with self._names.reserve(RESTORING, name):
@@ -489,7 +489,7 @@ class Catalog:
                 return self._restore(name, snapshot, before)
 
     def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> StoredCollection:
-        """Put a snapshot's file in the place of a collection's, once it is checked and read."""
+        """Replace a collection's file by that of a snapshot, once that is checked and read."""
 
         def write(path: Path) -> None:
             self.snapshots.copy(name, snapshot, path)
@@ -503,12 +503,12 @@ class Catalog:
             raise DamagedSnapshot(name, snapshot, str(error)) from error
 
     def receive(self, name: str, pieces: Iterable[bytes]) -> StoredCollection:
-        """Make a collection of a file that comes from elsewhere, and return it when it is loaded.
+        """Create a collection from the bytes of a file, and return it once it is loaded.
 
-        pieces: the bytes of its file; what they raise ends it, and nothing is there.
+        pieces: the bytes of the file; if this iterable raises, nothing is created.
         Raises CollectionExists, CollectionBusy (it is being created or dropped), CollectionLoading
-            (the catalog still loads), DamagedFile, IncompatibleFile, InvalidParameter (the name is
-            none); DiskFull, OutOfDescriptors, StorageFailed (there is no such collection).
+            (the catalog is still loading), DamagedFile, IncompatibleFile, InvalidParameter (invalid
+            name); DiskFull, OutOfDescriptors, StorageFailed (no collection was created).
         """
         check_name(name)
 
@@ -534,7 +534,7 @@ class Catalog:
     def _install(
         self, name: str, before: _Loaded | None, write: Callable[[Path], None]
     ) -> StoredCollection:
-        """Put a new file in the place of a collection's, once it is written and read."""
+        """Replace a collection's file by a new one, once that is written and read."""
         unfinished = self._directory.unfinished_path(name)
         try:
             write(unfinished)
@@ -550,7 +550,7 @@ class Catalog:
             discard(unfinished)
 
     def _read_file(self, path: Path, name: str) -> StoredCollection:
-        """Return the collection of a snapshot's copy, which has no name yet."""
+        """Return the collection in a copy of a snapshot, which has no final name yet."""
         store = self._open_store(name, path)
         try:
             found = self._load_store(store, self._unless_closing, begins=False)
@@ -563,7 +563,7 @@ class Catalog:
     def _replace(
         self, name: str, before: _Loaded | None, restored: StoredCollection, unfinished: Path
     ) -> None:
-        """Publish a loaded collection under a name; readers see the old one until then."""
+        """Publish a loaded collection under a name; until then readers see the old one."""
         is_published = False
 
         def publish() -> None:
@@ -574,12 +574,12 @@ class Catalog:
         try:
             if isinstance(before, StoredCollection):
                 before.close(replaced=True)
-                with suppress(DamagedFile):  # it is replaced as it is
+                with suppress(DamagedFile):  # it is replaced in any case
                     move_log(self._directory.file(name), name, self._policies.busy_seconds)
             restored.store.move(self._directory.file(name), publish)
         except BaseException:
             if is_published and before is not None:
-                with suppress(StoreError, CollectionNotFound):  # `get` says so
+                with suppress(StoreError, CollectionNotFound):  # `get` reports it
                     self._reload(name)
             else:
                 self._return_to(name, before)
@@ -588,7 +588,7 @@ class Catalog:
         restored.begin()
 
     def _return_to(self, name: str, before: _Loaded | None) -> None:
-        """Restore what a name stood for after a failed drop or restore."""
+        """Restore the entry of a name after a failed drop or restore."""
         if before is None:
             self._collections.pop(name, None)
             with suppress(StoreError):
@@ -596,11 +596,11 @@ class Catalog:
         elif isinstance(before, StoreError):
             self._collections[name] = before
         else:
-            with suppress(StoreError, CollectionNotFound):  # `get` says so
+            with suppress(StoreError, CollectionNotFound):  # `get` reports it
                 self._reload(name)
 
     def _reload(self, name: str) -> StoredCollection:
-        """Load the file that now has this name."""
+        """Load the file that has this name now."""
         try:
             store = self._open_store(name)
             self._collections[name] = self._load_store(store, self._unless_closing)
@@ -618,10 +618,10 @@ class Catalog:
             raise _Closing
 
     def close(self) -> None:
-        """Finish what is under way, close all files and give the directory up.
+        """Finish running operations, close all files and unlock the directory.
 
-        A load and a restore end early. Calls from then on raise CollectionNotFound. In a fork of
-        the process that opened it, nothing is under way, and nothing is closed.
+        Loads and restores end early. Later calls raise CollectionNotFound. In a fork of the
+        process that opened the catalog, nothing is running and nothing is closed.
         """
         self.closing = True
         if self._directory.process != os.getpid():

@@ -1,4 +1,4 @@
-"""Check files that nobody has open, and repair them: what is wrong, what is lost."""
+"""Check files that no process has open, and repair them: findings and lost items."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Report:
-    """What was found of one collection's file.
+    """The result of checking one collection's file.
 
-    items: rows that are what was written.
-    findings: what is wrong, a line each; empty when nothing is.
-    more: how much more is wrong.
-    lost: items that cannot be read any more.
-    repaired: whether the file has been replaced by one of all that is sound.
+    items: rows that are intact.
+    findings: the problems, one per line; empty if there are none.
+    more: number of further problems.
+    lost: number of items that can no longer be read.
+    repaired: whether the file was replaced by one with everything intact.
     """
 
     name: str
@@ -73,27 +73,27 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.findings
 
     def find(self, what: str) -> None:
-        """Take note of what is wrong."""
+        """Add a problem."""
         if len(self.findings) < _MAX_LISTED:
             self.findings.append(what)
         else:
             self.more += 1
 
     def lose(self, what: str) -> None:
-        """Take note of an item that is lost."""
+        """Add a lost item."""
         self.lost += 1
         self.find(what)
 
 
 def check_directory(path: Path, *, repair: bool = False) -> Iterator[Report]:
-    """Yield what is found of each collection of a data directory, by name.
+    """Yield the report of each collection of a data directory, by name.
 
-    repair: whether a damaged file is replaced by one of all that is sound; the damaged one stays
-        beside it, as ``NAME.sqlite.damaged-NUMBER``.
+    repair: whether to replace a damaged file by one with everything intact. The damaged file is
+        kept beside it, as ``NAME.sqlite.damaged-NUMBER``.
     Raises DirectoryLocked.
     """
     with closing(DataDirectory(path)) as directory:
@@ -102,7 +102,7 @@ def check_directory(path: Path, *, repair: bool = False) -> Iterator[Report]:
 
 
 def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:
-    """Return what is found of one collection's file, and repair it if wanted."""
+    """Return the report of one collection's file, and repair the file if requested."""
     report = Report(name)
     try:
         path = directory.file(name)
@@ -123,12 +123,12 @@ def check_file(directory: DataDirectory, name: str, *, repair: bool) -> Report:
 
 
 def findings_of(path: Path, name: str) -> list[str]:
-    """Return why a file that nobody has open cannot be made a collection of, nothing if it can.
+    """Return why a file that no process has open cannot be loaded as a collection; empty if it can.
 
-    The saved index is not checked: a load rebuilds what is wrong of it.
+    The saved index is not checked, because a load rebuilds damaged parts.
 
-    Raises DamagedFile, IncompatibleFile (it is no collection's), DiskFull, OutOfDescriptors,
-        StorageFailed (it cannot be looked at).
+    Raises DamagedFile, IncompatibleFile (it is not a collection), DiskFull, OutOfDescriptors,
+        StorageFailed (it cannot be read).
     """
     report = Report(name)
     try:
@@ -142,7 +142,7 @@ def findings_of(path: Path, name: str) -> list[str]:
 
 
 def _repair(directory: DataDirectory, report: Report) -> None:
-    """Put a file of all that is sound in the place of one that is damaged."""
+    """Replace a damaged file by one with everything that is intact."""
     name, unfinished = report.name, directory.unfinished_path(report.name)
     try:
         examination = Examination(directory.file(name), Report(name))
@@ -159,9 +159,9 @@ def _repair(directory: DataDirectory, report: Report) -> None:
 
 
 class Examination:
-    """One reading of a file from its first row to its last, once it is of the present format.
+    """One pass over a file from its first row to its last; the file has the present format.
 
-    identity_of_copy: what a copy is to say it is.
+    identity_of_copy: the identity that the copy is given.
     Raises DamagedFile, IncompatibleFile.
     """
 
@@ -180,10 +180,10 @@ class Examination:
     def run(
         self, copy: Store | None, *, derived: bool = True, skips_unreadable: bool = True
     ) -> None:
-        """Examine everything; what is sound, or can be made so, is written to ``copy``.
+        """Examine everything; whatever is intact, or can be restored, is written to ``copy``.
 
-        derived: whether to check also what can be rebuilt from the items, except for their codes.
-        skips_unreadable: whether what the storage refuses is passed over.
+        derived: whether to check also what can be rebuilt from the items, except their codes.
+        skips_unreadable: whether to skip rows that the storage cannot read.
         """
         salvage = Salvage(self._path, self._report.name, skips_unreadable=skips_unreadable)
         with closing(salvage) as file:
@@ -206,7 +206,7 @@ class Examination:
             self._examine_meta(file, copy)
 
     def _is_written(self, row: FoundRow) -> bool:
-        """Whether a row's content is what was written; told of where it is not."""
+        """Whether a row's content matches its checksum; a mismatch is reported."""
         try:
             content = content_checksum(row.id, row.vector, row.payload)
             content_is_right = life_checksum(content, row.version, row.expires) == row.checksum
@@ -221,7 +221,7 @@ class Examination:
         return content_is_right
 
     def _examine(self, rows: list[FoundRow]) -> list[FoundRow]:
-        """Return rows with the codes their vectors have, without those that hold no vectors."""
+        """Return the rows that hold vectors, with the codes of these vectors."""
         if not rows:
             return []
         try:
@@ -238,14 +238,14 @@ class Examination:
         checksum = codes_checksum(codes)
         if row.codes == codes and row.codes_checksum == checksum:
             return row
-        # Codes of an earlier hash are replaced when the file is loaded.
+        # Codes of an earlier hash are replaced at the next load.
         is_own = isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
         if not (self._is_outdated and is_own):
             self._report.find(f"row {row.sequence}, id {_shown(row.id)}, has wrong codes")
         return replace(row, codes=codes, codes_checksum=checksum)
 
     def _examine_links(self, file: Salvage, copy: Store | None) -> None:
-        """Check the saved index; the next start rebuilds what is lost of it."""
+        """Check the saved index; the next start rebuilds lost parts."""
         for part, data in file.links():
             try:
                 unpack(part, data)
@@ -256,7 +256,7 @@ class Examination:
                 copy.write_links(part, data)
 
     def _examine_meta(self, file: Salvage, copy: Store | None) -> None:
-        """Check what the file notes beside its rows."""
+        """Check the file's metadata."""
         for name, told, read in _NOTED:
             text = file.meta(name)
             if text is None:
@@ -312,7 +312,7 @@ class Examination:
 
 
 def _weights_of(text: str | None, name: str) -> Weights | None:
-    """Return the weights of a file; DamagedFile where they are not what was written."""
+    """Return the weights of a file; DamagedFile if they do not match their checksum."""
     try:
         return None if text is None else Weights.from_text(text)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Checkpoints: the saved index is written now and then, not with each change.
+"""Checkpoints: the saved index is written from time to time, not with each change.
 
-An insert touches the links of many rows, so links are written part by part, in between changes. A
-part is valid by itself, so a process may end at any moment. The next start rebuilds parts that are
-missing or damaged.
+An insert changes the links of many rows, so links are written part by part, between changes. Each
+part is valid by itself, so a process may end at any moment. The next start rebuilds missing and
+damaged parts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 class Checkpoints(BackgroundTask):
     """Reads and writes the saved index of one collection.
 
-    After each part it waits as long as that took the interpreter from others.
+    After each part it pauses for as long as the part held the interpreter lock.
     """
 
     name = "checkpoint"
@@ -56,18 +56,18 @@ class Checkpoints(BackgroundTask):
         self._store = store
         self._collection = collection
         self._writer = writer
-        self._checksums: dict[int, int] = {}  # of each part as it is in the file
+        self._checksums: dict[int, int] = {}  # of each part as stored in the file
         self._notes: str | None = None
         self._had_notes = False  # whether the file had notes
-        self._next_sequence = store.next_sequence  # rows from here on have not been written
-        self._complete = False  # whether the file had the links of all rows
-        self._version: int | None = None  # of the view whose links the file has
-        # Held while a part is copied and written; taken before the writer's lock.
+        self._next_sequence = store.next_sequence  # rows from here on are not in the file
+        self._complete = False  # whether the file has the links of all rows
+        self._version: int | None = None  # of the view whose links are in the file
+        # Held while a part is copied and written; acquired before the writer's lock.
         self._writing = threading.Lock()
-        self._generation = 0  # of links: how often all were forgotten
+        self._generation = 0  # of links: incremented each time all are forgotten
 
     def read_notes(self) -> dict[str, Any]:
-        """Return the notes of the file, empty where there are none; to be called once, first."""
+        """Return the notes in the file, empty if there are none. Call it once, before all else."""
         try:
             self._notes = self._store.meta("notes")
             found = {} if self._notes is None else notes_of(self._notes)
@@ -78,9 +78,9 @@ class Checkpoints(BackgroundTask):
             return {}
 
     def read_links(self, sequences: Int64s) -> Int32s:
-        """Return the links that the file has for rows; to be called once, before all else.
+        """Return the links that the file has for rows. Call it once, at the start.
 
-        sequences: (n,) int64, sequence numbers of the rows, rising.
+        sequences: (n,) int64, sequence numbers of the rows, ascending.
         """
         links, deleted = join_parts(sequences, self._read_parts())
         if len(deleted):
@@ -110,7 +110,7 @@ class Checkpoints(BackgroundTask):
             self._warn(f"part {number} is rebuilt{more}", reason)
 
     def note_loaded(self) -> None:
-        """Record that memory holds what was read, and begin where a checkpoint is due."""
+        """Record that memory holds what was read, and start a checkpoint if one is due."""
         saved = self._collection.backend.saved(self._collection.stored_view.state)
         if self._had_notes and saved is None:
             _log.warning(
@@ -122,7 +122,7 @@ class Checkpoints(BackgroundTask):
         self.start_if_due()
 
     def start_if_due(self) -> None:
-        """Write in another thread once many rows have been put; any thread."""
+        """Start a checkpoint in another thread if many rows have been put; any thread."""
         collection, policies = self._collection, self._collection.policies
         put = self._store.next_sequence - self._next_sequence
         if (
@@ -133,11 +133,11 @@ class Checkpoints(BackgroundTask):
             self.start()
 
     def is_due(self) -> bool:
-        """Return whether a step may begin: one writes all that there is."""
+        """Return whether a step should start; a step writes everything."""
         return not self.is_running
 
     def bring_up_to_date(self) -> None:
-        """Return when all that there is at this moment is written, or no more can be."""
+        """Return once everything up to now is written, or nothing more can be."""
         while not self.stopping.is_set():
             is_new = self.start()
             self.join()
@@ -146,9 +146,9 @@ class Checkpoints(BackgroundTask):
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Let a block remove the links and notes of the file; none is written meanwhile.
+        """Context in which the file's links and notes are removed and none are written.
 
-        Where the block raises, the file has what it had.
+        If the block raises, the file is unchanged.
         """
         with self._writing:
             yield
@@ -157,16 +157,16 @@ class Checkpoints(BackgroundTask):
             self._generation += 1
 
     def write_all(self) -> None:
-        """Write all that the file does not have; the caller sees to it that nothing changes."""
+        """Write all that the file lacks; the caller blocks changes meanwhile."""
         self._write(lambda work: work())
 
     def step(self) -> None:
-        """Write all that the file does not have, one part after the other between changes."""
+        """Write all that the file lacks, part by part, between changes."""
         resumed = time.perf_counter()
 
         def between_changes(work: Callable[[], Any]) -> Any:  # noqa: ANN401
             nonlocal resumed
-            # For as long as this took the interpreter from others they now have it.
+            # Let others have the interpreter for as long as this held it.
             if self.stopping.wait(time.perf_counter() - resumed):
                 return None
             resumed = time.perf_counter()
@@ -175,10 +175,10 @@ class Checkpoints(BackgroundTask):
         self._write(between_changes)
 
     def _write(self, do: Callable[[Callable[[], Any]], Any]) -> None:
-        """Bring the file up to date, until ``do`` does nothing more.
+        """Bring the file up to date, or stop when ``do`` returns None.
 
-        ``do`` does some work while no change is being made; it returns None when it cannot. Only
-        the copying of links goes through it. So changes do not wait while this thread waits for the
+        ``do`` calls a function while no change is being made, and returns None if it cannot. Only
+        the copying of links needs it. So changes do not wait while this thread waits for the
         interpreter, the disk or SQLite's lock.
         """
         self._next_sequence, generation = self._store.next_sequence, self._generation
@@ -200,14 +200,14 @@ class Checkpoints(BackgroundTask):
         except StoreError as error:
             self._warn("the next start rebuilds what could not be written", error)
         except Exception:
-            # The next start can rebuild it, so a collection is closed all the same.
+            # The next start can rebuild it, so an error does not keep the collection from closing.
             _log.exception("links of collection %r could not be written", self._store.name)
         else:
             if generation == self._generation:
-                self._version = first.version  # what came since may lie in other parts, or earlier
+                self._version = first.version  # later changes may affect any part
 
     def _copy_part(self, number: int) -> tuple[View, slice, Int32s | None]:
-        """Return a part's rows of the present view; no links where nothing is to be kept."""
+        """Return a part's rows in the present view, and its links (None: save nothing)."""
         view = self._collection.stored_view
         rows = rows_of_part(number, view.sequences)
         saved = self._collection.backend.saved(view.state)
@@ -236,7 +236,7 @@ class Checkpoints(BackgroundTask):
 
 
 def _links_of(links: Int32s | LinkArray, rows: slice) -> Int32s:
-    """Return a copy of the links of some rows; those of the last rows may not be known yet."""
+    """Return a copy of the links of some rows; the last rows may have no links yet."""
     copy = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
     known = links[rows]
     copy[: len(known)] = known

@@ -1,6 +1,6 @@
-"""Compare the backends of a collection: what each finds and what it costs.
+"""Compare the backends of a collection: what each finds, and what that costs.
 
-Recall is counted by score: a hit counts when its exact similarity is at least that of the last
+Recall is counted by score: a hit counts if its exact similarity is at least that of the last
 true one, so ties cannot lower it.
 """
 
@@ -39,9 +39,9 @@ _KERNEL_ENTRIES: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Backends side by side.
+    """The backends, measured with the same queries.
 
-    best: (m, k) float64, GMM of each query and its exact neighbours, in any order; -inf for none.
+    best: (m, k) float64, GMM of each query with its exact neighbours, unordered; -inf for none.
     """
 
     backends: list[BackendComparison]
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def similarities(self) -> Float64s:
-        """The (m,) mean GMM of each query and its exact neighbours; 0 where there are none."""
+        """The (m,) mean GMM of each query with its exact neighbours; 0 if there are none."""
         found = np.isfinite(self.best)
         sums = np.where(found, self.best, 0.0).sum(axis=1)
         return np.asarray(sums / np.maximum(1, found.sum(axis=1)))
@@ -57,10 +57,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparedQueries:
-    """What is searched for.
+    """The queries of a comparison.
 
-    skip: (m,) int64, the row each query stems from, which it must not find; -1 for none.
-    mass: (m,) float64, the magnitude of each query's unknown names, which no item shares.
+    skip: (m,) int64, the stored row of each query, which it must not find; -1 for none.
+    mass: (m,) float64, total magnitude of each query's unknown names, shared by no item.
     """
 
     vectors: VectorBatch
@@ -94,9 +94,9 @@ class ComparedQueries:
 
     @classmethod
     def sample(cls, view: View, count: int, seed: int) -> ComparedQueries:
-        """Return stored items, drawn without replacement; all, where there are no more.
+        """Return stored items sampled without replacement; all items if there are no more.
 
-        Raises InvalidParameter (there is nothing to compare: fewer than two items).
+        Raises InvalidParameter (there are fewer than two items).
         """
         live = np.flatnonzero(view.alive)
         require_two(len(live))
@@ -108,7 +108,7 @@ class ComparedQueries:
 
 
 def require_two(items: int) -> None:
-    """Raise InvalidParameter unless there is an item to search for, and one to find."""
+    """Raise InvalidParameter unless there are two items: one to search for, one to find."""
     if items < 2:  # noqa: PLR2004
         expected, got = "a collection of at least 2 items", f"one of {items}"
         raise InvalidParameter(expected=expected, got=got, loc=("sample",))
@@ -122,10 +122,10 @@ def compare(
     names: Sequence[str] | None = None,
     stop: threading.Event | None = None,
 ) -> Comparison:
-    """Search for the same by several backends.
+    """Run the same queries on several backends.
 
-    params: how they are re-ranked is left aside.
-    names: of the backends; None for all that the view has.
+    params: its re-ranking is ignored.
+    names: of the backends; None for all backends of the view.
     Raises BackendNotFound, CancelledError (of `concurrent.futures`: ``stop`` was set).
     """
     primary = collection.index_of(view)
@@ -182,11 +182,11 @@ class _Trial:
     def _search_one(
         self, indexed: BackendIndex, params: SearchParams
     ) -> tuple[list[Int64s], list[float], float]:
-        """Return the rows each query finds, how long each took, and the mean of candidates."""
+        """Return the rows that each query finds, the seconds of each, and the mean candidates."""
         rows: list[Int64s] = []
         seconds: list[float] = []
         candidates = 0
-        # The first is asked twice: what is compiled or made at a first search is no latency.
+        # The first query runs twice, so that compilation at a first search is not timed.
         for number in (0, *range(len(self._queries))):
             self._require_wanted()
             query = self._queries.vectors[number : number + 1]
@@ -209,12 +209,12 @@ class _Trial:
         return rows[1:], seconds[1:], candidates / len(self._queries)
 
     def _truth(self, kernel: Kernel) -> Float64s:
-        """Return (m, k): the scores of the true hits of each query, in any order; -inf for none."""
+        """Return (m, k), the scores of the true hits of each query, unordered; -inf for none."""
         best = np.full((len(self._queries), min(self._params.limit, self._view.count)), -np.inf)
         dead = self._view.alive == 0
         vectors = self._view.vectors
         step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
-        # Of a query that has nothing in the space, GMM alone can tell.
+        # For a query without coordinates in the space, only GMM gives a ranking.
         asked = np.flatnonzero((self._queries.vectors.norms > 0) | (kernel is GMM))
         for first in range(0, len(asked), step):
             self._require_wanted()
@@ -233,14 +233,14 @@ class _Trial:
     def _with_unknown(
         self, kernel: Kernel, known: Float64s, number: int, rows: VectorBatch
     ) -> Float64s:
-        """Return the scores of rows with a query's unknown names, which GMM alone sees."""
+        """Return the scores of rows, with the mass of a query's unknown names added to its GMM."""
         mass = float(self._queries.mass[number])
         if not mass or kernel is not GMM:
             return known
         return with_mass(known, self._queries.vectors[number : number + 1], rows, mass)
 
     def _recall(self, kernel: Kernel, best: Float64s, found: Sequence[Int64s]) -> float:
-        """Return the mean share of the true hits among those found; 1 where there are none."""
+        """Return the mean share of the true hits that were found; 1 if there are none."""
         shares = np.ones(len(found))
         for number, rows in enumerate(found):
             true = best[number, np.isfinite(best[number])]

@@ -20,11 +20,11 @@ from gcws_search.index.vectors.weights import Weights
 class BackendDescription:
     """One backend of a collection.
 
-    params: as the API shows them.
-    primary: whether it answers queries that name none.
-    progress: share of the work that is done; 1 when it is ready.
-    build_seconds: how long its index has taken to make, in this process.
-    stats: for people.
+    params: in the form of the API.
+    primary: whether it answers queries that name no backend.
+    progress: share of the work done; 1 when it is ready.
+    build_seconds: time spent on its index, in this process.
+    stats: statistics to be read by people.
     """
 
     name: str
@@ -42,11 +42,11 @@ class BackendDescription:
 class WeightsDescription:
     """The weights of a collection's coordinates.
 
-    kind: "list", or what is learned.
+    kind: "list", or how they are learned.
     version: how often they have been set since the collection was created.
-    learned: when, as ISO 8601 in UTC; None where none have been set since.
-    items: how many they were learned from.
-    coordinates: how many have a weight of their own.
+    learned: when they were last set, as ISO 8601 in UTC; None if never since creation.
+    items: how many items they were learned from.
+    coordinates: how many coordinates have their own weight.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class WeightsDescription:
 
     @classmethod
     def of(cls, weights: Weights) -> WeightsDescription:
-        """Return the description of weights that are applied."""
+        """Return the description of weights in use."""
         learned = datetime.fromtimestamp(weights.learned, UTC).isoformat(timespec="seconds")
         return cls(
             kind=weights.kind,
@@ -70,13 +70,13 @@ class WeightsDescription:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All there is to know of a collection.
+    """Configuration, counts, sizes and statistics of a collection.
 
-    rows: in memory, those of deleted items included until the next compaction.
-    names: coordinates that have a name.
-    weights: None where the transform has none.
+    rows: rows in memory, including those of deleted items until the next compaction.
+    names: number of coordinates with a name.
+    weights: None if the transform uses none.
     metadata: JSON text of an object.
-    bytes_in_memory, bytes_mapped: vectors in mapped files count as the second alone.
+    bytes_in_memory, bytes_mapped: vectors in mapped files count only as mapped.
     commits, commit_seconds: of changes by this process.
     versions: of the file format, the hash and SQLite.
     """
@@ -97,7 +97,7 @@ class Description:
     versions: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the API shows it, but for the metadata: what it was created with first."""
+        """Return it in the form of the API, configuration first, without the metadata."""
         found = asdict(self)
         del found["config"]
         config = {"name": found.pop("name")} | self.config.to_dict()
@@ -106,10 +106,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the list of collections.
+    """One entry of the list of collections.
 
-    ``commit_counts`` has how many commits took up to each of `COMMIT_BOUNDS`, and longer than all;
-    ``audited`` is what queries of this week found.
+    ``commit_counts``: number of commits up to each of `COMMIT_BOUNDS` seconds, then of longer ones.
+    ``audited``: the audit results of this week.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Summary:
 
 
 def describe_backend(each: BackendIndex | Building, *, primary: bool = False) -> BackendDescription:
-    """Return the description of a backend that answers queries, or of one that is being made."""
+    """Return the description of a backend, ready or being built."""
     index = each if isinstance(each, BackendIndex) else None
     return BackendDescription(
         name=each.name,
@@ -140,7 +140,7 @@ def describe_backend(each: BackendIndex | Building, *, primary: bool = False) ->
 
 
 def describe_weights(transform: Transform, weights: Weights | None) -> WeightsDescription | None:
-    """Return the description of weights as they are applied; None are those yet to be learned."""
+    """Return the description of the weights in use; None if they are not learned yet."""
     if weights is not None:
         return WeightsDescription.of(weights)
     asked = transform.weights

@@ -1,4 +1,4 @@
-"""Delete items that have expired, where no other change does."""
+"""Delete expired items if no other change does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Expirer(BackgroundTask):
-    """Deletes what has expired, once a second at most; it runs while any item is to expire."""
+    """Deletes expired items, at most once a second; it runs while any item can expire."""
 
     name = "expirer"
 
@@ -28,19 +28,19 @@ class Expirer(BackgroundTask):
         self._writer = writer
 
     def is_due(self) -> bool:
-        """Return whether an item has expired, or will and nobody waits for this thread."""
+        """Return whether an item has expired, or will expire and nobody waits for this thread."""
         left = self._expirations.seconds_left
         return left == 0 or (left is not None and not self.skip_pause.is_set())
 
     def step(self) -> None:
-        """Rest until an item expires; then delete it."""
+        """Wait until an item expires; then delete it."""
         left = self._expirations.seconds_left
         if left is not None:
             self.skip_pause.wait(max(_LEAST_REST_SECONDS, min(left, _MAX_REST_SECONDS)))
         if self.stopping.is_set() or self._expirations.seconds_left != 0:
             return
         try:
-            self._writer.commit(ChosenItems())  # each change deletes them first
+            self._writer.commit(ChosenItems())  # each change deletes expired items first
         except StoreError as error:
             _log.warning("items that have expired stay in the file (%s)", error)
             self.stopping.wait(0 if self.skip_pause.is_set() else _MAX_REST_SECONDS)

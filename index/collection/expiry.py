@@ -1,8 +1,8 @@
-"""Items that expire: hidden from every read that begins after that instant, deleted soon after.
+"""Expiring items: hidden from every read that starts after that time, and deleted soon after.
 
-A read takes the lock and compares one number with the clock; where something is due, it looks at a
-copy of the mask of live rows. The writer deletes what is due with the next change, and a thread
-makes one where none comes. A shard of a cluster deletes what the cluster does, and nothing else.
+A read takes the lock and compares one number with the clock; if items are due, it uses a copy of
+the mask of live rows. The writer deletes due items with the next change; without one, a thread
+makes a change. A shard of a cluster deletes only what the cluster deletes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MAX_MS: Final = 253_402_300_799_999
 
 
 def expiry_ms(value: str | float | None, *loc: str | int, now: float | None = None) -> int | None:
-    """Return a time of RFC 3339, or seconds from now, in ms since 1970; None for None.
+    """Return an RFC 3339 time, or seconds from now, as ms since 1970; None for None.
 
-    value: seconds may be a decimal number in text, as parameters and columns of text have them.
-    now: seconds since 1970, of the clock unless given.
+    value: seconds may also be a decimal number as text, as in query parameters and CSV.
+    now: seconds since 1970; None for the current time.
     Raises InvalidParameter.
     """
     if value is None:
@@ -62,7 +62,7 @@ def expiry_ms(value: str | float | None, *loc: str | int, now: float | None = No
 
 
 def expiry_text(expires: int | None) -> str | None:
-    """Return ms since 1970 as a time of RFC 3339, None for never."""
+    """Return ms since 1970 as an RFC 3339 time; None for never."""
     if expires is None:
         return None
     text = datetime.fromtimestamp(expires / 1000, UTC).isoformat(timespec="milliseconds")
@@ -70,11 +70,11 @@ def expiry_text(expires: int | None) -> str | None:
 
 
 class Expirations:
-    """When the items of a collection expire; any thread.
+    """The expiry times of a collection's items; any thread.
 
-    clock: returns seconds since 1970, of each reader its own instant perhaps.
-    are_deleted: whether who writes deletes what has expired.
-    are_any: whether any item may expire, or has and is not deleted yet.
+    clock: returns seconds since 1970; may differ between readers.
+    are_deleted: whether the writer deletes expired items.
+    are_any: whether any item may expire, or has expired and is not deleted yet.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, *, are_deleted: bool = True) -> None:
@@ -83,11 +83,11 @@ class Expirations:
         self.are_any = False
         self._lock = threading.Lock()
         self._queue: list[tuple[int, int]] = []  # ms since 1970 and sequence number, a heap
-        self._due: list[tuple[int, int]] = []  # sorted: what has, or had for one of the readers
-        self._hidden = _NOTHING_HIDDEN  # a view, how many were due, and the same without these
+        self._due: list[tuple[int, int]] = []  # sorted: expired by the clock of any reader
+        self._hidden = _NOTHING_HIDDEN  # a view, the number of due items, and the view without them
 
     def add(self, sequences: Sequence[int], expires: Sequence[int | None]) -> None:
-        """Note when items expire, ms since 1970; None for never."""
+        """Record when items expire, in ms since 1970; None for never."""
         with self._lock:
             for sequence, at in zip(sequences, expires, strict=True):
                 if at is not None:
@@ -95,7 +95,7 @@ class Expirations:
                     self.are_any = True
 
     def replace(self, view: View) -> None:
-        """Note when the live items of a view expire, and forget those of others."""
+        """Record when the live items of a view expire, and forget all other items."""
         rows = np.flatnonzero(view.alive[: len(view.expires)])
         rows = rows[view.expires[rows] < NEVER]
         columns = view.expires[rows].tolist(), view.sequences[rows].tolist()
@@ -104,7 +104,7 @@ class Expirations:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long until an item is to be deleted; 0 where one is, None where none will be."""
+        """Seconds until an item must be deleted; 0 if one is due, None if none will be."""
         with self._lock:
             first = min(self._queue[:1] + self._due[:1], default=None)
             if first is None or not self.are_deleted:
@@ -112,7 +112,7 @@ class Expirations:
             return max(0.0, first[0] / 1000 - self.clock())
 
     def hide(self, view: View) -> View:
-        """Return a view without the items that have expired."""
+        """Return a view without the expired items."""
         with self._lock:
             due = self._find_due()
             if not due:
@@ -129,19 +129,19 @@ class Expirations:
             return hidden
 
     def ids_to_delete(self, view: View) -> list[str]:
-        """Return the ids of items that have expired; of the present view, by who writes."""
+        """Return the ids of the expired items of the present view; for the writer."""
         if not self.are_deleted:
             return []
         with self._lock:
             if not (due := self._find_due()):
                 return []
             rows = self._rows(view, due).tolist()
-            there = {*view.sequences[rows].tolist()}  # others were replaced
+            there = {*view.sequences[rows].tolist()}  # other items were replaced
             self._due[:due] = [each for each in self._due[:due] if each[1] in there]
             return view.ids.of(rows)
 
     def forget(self, sequences: Sequence[int]) -> None:
-        """Forget items that have expired: they are deleted."""
+        """Forget expired items that have been deleted."""
         with self._lock:
             if self._due:
                 gone = {*sequences}
@@ -150,7 +150,7 @@ class Expirations:
             self.are_any = bool(self._queue or self._due)
 
     def _find_due(self) -> int:
-        """Return how many have expired, the first of `_due`; the lock is held."""
+        """Return how many of the first items of `_due` have expired; the lock is held."""
         queue, now = self._queue, self.clock() * 1000
         if queue and queue[0][0] <= now:
             self._hidden = _NOTHING_HIDDEN
@@ -159,7 +159,7 @@ class Expirations:
         return bisect_right(self._due, (now, NEVER))
 
     def _rows(self, view: View, count: int) -> Int64s:
-        """Return the live rows of a view among the first of `_due`; the lock is held."""
+        """Return the live rows of a view among the first of `_due`; the caller holds the lock."""
         due = np.fromiter((sequence for _, sequence in self._due[:count]), np.int64, count)
         rows = np.searchsorted(view.sequences, due)
         known = rows < len(view)
@@ -171,7 +171,7 @@ class Expirations:
 def with_ttl(
     expires: Sequence[int | None], count: int, ttl: float | None, now: float
 ) -> Sequence[int | None]:
-    """Return when items expire: their own time, else that of the collection's ``ttl``."""
+    """Return when items expire: at their own time, or by the collection's ``ttl``."""
     if ttl is None:
         return expires
     due = round((now + ttl) * 1000)
@@ -179,5 +179,5 @@ def with_ttl(
 
 
 def lasting(expires: Sequence[int | None], count: int, now: float) -> UInt8s:
-    """Return (count,) 1 for each item that has not expired, by its time in ms since 1970."""
+    """Return (count,) 1 for each item that has not expired; times are ms since 1970."""
     return np.array([at is None or at > 1000 * now for at in expires or (None,) * count], np.uint8)

@@ -29,11 +29,11 @@ Explainable = str | Sequence[float] | AnyArray | SparseVector | Text
 
 
 def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int) -> Explained:
-    """Return what each coordinate adds to the GMM of two items or vectors.
+    """Return the contribution of each coordinate to the GMM of two items or vectors.
 
-    a, b: a name that no coordinate has gets one of its own, the same in both. The names of texts'
-        coordinates are their tokens.
-    limit: how many coordinates are listed, 1 to 4096.
+    a, b: a name without a coordinate gets a new one, the same in both. For texts, the names of
+        coordinates are tokens.
+    limit: number of listed coordinates, 1 to 4096.
     Raises ItemNotFound, InvalidParameter (the limit is out of range), InvalidVector (at ``("a" or
         "b", "vector" or "text", …)``).
     """
@@ -75,7 +75,7 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
 
 
 def _coordinates(memory: MemoryCollection, given: dict[str, Explainable]) -> dict[str, int]:
-    """Return the coordinates of all names of the vectors; two that share a name share it."""
+    """Return coordinates for all names of the vectors; equal names get equal coordinates."""
     words = {word: names_of(each) or () for word, each in given.items()}
     together = [*dict.fromkeys(name for names in words.values() for name in names)]
     try:
@@ -95,7 +95,7 @@ def _row(
     word: str,
     coordinates: dict[str, int],
 ) -> VectorBatch:
-    """Return an item or a vector as the one row of a batch, transformed."""
+    """Return an item or a vector as a batch of one transformed row."""
     if isinstance(given, str):
         row = row_of[given]
         if row is None:
@@ -115,7 +115,7 @@ def _row(
 
 
 def _align(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:
-    """Return the coordinates that either vector has, rising, and the signed values of each."""
+    """Return the coordinates that either vector has, ascending, and the signed values of both."""
     (first, u), (second, v) = _entries(a), _entries(b)
     places = np.union1d(first, second)
     values = np.zeros((2, len(places)))
@@ -125,7 +125,7 @@ def _align(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:
 
 
 def _entries(row: VectorBatch) -> tuple[Int64s, Float64s]:
-    """Return the coordinates of the one row that are not zero, rising, and their signed values."""
+    """Return the non-zero coordinates of the row, ascending, and their signed values."""
     if row.form == "dense":
         places = np.flatnonzero(row.dense[0])
         return places, row.dense[0, places].astype(np.float64)

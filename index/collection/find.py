@@ -21,11 +21,11 @@ the beginning of an id among 1,000,000 sees it soon."""
 
 
 class FoundRows(NamedTuple):
-    """Rows that a text finds, rising.
+    """Rows that a text finds, ascending.
 
-    prefixed: those whose ids begin with it.
-    others: those whose ids or payloads contain it.
-    complete: whether the time was enough to look at all rows, or at enough for the limit.
+    prefixed: rows whose ids begin with the text.
+    others: rows whose ids or payloads contain it.
+    complete: whether the time was enough for all rows, or for as many hits as the limit.
     """
 
     prefixed: Int64s
@@ -36,10 +36,10 @@ class FoundRows(NamedTuple):
 def find_rows(view: View, text: str, limit: int, seconds: float) -> FoundRows:
     """Return the first ``limit`` live rows that a text finds.
 
-    A payload is its JSON text, and contains the text as it is or as a part of a JSON string.
+    A payload is searched as JSON text, for the text as given and as escaped in a JSON string.
 
-    seconds: after which the search ends; it looks at some rows in any case. Where ids begin with
-    the text, what they and payloads contain is looked at for a fiftieth of it.
+    seconds: time limit; some rows are examined in any case. If ids begin with the text, only a
+    fiftieth of the time is spent on what ids and payloads contain.
     """
     deadline = time.monotonic() + seconds
     prefixed: list[int] = []
@@ -54,7 +54,7 @@ def find_rows(view: View, text: str, limit: int, seconds: float) -> FoundRows:
         return has_text and not view.ids[row].startswith(text)
 
     def parts(rows: int) -> Iterator[range]:
-        """Yield parts of the view while hits are wanted and there is time."""
+        """Yield parts of the view while more hits are needed and time is left."""
         nonlocal is_complete
         for start in range(0, len(view), rows):
             if len(prefixed) + len(others) >= limit:
@@ -78,7 +78,7 @@ def find_rows(view: View, text: str, limit: int, seconds: float) -> FoundRows:
 
 
 def _any_contains(view: View, start: int, stop: int, texts: set[str]) -> bool:
-    """Return False where no row contains one of the folded texts: one look at many rows."""
+    """Return False if no row contains any of the folded texts; checks many rows at once."""
     payloads = b"\n".join(view.payloads[row] or b"" for row in range(start, stop))
     text = "\n".join([*view.ids[start:stop], payloads.decode()]).casefold()
     return any(each in text for each in texts)

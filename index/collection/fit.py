@@ -1,7 +1,7 @@
-"""Weights learned from items, and the items of a collection under others.
+"""Learn weights from items, and encode the items of a collection with other weights.
 
-All rows are encoded again beside those that read and write. The collection, its file and its
-comparison backends then take the new rows in one step, between two changes.
+All rows are encoded again while others read and write. Then the collection, its file and its
+comparison backends switch to the new rows in one step, between two changes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MakeBackend = Callable[[str, BackendParams], BackendIndex]
 def config_with(
     config: CollectionConfig, weights: tuple[float, ...] | WeightKind | None
 ) -> CollectionConfig:
-    """Return a configuration with other weights; None for those that it has.
+    """Return a configuration with other weights; None for the present weights.
 
-    Raises InvalidParameter (it has none, or cannot have these).
+    Raises InvalidParameter (the transform has no weights, or does not allow these).
     """
     if weights is None:
         weights = config.transform.weights
@@ -61,7 +61,7 @@ def config_with(
 
 
 def sample_size(config: CollectionConfig, items: int) -> int | None:
-    """Return of how many items weights are learned; None: of all."""
+    """Return the number of items from which weights are learned; None for all."""
     dim = config.dim or 1
     if config.transform.weights != "robust" or items * dim <= MAX_SAMPLED_NUMBERS:
         return None
@@ -71,9 +71,9 @@ def sample_size(config: CollectionConfig, items: int) -> int | None:
 def weights_of(
     config: CollectionConfig, before: Weights | None, batches: Iterator[RawBatch]
 ) -> Weights:
-    """Return the weights that a configuration asks for, learned from vectors as they were sent.
+    """Return the weights that a configuration specifies, learned from vectors as sent.
 
-    Raises InvalidParameter (there is no item to learn from).
+    Raises InvalidParameter (there are no items).
     """
     asked = config.transform.weights
     version, now = 1 + (0 if before is None else before.version), int(time.time())
@@ -89,7 +89,7 @@ def weights_of(
 def batches_of(
     config: CollectionConfig, view: View, store: Store, stop: threading.Event
 ) -> Iterator[RawBatch]:
-    """Yield the items of a view that weights are learned from; StoppedError once it is set."""
+    """Yield the items from which weights are learned; StoppedError once ``stop`` is set."""
     rows = np.flatnonzero(view.alive)
     if (size := sample_size(config, len(rows))) is not None:
         rows = rows[np.linspace(0, len(rows) - 1, size).astype(np.int64)]
@@ -101,9 +101,9 @@ def batches_of(
 
 
 def as_sent(view: View, store: Store, rows: Int64s) -> tuple[Int64s, RawBatch]:
-    """Return the vectors of some rows as they were sent, and which rows these are.
+    """Return the vectors of some rows as sent, and the rows that these are.
 
-    Where a transform keeps them out of memory, those of items deleted since are left out.
+    If the transform keeps them out of memory, items deleted since are omitted.
     """
     raw = view.raw(rows)
     if raw is not None:
@@ -114,7 +114,7 @@ def as_sent(view: View, store: Store, rows: Int64s) -> tuple[Int64s, RawBatch]:
 
 
 def codes_of(view: View, backend: Backend[Any]) -> Iterator[tuple[Int64s, list[bytes]]]:
-    """Yield some live rows of a view and their codes as bytes, until there are no more."""
+    """Yield live rows of a view with their codes as bytes, in pieces."""
     alive = np.flatnonzero(view.alive)
     for first in range(0, len(alive), _ROWS_AT_ONCE):
         rows = alive[first : first + _ROWS_AT_ONCE]
@@ -122,11 +122,11 @@ def codes_of(view: View, backend: Backend[Any]) -> Iterator[tuple[Int64s, list[b
 
 
 class Reencoding:
-    """The items of a collection under other weights.
+    """The items of a collection, encoded with other weights.
 
-    make_backend: of the comparison backends.
-    Raises InvalidParameter (nothing is left of an item, or too much), StoppedError (``stop`` is
-        set), OSError (the disk has no space for mapped vectors).
+    make_backend: creates the comparison backends.
+    Raises InvalidParameter (a vector becomes empty or too large), StoppedError (``stop`` is set),
+        OSError (the disk has no space for mapped vectors).
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class Reencoding:
         rows = np.flatnonzero(view.alive)
         self.fresh.load(self._pieces(view, rows), len(rows), {}, _unknown_links)
         self._follow_backends(view)
-        if view.attached or memory.overdue(view) is None:  # else searches have no graph now either
+        if view.attached or memory.overdue(view) is None:  # else the old rows have no graph either
             self._optimize()
 
     def _pieces(self, view: View, rows: Int64s) -> Iterator[EncodedBatch]:
-        """Yield some rows of the collection, encoded anew."""
+        """Yield some rows of the collection, encoded with the new weights."""
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             end_if(self._stop)
             found, raw = as_sent(view, self._store, rows[first : first + _ROWS_AT_ONCE])
@@ -177,7 +177,7 @@ class Reencoding:
             )
 
     def _follow_backends(self, view: View) -> None:
-        """Give the items the comparison backends that a view has, and no others."""
+        """Give the new items exactly the comparison backends of a view."""
         fresh = self.fresh
         for name in fresh.stored_view.attached.keys() - view.attached.keys():
             fresh.detach(name)
@@ -190,7 +190,7 @@ class Reencoding:
             fresh.attach(indexed)
 
     def _optimize(self) -> None:
-        """Build the graph and whatever else is due."""
+        """Build the graph and run other optimizations that are due."""
         for _ in range(MAX_CATCHING_UP):
             if self.fresh.overdue(self.fresh.stored_view) is None:
                 return
@@ -198,7 +198,7 @@ class Reencoding:
                 raise StoppedError
 
     def catch_up(self) -> int:
-        """Take over what was changed since; return the number of new rows."""
+        """Apply the changes made since; return the number of new rows."""
         now, fresh = self._memory.stored_view, self.fresh
         before, self._seen = self._seen, now
         self._follow_backends(now)
@@ -219,13 +219,13 @@ class Reencoding:
         return len(new)
 
     def catch_up_soon(self) -> None:
-        """Take over changes until few are left."""
+        """Apply changes repeatedly until few are left."""
         for _ in range(MAX_CATCHING_UP):
             if self.catch_up() <= SMALL_BATCH:
                 return
 
     def _take_payloads(self, now: View, mine: View, theirs: Int64s, own: Int64s) -> None:
-        """Take over the payloads of rows, the same items in both views, that were changed since."""
+        """Apply payload changes made since to rows of the same items in both views."""
         behind = np.array(now.versions_of(theirs.tolist()), np.int64)
         behind -= mine.versions_of(own.tolist())
         for step in range(behind.max(initial=0)):  # each change makes a version

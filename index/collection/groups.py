@@ -1,4 +1,4 @@
-"""Groups of near-duplicates: rows joined by pairs, and the row of each group that is kept."""
+"""Groups of near-duplicates: rows linked by pairs, and the row of each group that is kept."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BLOCK: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class GroupedRows:
-    """What groups are made of, wherever the rows are.
+    """The rows that are grouped, in this process or in shards.
 
-    count: how many there are.
+    count: number of rows.
     ids_of: returns the ids of rows.
-    rank: returns rows in the order in which they are kept, the best first.
-    score: returns the exact score of each pair of rows.
+    rank: returns rows in order of preference, the one to keep first.
+    score: returns the exact score of each pair.
     """
 
     count: int
@@ -45,10 +45,10 @@ class GroupedRows:
 def group_rows(
     view: View, copies: Sequence[Int64s], pairs: Edges, params: GroupParams, ranking: Ranking
 ) -> list[Group]:
-    """Return the groups of rows that pairs join, the largest first.
+    """Return the groups of rows linked by pairs, the largest first.
 
     copies: groups of equal rows; see `find_copies`.
-    pairs: each once, scored by ``ranking``; of equal rows, those of the first are enough.
+    pairs: each once, scored by ``ranking``; of equal rows, only the first needs pairs.
     """
     keep, payloads, vectors = params.keep, view.payloads, view.vectors
 
@@ -65,10 +65,10 @@ def group_rows(
 def join_groups(
     grouped: GroupedRows, copies: Sequence[Int64s], pairs: Edges, mode: GroupMode
 ) -> list[Group]:
-    """Return the groups of rows, by number, that pairs join; see `group_rows`."""
+    """Return the numbers of the groups linked by pairs; see `group_rows`."""
     n = grouped.count
     a, b, scores = pairs
-    stands = np.arange(n, dtype=np.int32)  # of each row the one that is a node in its place
+    stands = np.arange(n, dtype=np.int32)  # for each row, the row that represents it as a node
     is_node = np.zeros(n, np.bool_)
     for some in _parts(len(a)):
         is_node[a[some]] = is_node[b[some]] = True
@@ -98,7 +98,7 @@ def join_groups(
 
 
 def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
-    """Return groups of equal rows, each in rising order."""
+    """Return groups of equal rows, each ascending."""
     vectors = view.vectors
     keys: UInt64s = np.zeros((len(vectors), 1), np.uint64)
     if vectors.form == "sparse":
@@ -116,10 +116,10 @@ def find_copies(view: View, permitted: UInt8s) -> list[Int64s]:
 def rank_rows(
     rows: Int64s, keep: str, norms: AnyArray, value_of: Callable[[int], bool | float | str | None]
 ) -> Int64s:
-    """Return rows in the order in which they are kept, the best first; see `GroupParams`.
+    """Return rows in order of preference, the one to keep first; see `GroupParams`.
 
-    norms: of all rows, for the longest.
-    value_of: returns the value that a row's payload has under the key ``keep``.
+    norms: of all rows, used to prefer the longest.
+    value_of: returns the payload value of a row under the key ``keep``.
     """
     if keep == "first":
         return np.sort(rows)
@@ -144,12 +144,12 @@ def rank_rows(
 
 
 def _parts(count: int) -> Iterator[slice]:
-    """Yield slices of pairs that arrays of 64 bits may be made of at once."""
+    """Yield slices of pairs, small enough to make 64-bit arrays of each."""
     return (slice(start, start + _PART) for start in range(0, count, _PART))
 
 
 def _components(count: int, a: Int32s, b: Int32s) -> Int64s:
-    """Return the first node that each of ``count`` nodes is joined with by edges from a to b."""
+    """Return the first node connected with each of ``count`` nodes by edges from a to b."""
     from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
@@ -164,7 +164,7 @@ def _components(count: int, a: Int32s, b: Int32s) -> Int64s:
 
 
 def _leaders(count: int, a: Int32s, b: Int32s) -> Int64s:
-    """Return of each of ``count`` nodes its leader: nodes are taken in their order."""
+    """Return the leader of each of ``count`` nodes; nodes are processed in order."""
     from scipy.sparse import coo_array  # noqa: PLC0415  # no start waits for it
 
     ones = np.ones(len(a), np.bool_)
@@ -181,7 +181,7 @@ def _leaders(count: int, a: Int32s, b: Int32s) -> Int64s:
 
 
 def _named(grouped: GroupedRows, rows: Int64s, owners: Int64s, weakest: Float64s) -> list[Group]:
-    """Return groups of nodes, which are owned by the first of each."""
+    """Return groups of nodes; each group belongs to its first node."""
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
     ends = np.append(starts[1:], len(rows))

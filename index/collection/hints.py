@@ -1,4 +1,4 @@
-"""What may be wrong with a query: keys and values of its filter, and names, that no item has."""
+"""Hints on a query without hits: filter keys, filter values and names that no item has."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MAX_LENGTH: Final = 64
 
 
 class KnownWords(NamedTuple):
-    """What some items have of a condition of a filter.
+    """What some items have with respect to one condition of a filter.
 
-    has_key: whether one has its key.
-    missing: places of values, of those that it matches, that none has; the first of them. Null is
+    has_key: whether an item has its key.
+    missing: positions of the condition's values that no item has; only the first ones. Null is
         one value.
-    words: those among which a similar one is looked for, as compared and as shown: values of the
-        key where some are missing, keys where none has the key.
+    words: candidates for a similar word, as compared and as shown: values of the key if some are
+        missing, or keys if no item has the key.
     """
 
     has_key: bool
@@ -43,13 +43,13 @@ class KnownWords(NamedTuple):
 
 
 def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
-    """Yield what the items of a view have of each condition."""
+    """Yield what the items of a view have for each condition."""
     conditions = [*_conditions(where)]
     columns = (each.key for each in conditions if not isinstance(each, Presence))
     live = view.columns.live_values([*columns], view.alive, view.changed)
     exists = {each.key: Presence(each.key, "exists", True) for each in conditions}
     doubtful = tuple(each for key, each in exists.items() if not live.get(key))
-    view.mask(Filter(should=doubtful))  # parses payloads once for all of them
+    view.mask(Filter(should=doubtful))  # parses the payloads once for all conditions
     keys: dict[str, str] | None = None
     for condition in conditions:
         values = condition.values if isinstance(condition, Match) else ()
@@ -67,9 +67,9 @@ def known_words(view: View, where: Filter) -> Iterator[KnownWords]:
 
 
 def hints_of(where: Filter, parts: Sequence[Iterable[KnownWords]]) -> list[str]:
-    """Return a sentence for each key and value of a filter that no item has, the first five.
+    """Return a sentence for each filter key and value that no item has, at most five.
 
-    parts: what is known of the first conditions, of disjoint parts of the items.
+    parts: the known words of the first conditions, for disjoint parts of the items.
     """
     hints: dict[str, None] = {}
     for condition, *known in zip(_conditions(where), *parts, strict=False):
@@ -95,9 +95,9 @@ def hints_of(where: Filter, parts: Sequence[Iterable[KnownWords]]) -> list[str]:
 
 
 def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
-    """Return a sentence for each name of a query that no coordinate has, the first five.
+    """Return a sentence for each name of a query that no coordinate has, at most five.
 
-    In an open space, where texts have words that no item has, only if it has none of the names.
+    In an open space, texts often have new words: there, only if all names are unknown.
     """
     unknown = names.unknown(asked)
     if not unknown or (names.is_open and len(unknown) < len(asked)):
@@ -110,7 +110,7 @@ def name_hints(names: CoordinateNames, asked: Sequence[str]) -> list[str]:
 
 
 def hints_on_rows(names: CoordinateNames, rows: InputVectors) -> list[list[str]]:
-    """Return `name_hints` of each of many queries by names, of the first that have some."""
+    """Return `name_hints` for the first queries by names that have unknown ones."""
     found: list[list[str]] = []
     if rows.names is None or not names.unknown(rows.names):
         return found
@@ -128,7 +128,7 @@ def _is_met(view: View, condition: Match | Prefix | Presence | Range) -> bool:
 
 
 def _conditions(where: Filter) -> Iterator[Match | Prefix | Presence | Range]:
-    """Yield the conditions that let nothing pass where no item has their key."""
+    """Yield the conditions that nothing passes if no item has their key."""
     for each in (*where.must, *where.should):
         if isinstance(each, Filter):
             yield from _conditions(each)
@@ -137,7 +137,7 @@ def _conditions(where: Filter) -> Iterator[Match | Prefix | Presence | Range]:
 
 
 def _keys(view: View) -> list[str]:
-    """Return keys of payloads, of a sample where there are many; nested ones joined by dots."""
+    """Return payload keys, from a sample if there are many; nested keys joined by dots."""
     found: dict[str, None] = {}
     bytes_ = 0
     rows = np.flatnonzero(view.alive)
@@ -162,7 +162,7 @@ def _paths(document: Any, before: str) -> Iterator[str]:  # noqa: ANN401 (JSON)
 
 
 def _words(known: Iterable[Hashable]) -> dict[str, str]:
-    """Return words as they are compared, in any case, and as they are shown."""
+    """Return words by their case-folded form."""
     words: dict[str, str] = {}
     for each in known:
         if len(word := str(each).casefold()) <= _MAX_LENGTH:
@@ -173,14 +173,14 @@ def _words(known: Iterable[Hashable]) -> dict[str, str]:
 
 
 def _similar(wanted: Hashable, words: Mapping[str, str]) -> str:
-    """Return a question for the most similar word; nothing where none is similar."""
+    """Return "did you mean" with the most similar word, or an empty text."""
     text = str(wanted).casefold()
     found = get_close_matches(text, words, 1) if len(text) <= _MAX_LENGTH else []
     return f"; did you mean {words[found[0]]}?" if found else ""
 
 
 def _shown(value: Hashable) -> str:
-    """Return a value as JSON has it, a text in single quotes and not too long."""
+    """Return a value as JSON; a text in single quotes, shortened."""
     if isinstance(value, str):
         return repr(value if len(value) <= _MAX_LENGTH else value[:_MAX_LENGTH] + "…")
     return json.dumps(value)

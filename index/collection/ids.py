@@ -1,4 +1,4 @@
-"""The ids of rows, and the row of each id, in arrays: objects would take six times the memory."""
+"""Ids by row and the row of each id, in arrays: Python objects would take six times the memory."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MAX_DIGITS: Final = len(str(_MAX_NUMBER))
 
 
 class Ids(Sequence[str]):
-    """Ids by row, and the row of each id that is in use; one writer adds, any thread reads ids.
+    """Ids by row, and the row of each id in use. One writer adds; any thread reads ids by row.
 
-    Rows are found by the writer, or while it adds nothing. Ids of rows stay when they are removed:
-    views of before show them.
+    Rows are looked up by the writer, or while it does not write. A removed id stays readable by
+    row, because earlier views still show it.
     """
 
     def __init__(self, ids: Sequence[str] = ()) -> None:
@@ -45,7 +45,7 @@ class Ids(Sequence[str]):
         self._places: Int64s = np.empty(0, np.int64)
         self._text: UInt8s = np.empty(0, np.uint8)
         self._table = _empty_table(0)
-        # Nobody can choose ids that all have one slot.
+        # So nobody can choose ids that collide in one slot.
         self._seed = secrets.randbits(62)
         self.append(ids)
 
@@ -54,7 +54,7 @@ class Ids(Sequence[str]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held; the system gives none to room for text that nobody has used."""
+        """Bytes of memory in use, without reserved pages that have never been touched."""
         return self._places.nbytes + self._used + self._table.nbytes
 
     @overload
@@ -69,7 +69,7 @@ class Ids(Sequence[str]):
         return self.of((range(self._count)[row],))[0]
 
     def of(self, rows: Sequence[int] | Int64s) -> list[str]:
-        """Return the ids of some rows, dead ones too."""
+        """Return the ids of some rows, including dead ones."""
         if len(rows) > _FEW:
             return self._many(rows)
         places = map(self._numbers.__getitem__, rows)
@@ -85,7 +85,7 @@ class Ids(Sequence[str]):
         return found
 
     def _many(self, rows: Sequence[int] | Int64s) -> list[str]:
-        """Return ids through code points, which NumPy makes texts of in a sixth of the time."""
+        """Return ids decoded by NumPy from code points, in a sixth of the time."""
         found: list[str] = []
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
@@ -100,7 +100,7 @@ class Ids(Sequence[str]):
         return found
 
     def beginning_with(self, text: str, start: int, stop: int) -> Int64s:
-        """Return the rows from ``start`` on, below ``stop``, whose ids begin with a text."""
+        """Return the rows from ``start`` to ``stop`` - 1 whose ids begin with a text."""
         places = self._places[start:stop]
         rows = np.flatnonzero(places < 0)
         firsts, lengths = ~places[rows] >> LENGTH_BITS, ~places[rows] & _LENGTHS
@@ -114,21 +114,21 @@ class Ids(Sequence[str]):
             begins[:] = True
         elif text.isascii() and text.isdecimal() and (text[0] != "0" or text == "0"):
             for zeros in range(1 if text == "0" else _MAX_DIGITS + 1 - len(text)):
-                low = int(text) * 10**zeros  # and the numbers of as many digits that follow it
+                low = int(text) * 10**zeros  # and numbers with as many further digits
                 high = min(low + 10**zeros - 1, _MAX_NUMBER)
                 if low <= _MAX_NUMBER:
                     begins |= (places >= low) & (places <= high)
         return start + np.flatnonzero(begins)
 
     def rows(self, ids: Iterable[str]) -> list[int | None]:
-        """Return the row of each id, None where there is no such item."""
+        """Return the row of each id, None if there is no such item."""
         found: list[int] = self._table[self._slots(ids)].tolist()
-        if max(found, default=EMPTY) < 0:  # as of most inserts
+        if max(found, default=EMPTY) < 0:  # as for most inserts
             return [None] * len(found)
         return [None if row < 0 else row for row in found]
 
     def reserve(self, count: int) -> None:
-        """Make room for ``count`` rows in all."""
+        """Make room for ``count`` rows in total."""
         self._places = with_room(self._places, self._count, count)
         if count > _MAX_LOAD * len(self._table):
             table = _empty_table(count)
@@ -137,7 +137,7 @@ class Ids(Sequence[str]):
             self._table = table
 
     def append(self, ids: Sequence[str]) -> None:
-        """Add rows at the end that have these ids, in the place of those that had them."""
+        """Append rows with these ids; an id that exists already now refers to its new row."""
         data, ends = _encode(ids)
         count, room = self._count + len(ends), self._used + len(data)
         if count > min(len(self._places), _MAX_LOAD * len(self._table)):
@@ -150,7 +150,7 @@ class Ids(Sequence[str]):
         self._count = count
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Forget the rows of ids; those that have none are passed over."""
+        """Remove ids; unknown ones are ignored."""
         slots = self._slots(ids)
         self._table[slots[self._table[slots] >= 0]] = REMOVED
 
@@ -170,11 +170,11 @@ def _empty_table(count: int) -> Int32s:
 
 
 def _encode(ids: Sequence[str]) -> tuple[UInt8s, Int64s]:
-    """Return the bytes of texts one after the other, and where each ends."""
+    """Return the concatenated bytes of texts, and the end of each."""
     text = "".join(ids)
     if text.isascii():
         data, lengths = text.encode(), map(len, ids)
-    else:  # no item has an id with a lone surrogate, but who asks for one may
+    else:  # no stored id has a lone surrogate, but a requested one may
         parts = [each.encode(errors="surrogatepass") for each in ids]
         data, lengths = b"".join(parts), map(len, parts)
     ends = np.fromiter(accumulate(lengths), np.int64, len(ids))

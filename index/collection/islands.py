@@ -1,6 +1,6 @@
-"""A map's sample arranged by its neighbours, so that islands show, and what the islands have.
+"""Arrange the sample of a map by neighbours so that islands appear, and name the islands.
 
-Weights of neighbours are those of UMAP ([UMAP] §3.1), of the distance 1 - GMM.
+Weights of neighbours follow UMAP ([UMAP] §3.1), with the distance 1 - GMM.
 """
 
 import threading
@@ -19,27 +19,27 @@ from gcws_search.index.kernels.graph.layout import arrange
 from gcws_search.index.payload import item_text
 from gcws_search.index.vectors.texts import tokens_by_coordinate
 
-_SPREAD: Final = 10.0  # of the places that an arrangement begins with, from the middle
-_DIGITS: Final = 3  # of places, behind the point
-_ROUNDS: Final = ((10_000, 500), (None, 200))  # by the most rows
+_SPREAD: Final = 10.0  # largest distance of the initial positions from the middle
+_DIGITS: Final = 3  # decimal places of positions
+_ROUNDS: Final = ((10_000, 500), (None, 200))  # (most rows, rounds of arranging)
 _HALVINGS: Final = 40
-_LEAST_WIDTH: Final = 1e-3  # of the mean distance
-_CELLS: Final = 32  # of the grid that islands are found on, along an axis
-_STRAY: Final = 0.01  # of the places, beyond each edge of the grid
+_LEAST_WIDTH: Final = 1e-3  # share of the mean distance
+_CELLS: Final = 32  # cells along each axis of the grid that finds islands
+_STRAY: Final = 0.01  # share of the positions beyond each edge of the grid
 _LEAST_SPAN: Final = 1e-9
-_NEAR: Final = 2  # cells around the densest, where an island's name is
-_LEAST_SHARE: Final = 0.01  # of the sample, that an island has
+_NEAR: Final = 2  # cells around the densest one, from which the island is labelled
+_LEAST_SHARE: Final = 0.01  # share of the sample that an island needs
 _LEAST_ITEMS: Final = 5
-_NAMES: Final = 3  # of an island
-_TEXTS: Final = 500  # of an island, that its names are looked up in
+_NAMES: Final = 3  # names per island
+_TEXTS: Final = 500  # items of an island from which its names are taken
 
 
 def arrange_by_neighbours(
     xy: Float64s, neighbours: Int64s, scores: Float64s, stop: threading.Event | None = None
 ) -> Float64s:
-    """Return (n, 2), places at which neighbours lie together; ``xy`` are those to begin with.
+    """Return (n, 2) positions that place neighbours together, starting from ``xy``.
 
-    neighbours, scores: as in `Places`. A row that is like none stays.
+    neighbours, scores: see `Places`. A row without neighbours does not move.
     Raises CancelledError of `concurrent.futures` once ``stop`` is set.
     """
     out = _SPREAD * xy / (np.abs(xy).max(initial=0.0) or 1.0)
@@ -57,7 +57,7 @@ def arrange_by_neighbours(
 
 
 def _weights(scores: Float64s, present: Bools) -> Float64s:
-    """Return (n, k): the nearest have 1, and those of a row sum to log2 of how many they are."""
+    """Return (n, k) weights: 1 for the nearest; a row of m neighbours sums to log2(m)."""
     distances = np.where(present, 1.0 - scores, np.inf)
     gaps = distances - distances.min(axis=1, keepdims=True, initial=1.0)
     wanted = np.log2(present.sum(axis=1, keepdims=True) + 1.0)
@@ -74,9 +74,9 @@ def _weights(scores: Float64s, present: Bools) -> Float64s:
 def find_islands(
     memory: MemoryCollection, view: View, rows: Int64s, vectors: VectorBatch, xy: Float64s
 ) -> Arrangement:
-    """Return the islands of a sample, the largest first, with names of their coordinates.
+    """Return the islands of a sample, the largest first, named by their coordinates.
 
-    rows: (n,) the sample's in the view; vectors, xy: its vectors and places.
+    rows: (n,) the rows of the sample in the view; vectors, xy: their vectors and positions.
     """
     if not len(xy):
         return Arrangement(xy, [], np.zeros(0, np.int64))
@@ -98,9 +98,9 @@ def find_islands(
 
 
 def _islands_of(xy: Float64s) -> tuple[Int64s, Float64s]:
-    """Return (n,), the island of each place, and (islands, 2), where each is densest.
+    """Return (n,) the island of each position, and (islands, 2) the densest point of each.
 
-    A cell of a grid leads to the fullest one around it, and so on up to that of an island.
+    Each grid cell points to the fullest cell around it; following these leads to the peak.
     """
     low, high = np.quantile(xy, [_STRAY, 1 - _STRAY], axis=0)
     span = max(float((high - low).max()), _LEAST_SPAN)
@@ -108,7 +108,7 @@ def _islands_of(xy: Float64s) -> tuple[Int64s, Float64s]:
     flat = cells[:, 0] + _CELLS * cells[:, 1]
     counts = np.bincount(flat, minlength=_CELLS**2).reshape(_CELLS, _CELLS)
     density = np.pad(_around(counts.astype(np.float64)), 1)
-    # Of cells that are equally full the last leads, so none leads to itself by way of another.
+    # Among equally full cells the last one is chosen, so there are no cycles.
     rank = np.zeros(density.size, np.int64)
     rank[np.argsort(density, axis=None, kind="stable")] = np.arange(density.size)
     numbers = np.pad(np.arange(_CELLS**2).reshape(_CELLS, _CELLS), 1)
@@ -138,7 +138,7 @@ def _around(counts: Float64s) -> Float64s:
 
 
 class _Weights:
-    """Positive values of vectors, of which each counts 1: what coordinates have of a group."""
+    """Positive values of vectors, each vector normalized to a sum of 1, for groups of rows."""
 
     def __init__(self, vectors: VectorBatch) -> None:
         if vectors.form == "dense":
@@ -157,9 +157,9 @@ class _Weights:
         self._all = np.bincount(self._columns, self._values, len(self._coordinates))
 
     def distinct(self, members: Int64s) -> list[int]:
-        """Return the coordinates that tell a group from the rest, the first ones most.
+        """Return the coordinates most typical of a group, the most typical first.
 
-        That is by p log(p / q), of the mean weights p in the group and q in all.
+        The order is by p log(p / q), with the mean weight p in the group and q in all rows.
         """
         is_member = np.zeros(self._count, np.bool_)
         is_member[members] = True
@@ -176,7 +176,7 @@ class _Weights:
 def _names(
     memory: MemoryCollection, view: View, rows: Int64s, coordinates: Sequence[int]
 ) -> list[str]:
-    """Return names of the first coordinates that have some."""
+    """Return the names of the first coordinates that have one."""
     if memory.space.text is None:
         return [name for _, name in memory.names.of(coordinates)][:_NAMES]
     texts = [item_text(view.payloads[row]) for row in rows[:_TEXTS].tolist()]

@@ -1,8 +1,8 @@
-"""A map: places in a plane for a sample of items and for others, with their neighbours.
+"""A map: positions in a plane for a sample of items and for further vectors, with their neighbours.
 
-Places are those of kernel PCA on landmarks by the GMM ([KPCA] §3), so likeness that two axes cannot
-show is left to the neighbours. Neighbours are those within the sample, by exact scores. From the
-axes, places may be arranged by the neighbours; that is cached for as long as no item changes.
+Positions come from kernel PCA on landmarks with the GMM ([KPCA] §3). Two axes cannot show all
+similarity, so each point also has its neighbours within the sample, by exact scores. Starting from
+the axes, positions can be arranged by neighbours; the result is cached until an item changes.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _RECALL: Final = 0.9
 _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
 _ROWS_AT_ONCE: Final = 1024
-_BESIDE: Final = 3  # neighbours that a point lies in the middle of, on islands
+_BESIDE: Final = 3  # neighbours whose mean is the position of a further point, on islands
 
 
 def kernel_axes(landmarks: Float64s) -> tuple[Float64s, Float64s]:
-    """Return (m, 2) and (2,): ``kernel @ axes - middle`` are places where landmarks differ most.
+    """Return (m, 2) and (2,) so that ``kernel @ axes - middle`` are positions by kernel PCA.
 
-    Zeros along an axis on which they do not differ.
+    An axis along which the landmarks do not differ is zero.
 
-    landmarks: (m, m), the kernel of landmarks among themselves; ``kernel`` is (n, m), that of
-    vectors with them.
+    landmarks: (m, m), the kernel between landmarks; ``kernel`` is (n, m), the kernel between
+    vectors and landmarks.
     """
     m, means = len(landmarks), landmarks.mean(axis=1)
     centred = landmarks - means[:, None] - means[None, :] + means.mean()
@@ -68,19 +68,19 @@ def kernel_axes(landmarks: Float64s) -> tuple[Float64s, Float64s]:
     for axis in range(min(_AXES, m)):
         value, vector = eigenvalues[-1 - axis], vectors[:, -1 - axis]
         if value > max(round_off, 0.0):
-            # The sign of an eigenvector is anybody's: the greatest entry is positive.
+            # The sign of an eigenvector is arbitrary: the greatest entry is made positive.
             sign = np.sign(vector[np.argmax(np.abs(vector))])
             axes[:, axis] = sign * vector / np.sqrt(value)
-    axes -= axes.mean(axis=0)  # which centres the rows of any kernel
+    axes -= axes.mean(axis=0)  # centres the rows of any kernel
     return axes, means @ axes
 
 
 class _Point(NamedTuple):
-    """A vector that is mapped besides the sample."""
+    """A vector that is mapped in addition to the sample."""
 
-    vector: VectorBatch  # one, as far as the space has its coordinates
-    mass: float  # the magnitude of all else, which no item shares
-    row: int  # that of an item, else -1
+    vector: VectorBatch  # one row: its coordinates that the space has
+    mass: float  # the magnitude of its other coordinates, which no item shares
+    row: int  # its row if it is an item, else -1
 
 
 @limit_blas
@@ -94,13 +94,13 @@ def map_items(
     max_read: int = MAX_READ,
     min_share: float = MIN_SHARE,
 ) -> ItemMap:
-    """Return a map of items drawn without replacement, or of all where there are no more.
+    """Return a map of items sampled without replacement; of all if there are no more.
 
-    where: which items may be drawn.
-    also: ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
-    max_read, min_share: neighbours are searched for above both; see `MAX_READ` and `MIN_SHARE`.
-    Raises InvalidParameter, ItemNotFound, InvalidVector at ``("also", number, …)``, or, while it
-        arranges, CancelledError of `concurrent.futures` once ``stop`` is set.
+    where: a filter on the items of the sample.
+    also: ids and vectors that get positions and neighbours too, at most `MAX_ALSO`.
+    max_read, min_share: neighbours are computed above both limits; see `MAX_READ`, `MIN_SHARE`.
+    Raises InvalidParameter, ItemNotFound, InvalidVector at ``("also", number, …)``, and, during the
+        arrangement, CancelledError of `concurrent.futures` once ``stop`` is set.
     """
     if len(also) > MAX_ALSO:
         raise InvalidParameter(expected=f"at most {MAX_ALSO}", got=str(len(also)), loc=("also",))
@@ -145,7 +145,7 @@ def map_items(
 
 
 def _places_beside(xy: Float64s, neighbours: Int64s) -> Float64s:
-    """Return (p, 2), the middle of the first neighbours of each point; the origin without any."""
+    """Return (p, 2), the mean position of each point's first neighbours; (0, 0) without any."""
     near = neighbours[:, :_BESIDE]
     present = near != NO_NEIGHBOUR
     sums = np.where(present[:, :, None], xy[near], 0.0).sum(axis=1)
@@ -153,7 +153,7 @@ def _places_beside(xy: Float64s, neighbours: Int64s) -> Float64s:
 
 
 def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View, list[_Point]]:
-    """Return a view, and the points to map besides its sample."""
+    """Return a view, and the points to map in addition to the sample."""
     ids = [each for each in also if isinstance(each, str)]
     view, rows = memory.locate(ids)
     row_of = dict(zip(ids, rows, strict=True))
@@ -172,7 +172,7 @@ def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View
 def _vector(
     memory: MemoryCollection, view: View, given: Sequence[float] | OneVector, number: int
 ) -> tuple[VectorBatch, float]:
-    """Return a vector, transformed, and the magnitude of those of its names that are unknown."""
+    """Return a transformed vector, and the magnitude of its unknown names."""
     space = view.space
     try:
         if isinstance(given, SparseVector) and given.names is not None:
@@ -193,7 +193,7 @@ def _vector(
 def _coordinates(
     view: View, rows: Int64s, landmarks: VectorBatch, points: Sequence[_Point], workers: Workers
 ) -> tuple[Float64s, Float64s]:
-    """Return (n, 2) and (p, 2): the places of the sample's rows and of the points."""
+    """Return (n, 2) and (p, 2): the positions of the sample's rows and of the points."""
     if not len(rows):
         return np.zeros((0, _AXES)), np.zeros((len(points), _AXES))
     axes, middle = kernel_axes(gmm_matrix(landmarks, landmarks).astype(np.float64))
@@ -210,14 +210,14 @@ def _coordinates(
 
 
 def _scores(point: _Point, rows: VectorBatch) -> Float64s:
-    """Return the GMM of a point with each of some rows."""
+    """Return the GMM of a point with each of the rows."""
     return with_mass(gmm_rows(point.vector, rows), point.vector, rows, point.mass)
 
 
 def _neighbours(
     memory: MemoryCollection, view: View, rows: Int64s, vectors: VectorBatch, *, searched: bool
 ) -> tuple[Int64s, Float64s]:
-    """Return the neighbours of each of some rows among these, as `Places` has them."""
+    """Return the neighbours of each row among these rows, in the form of `Places`."""
     workers = memory.backend.workers
     params = SearchParams(limit=NEIGHBOURS, recall=_RECALL)
     if searched:
@@ -240,7 +240,7 @@ def _neighbours(
 
 
 def _as_places(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
-    """Return hits as `Places` has them; ``place_of`` is each row's place in the sample."""
+    """Return hits in the form of `Places`; ``place_of`` is each row's index in the sample."""
     sizes = np.minimum(found.sizes, NEIGHBOURS)
     width = int(sizes.max(initial=0))
     present = np.arange(width) < sizes[:, None]
@@ -252,7 +252,7 @@ def _as_places(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
 def _neighbours_of(
     points: Sequence[_Point], sample: VectorBatch, rows: Int64s
 ) -> tuple[Int64s, Float64s]:
-    """Return the neighbours of the points in the sample, but for themselves."""
+    """Return the neighbours of the points in the sample, except themselves."""
     width = min(NEIGHBOURS, len(rows))
     neighbours = np.full((len(points), width), NO_NEIGHBOUR)
     scores = np.zeros((len(points), width))

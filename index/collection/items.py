@@ -1,4 +1,4 @@
-"""Items of callers and readers: batches that are put and their ids, views, results of queries."""
+"""Items as callers pass and receive them: batches and their ids, views, results of queries."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ the recall to be expected of each."""
 
 @dataclass(frozen=True, slots=True)
 class ItemBatch:
-    """Items as sent.
+    """Items as sent by the caller.
 
-    ids: None: the collection gives the item a number when it is stored.
-    payloads: compact JSON text of an object; None without one.
-    if_versions: the version that each item must have before, 0 for none; None permits any. Empty
-        where all are None.
-    expires: in ms since 1970, when each item expires; None: as the collection says. Empty where all
+    ids: None: the collection numbers the item when it is stored.
+    payloads: compact JSON text of an object; None for no payload.
+    if_versions: the version that each item must have now, 0 for no item; None permits any. Empty
+        if all are None.
+    expires: expiry of each item in ms since 1970; None: the collection's default. Empty if all
         are None.
-    Raises InvalidParameter (the three are not of one length, or an item has ``if_versions`` and no
+    Raises InvalidParameter (the columns differ in length, or an item has ``if_versions`` but no
         id).
     """
 
@@ -51,7 +51,7 @@ class ItemBatch:
     expires: Sequence[int | None] = ()
 
     def __post_init__(self) -> None:
-        """Check that the columns match."""
+        """Check that the columns have equal lengths."""
         if not len(self.ids) == self.vectors.count == len(self.payloads):
             lengths = len(self.ids), len(self.vectors), len(self.payloads)
             raise InvalidParameter(
@@ -67,7 +67,7 @@ class ItemBatch:
         return len(self.ids)
 
     def take(self, places: Sequence[int]) -> ItemBatch:
-        """Return some of the items, in the order of their places."""
+        """Return the items at some places, in that order."""
         ids = [self.ids[place] for place in places]
         payloads = [self.payloads[place] for place in places]
         wanted = [self.if_versions[place] for place in places if self.if_versions]
@@ -90,22 +90,22 @@ class ItemBatch:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One immutable version of a collection, as a reader sees it.
+    """An immutable version of a collection, as readers see it.
 
-    space: whose transform the vectors are under; queries need the same.
-    vectors: all n rows, dead ones included.
-    alive: (n,) uint8, 1 for a row whose item has not been deleted or updated since.
-    count: number of ones.
-    sequences: (n,) int64, sequence numbers, rising.
-    ids: by row; shared with newer views, so it may be longer than n.
-    payloads: by row; shared as ``ids`` is.
-    versions: (n,) int64, those that items had when their rows were put; (0,) where all are 1. See
+    space: with the transform of the vectors; queries need the same transform.
+    vectors: of all n rows, including dead ones.
+    alive: (n,) uint8, 1 if the row's item has not been deleted or updated since.
+    count: number of live rows.
+    sequences: (n,) int64, sequence numbers, ascending.
+    ids: by row; shared with newer views, so there may be more than n.
+    payloads: by row; shared like ``ids``.
+    versions: (n,) int64, of the items when their rows were put; (0,) if all are 1. See
         `versions_of`.
-    expires: (n,) int64, in ms since 1970, `NEVER` for an item that does not; (0,) where none does.
-    changed: number of the changes of payloads that it shows.
+    expires: (n,) int64, in ms since 1970, `NEVER` for items that do not expire; (0,) if none does.
+    changed: number of payload changes that it includes.
     state: the primary backend's index of the n rows.
-    content: the version that has had these rows and payloads first, by whatever indexes.
-    attached: comparison backends and their indexes of the n rows, by name.
+    content: identifies rows and payloads, whatever the indexes: the first version that had them.
+    attached: comparison backends with their indexes of the n rows, by name.
     """
 
     space: VectorSpace
@@ -134,11 +134,11 @@ class View:
 
     @property
     def obsolete(self) -> int:
-        """Number of tombstones, and of payloads that a compaction puts in the place of others."""
+        """Number of tombstones and of replaced payloads, which a compaction removes."""
         return self.dead + self.changed
 
     def versions_of(self, rows: Sequence[int]) -> list[int]:
-        """Return the versions of the items of some rows: each change of a payload makes one."""
+        """Return the versions of the items of some rows, payload changes included."""
         versions = [1] * len(rows)
         if len(self.versions):
             versions = self.versions[np.array(rows, np.int64)].tolist()
@@ -149,20 +149,20 @@ class View:
         return [version + count_of(row, self.changed) for version, row in pairs]
 
     def expires_of(self, rows: Sequence[int]) -> Sequence[int | None]:
-        """Return when the items of some rows expire, None for never; empty where none does."""
+        """Return the expiry times of some rows, None for never; empty if no item expires."""
         if not len(self.expires):
             return ()
         found: list[int] = self.expires[np.array(rows, np.int64)].tolist()
         return [None if at == NEVER else at for at in found]
 
     def mask(self, where: Filter) -> UInt8s:
-        """Return (n,) ones where a filter holds for a row's payload, tombstones included."""
+        """Return (n,) 1 if a row's payload passes a filter, tombstones included."""
         return self.columns.mask(where, len(self), self.changed)
 
     def page(self, permitted: UInt8s, *, after: int, limit: int) -> Int64s:
-        """Return the first ``limit`` permitted rows whose sequence numbers are above ``after``.
+        """Return the first ``limit`` permitted rows with sequence numbers above ``after``.
 
-        permitted: (n,) uint8, ``alive``, or 1 for some of these rows.
+        permitted: (n,) uint8, ``alive`` or a part of it.
         """
         start = int(np.searchsorted(self.sequences, after, side="right"))
         found: list[Int64s] = []
@@ -175,7 +175,7 @@ class View:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def rank(self, pairs: Pairs) -> list[tuple[str, str, float]]:
-        """Return pairs by ids a < b, by falling score, equal scores by ids."""
+        """Return pairs by ids a < b, by falling score; equal scores are ordered by ids."""
         ranked = sorted(
             (-score, *sorted((self.ids[a], self.ids[b])))
             for a, b, score in zip(*(column.tolist() for column in pairs), strict=True)
@@ -183,7 +183,7 @@ class View:
         return [(first, second, -score) for score, first, second in ranked]
 
     def raw(self, rows: Int64s) -> RawBatch | None:
-        """Return vectors as they were sent, None when the transform has changed them."""
+        """Return vectors as they were sent; None if the transform has changed them."""
         if not self.space.is_plain:
             return None
         vectors = self.vectors
@@ -202,13 +202,13 @@ class View:
 
 @dataclass(slots=True)
 class QueryResult:
-    """The hits of one query, by falling score, equal scores by id: all that an answer shows.
+    """The hits of one query, by falling score, equal scores by id, with everything that is shown.
 
-    payloads: JSON text of each hit, None for a hit without.
-    explanation: what the query cost; None where a cluster was not asked for it.
-    rows: in ``view``, which is None where what was searched is elsewhere.
-    vectors: as sent, None for an item deleted since; None where they were not asked for.
-    shards: of a cluster.
+    payloads: JSON text of each hit; None for a hit without payload.
+    explanation: cost of the query; None in a cluster unless requested.
+    rows: of ``view``, which is None if the search ran in another process.
+    vectors: as sent, None for an item deleted since; None if not requested.
+    shards: set in a cluster.
     """
 
     ids: list[str]
@@ -222,7 +222,7 @@ class QueryResult:
 
 
 class ShardsAsked(NamedTuple):
-    """Which shards of a cluster answered."""
+    """Which shards of a cluster have answered."""
 
     total: int
     answered: int
@@ -231,10 +231,10 @@ class ShardsAsked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class QueryResults:
-    """What a search found for several queries; `QueryResult` are made when they are asked for.
+    """Results of several queries; each `QueryResult` is created when it is read.
 
-    view: what was searched.
-    limit: how many hits a query wanted; more than that were found where they tie with the last.
+    view: the view that was searched.
+    limit: requested hits; there may be more that tie with the last one.
     """
 
     view: View
@@ -245,7 +245,7 @@ class QueryResults:
         return len(self.found.sizes)
 
     def __iter__(self) -> Iterator[QueryResult]:
-        """Return the hits of each query, ranked as they are asked for."""
+        """Yield the hits of each query, ranked when they are read."""
         found = self.found
         numbers = range(len(found.sizes))
         if found.wider:
@@ -254,12 +254,12 @@ class QueryResults:
         return map(self._rank, numbers, found.sizes.tolist(), *lines)
 
     def __getitem__(self, number: int) -> QueryResult:
-        number = range(len(self))[number]  # from the end too; IndexError
+        number = range(len(self))[number]  # also negative numbers; IndexError
         rows, scores = self.found.hits(number)
         return self._rank(number, len(rows), rows.tolist(), scores.tolist())
 
     def _rank(self, number: int, size: int, rows: list[int], scores: list[float]) -> QueryResult:
-        """Return the first ``size`` rows as hits, equal scores by id, no more than are wanted."""
+        """Return the first ``size`` rows as hits, equal scores by id, at most ``limit``."""
         view, limit = self.view, self.limit
         names = view.ids
         if size < len(rows):
@@ -277,7 +277,7 @@ class QueryResults:
         return QueryResult(ids, scores, payloads, self.found.explanation(number), rows, view)
 
     def totals(self) -> list[Total]:
-        """Return the sums over the queries answered by each method."""
+        """Return the sums over queries, by the method that answered them."""
         found = self.found
         sums: dict[int, tuple[int, int, int, float]] = {}
         for work, recall in zip(found.work.tolist(), found.expected_recall.tolist(), strict=True):
@@ -289,14 +289,14 @@ class QueryResults:
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """Items that are validated, transformed and hashed, ready to be appended.
+    """Items that are validated, transformed and hashed, ready to append.
 
-    ids: distinct; empty texts for items that are numbered when they are stored.
-    codes: (n, code_width) uint64, what the backend's `encode` returned.
-    sequences: sequence numbers, rising; empty until the items have them.
-    versions: of the items; empty where all are 1, and until they have them.
-    expires: of the items, in ms since 1970; empty where none does, and until they have them.
-    seconds: how long encoding took.
+    ids: distinct; empty text for an item that is numbered when it is stored.
+    codes: (n, code_width) uint64, the result of the backend's `encode`.
+    sequences: sequence numbers, ascending; empty until they are assigned.
+    versions: of the items; empty if all are 1, and until they are assigned.
+    expires: of the items, in ms since 1970; empty if none expires, and until assigned.
+    seconds: time spent on encoding.
     """
 
     ids: Sequence[str]
@@ -312,7 +312,7 @@ class EncodedBatch:
         return len(self.ids)
 
     def take(self, places: Sequence[int]) -> EncodedBatch:
-        """Return some of the items, and their share of the time."""
+        """Return some of the items, with their share of the time."""
         if len(places) == len(self):
             return self
         if isinstance(places, range):
@@ -346,9 +346,9 @@ class EncodedBatch:
 
 
 def _filled(columns: Sequence[tuple[Sequence[T], int]], value: T) -> Iterator[T]:
-    """Yield the entries of columns and their lengths, ``value`` where one is empty.
+    """Yield the entries of columns with given lengths; an empty column yields ``value``.
 
-    Nothing where all are.
+    Yields nothing if all columns are empty.
     """
     if any(column for column, _ in columns):
         for column, length in columns:
@@ -363,7 +363,7 @@ _MAX_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item as sent; its vector as the API shows it, None where it was not asked for."""
+    """An item as sent; its vector in the form of the API, None if not requested."""
 
     id: str
     vector: JsonVector | None
@@ -374,9 +374,9 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some items in the order in which they were put, and where the next page starts, if any.
+    """Some items in insertion order, and the cursor of the next page, if there is one.
 
-    complete: of items found by a text: whether the time was enough to look at all.
+    complete: for items found by a text: whether the time was enough to examine all.
     """
 
     items: list[StoredItem]
@@ -385,9 +385,9 @@ class Page:
 
 
 def sequence_of(cursor: str | None) -> int:
-    """Return the sequence number after which the page of a cursor starts.
+    """Return the sequence number after which the cursor's page starts.
 
-    Raises InvalidParameter (no such cursor was handed out).
+    Raises InvalidParameter (the cursor is not valid).
     """
     if cursor is None:
         return 0
@@ -401,11 +401,11 @@ def sequence_of(cursor: str | None) -> int:
 
 
 def check_ids(ids: Sequence[str | None]) -> None:
-    """Check the ids of a batch; None stands for an item that is given one.
+    """Check the ids of a batch; None stands for an item that is numbered when stored.
 
     ids: 1 to `MAX_ID_LENGTH` characters each.
-    Raises InvalidId (at ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone
-        surrogate)).
+    Raises InvalidId (at ``(row, "id")``: not a string, empty, too long, or with a lone
+        surrogate).
     """
     try:
         "".join(ids).encode()  # type: ignore[arg-type]  # a TypeError where one is None
@@ -434,7 +434,7 @@ def _check_id(value: object, row: int) -> None:
 
 
 def check_life(versions: Sequence[int], expires: Sequence[int | None]) -> None:
-    """Raise ValueError unless all are versions and times that items may have."""
+    """Raise ValueError unless all versions and expiry times are valid."""
     if any(at is not None and not 0 <= at < NEVER for at in expires):
         raise ValueError("a time at which an item expires is none")
     if versions and not 1 <= min(versions) <= max(versions) < _MAX_VERSION:
@@ -442,9 +442,9 @@ def check_life(versions: Sequence[int], expires: Sequence[int | None]) -> None:
 
 
 def number_beyond(ids: Iterable[str | None]) -> int:
-    """Return the number that follows the highest of those ids that are numbers, 0 where none is.
+    """Return one more than the highest id that is a number; 0 if there is none.
 
-    Longer ones than `_MAX_ID_DIGITS` are hashes of something, not counts, and are passed over.
+    Ids of more than `_MAX_ID_DIGITS` digits are ignored: they are hashes, not counts.
     """
     digits = [each for each in ids if each and each.isdecimal() and len(each) <= _MAX_ID_DIGITS]
     return max(map(int, digits), default=-1) + 1
@@ -453,11 +453,11 @@ def number_beyond(ids: Iterable[str | None]) -> int:
 def number_items(
     ids: Sequence[str | None], first: int, taken: Callable[[Sequence[str]], Sequence[str]]
 ) -> tuple[list[str], range]:
-    """Give numbers that follow each other to the items that have no id.
+    """Assign consecutive numbers to the items without an id.
 
     ids: at least one is None.
-    first: the first number, unless an item has one of them.
-    taken: returns those of some ids that items have.
+    first: the first number to use, if no item has one of the numbers.
+    taken: returns those of the given ids that items have.
     """
     own = {each for each in ids if each is not None}
     numbers = range(first, first + len(ids) - sum(each is not None for each in ids))
@@ -471,9 +471,9 @@ def number_items(
 def taken_rows(
     ids: Sequence[str | None], error: ItemExists, get: Callable[[str], object]
 ) -> dict[int, str]:
-    """Return the ids by row that cannot be inserted: ``error``, and others of its kind.
+    """Return, by row, the ids that cannot be inserted: the id in ``error`` and all others.
 
-    ``get`` raises ItemNotFound for an id that is free; one that comes twice is taken by the first.
+    ``get`` raises ItemNotFound for a free id. If an id comes twice, the first item takes it.
     """
     taken, seen = {error.row: error.item_id}, set()
     for row, item_id in enumerate(ids):

@@ -1,9 +1,9 @@
-"""Vectors joined with a collection: each with all items that are similar enough, or the best.
+"""Join vectors with a collection: for each vector all items that are similar enough, or the best.
 
-Runs of vectors are answered one after the other, so that memory holds the hits of one run.
-There are three ways to find all items that score enough: by bands, see `lsh.band_join`, by searches
-with a least score, and an exact one by folded rows, see `exact.folded`. The first runs try what may
-be quickest, the others take what was.
+Vectors are processed in runs, so that memory holds the hits of only one run. There are three ways
+to find all items with enough score: by bands (`lsh.band_join`), by searches with a minimum score,
+and exactly by folded rows (`exact.folded`). The first runs try the ways that may be quickest; the
+others use the one that was.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ Way = Callable[[VectorBatch], Found]
 
 
 class JoinedRows(NamedTuple):
-    """The hits of some vectors, vector after vector, by falling score, equal scores by id.
+    """Hits of some vectors, in order of vectors, then by falling score, equal scores by id.
 
-    end: the vectors before this number are answered.
-    rows: (p,) numbers of vectors, rising.
-    to: ids of the p items.
+    end: all vectors before this number are done.
+    rows: (p,) numbers of vectors, ascending.
+    to: ids of the p items found.
     scores: (p,).
     """
 
@@ -85,7 +85,7 @@ class JoinedRows(NamedTuple):
 def ranked_hits(
     end: int, rows: Int64s, to: Sequence[str], scores: Float64s, limit: int | None
 ) -> JoinedRows:
-    """Return hits by row, falling score and id, at most ``limit`` of a row."""
+    """Return hits by row, falling score and id, at most ``limit`` per row."""
     order = np.lexsort((-scores, rows))
     tied = (rows[order[1:]] == rows[order[:-1]]) & (scores[order[1:]] == scores[order[:-1]])
     borders = np.flatnonzero(np.diff(np.concatenate([[False], tied, [False]]).astype(np.int8)))
@@ -99,7 +99,7 @@ def ranked_hits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A way: what a collection has, searched for each vector."""
+    """A way of joining: one search of the collection for each vector."""
 
     memory: MemoryCollection
     view: View
@@ -107,7 +107,7 @@ class _Search:
     params: JoinParams
 
     def __call__(self, batch: VectorBatch) -> Found:
-        """Search, for more hits until there are fewer than were asked for, or as many as wanted."""
+        """Search with growing limits until all hits, or as many as requested, are found."""
         most = max(1, min(self.params.limit or MAX_JOIN_LIMIT, self.rows.permitted_count))
         limit = most if self.params.min_score is None else min(most, _FIRST_LIMIT)
         left, parts = np.arange(len(batch)), list[Found]()
@@ -137,9 +137,9 @@ class _Search:
 
 
 class CollectionJoin:
-    """The join of vectors with the items that a collection has now.
+    """The join of vectors with the items that a collection has at the start.
 
-    Once ``stop`` is set, CancelledError is raised.
+    Raises CancelledError once ``stop`` is set.
     """
 
     def __init__(
@@ -159,13 +159,13 @@ class CollectionJoin:
             permitted[np.isin(self._view.sequences, without)] = 0
         self._rows = RowView(self._view.vectors, permitted, int(np.count_nonzero(permitted)))
         self._params = params
-        self._left = 0  # vectors that are expected to come
+        self._left = 0  # estimated number of vectors to come
         self._seen = 0
         self._stop = stop
         self._size = _FIRST_ROWS
-        self._paces: dict[Way, float] = {}  # seconds for each vector of its last run
+        self._paces: dict[Way, float] = {}  # seconds per vector in its last run
         self._search = _Search(memory, self._view, self._rows, params)
-        # Functions that hold nothing of it: the view is free with the last user of the join.
+        # These functions do not refer to the join, so the view is freed with it.
         self._untried: list[Callable[[CollectionJoin, VectorBatch], Way | None]] = [
             lambda own, _: own._search
         ]
@@ -173,14 +173,14 @@ class CollectionJoin:
             self._untried = [CollectionJoin._share_bands, *self._untried, CollectionJoin._fold]
 
     def __call__(self, vectors: RawBatch) -> Iterator[JoinedRows]:
-        """Yield the hits of vectors, run after run; InvalidVector is at ``(row, …)``."""
+        """Yield the hits of vectors, run by run; InvalidVector is at ``(row, …)``."""
         batch, first = self._view.space.prepare(vectors), 0
-        self._left = max(len(batch), self._seen)  # as many again, of a body of unknown length
+        self._left = max(len(batch), self._seen)  # body of unknown length: assume as many again
         while first < len(batch):
             if self._stop is not None and self._stop.is_set():
                 raise CancelledError
             way = self._choose(batch[first : first + self._size])
-            last = min(first + self._size, len(batch))  # some ways take longer runs at once
+            last = min(first + self._size, len(batch))  # some ways take longer runs
             places, rows, scores = self._find(way, batch[first:last])
             count = len(places)
             self._size = max(
@@ -191,7 +191,7 @@ class CollectionJoin:
             first = last
 
     def _choose(self, batch: VectorBatch) -> Way:
-        """Return a way that is not tried yet, or else the quickest."""
+        """Return a way that has not been tried yet, or else the quickest."""
         way = None
         while way is None and self._untried and len(batch) >= min(self._size, _TRIED_ROWS):
             way = self._untried.pop(0)(self, batch)
@@ -209,7 +209,7 @@ class CollectionJoin:
         return found
 
     def _share_bands(self, batch: VectorBatch) -> Way | None:
-        """Return a way by bands, None where it takes long; then it may be quicker than searches."""
+        """Return the way by bands; None if it is expected to be slower than searches."""
         view, params = self._rows, self._params
         if view.permitted_count * _LISTING > self._left * _QUICK:
             return None
@@ -227,7 +227,7 @@ class CollectionJoin:
         return self._search
 
     def _fold(self, batch: VectorBatch) -> Way | None:
-        """Return a way by folded rows, None where to fold them takes longer than it may spare."""
+        """Return the way by folded rows; None if folding takes too long."""
         view = self._rows
         setup = _FOLDING * view.permitted_count * row_nanoseconds(view)
         if view.permitted_count == 0 or not self._saves_time(setup, least_folded(view)):
@@ -235,14 +235,14 @@ class CollectionJoin:
         return FoldedJoin(view, batch, self._params.min_score or 0.0, self._memory.backend.workers)
 
     def _saves_time(self, setup: float, nanoseconds: float) -> bool:
-        """Return whether a way may be quicker, by what it takes at first, and for a vector."""
+        """Return whether a way may be quicker, given its setup time and its time per vector."""
         threads = self._memory.backend.workers.threads
         best = min(self._paces.values())
         return setup + self._left * nanoseconds < 1e9 * threads * self._left * best
 
 
 def require_joinable(own: CollectionConfig, other: CollectionConfig) -> None:
-    """Raise InvalidParameter where another collection's vectors are none of this one's space."""
+    """Raise InvalidParameter unless another collection's vectors belong to the same space."""
     if own.dim != other.dim or (own.text is None) != (other.text is None):
         raise InvalidParameter(
             expected=f"a collection {_show_kind(own)}",
@@ -252,7 +252,7 @@ def require_joinable(own: CollectionConfig, other: CollectionConfig) -> None:
 
 
 def _show_kind(config: CollectionConfig) -> str:
-    """Return what the vectors of a collection are, for an error."""
+    """Return the kind of a collection's vectors, for an error message."""
     if config.text is not None:
         return "of texts"
     return "of an open slot space" if config.dim is None else f"of dim {config.dim}"
@@ -261,7 +261,7 @@ def _show_kind(config: CollectionConfig) -> str:
 def stored_vectors(
     other: StoredCollection, cursor: str | None
 ) -> Iterator[tuple[list[str], InputVectors]]:
-    """Yield the ids of another collection's items, and their vectors, a page at a time."""
+    """Yield the ids and vectors of another collection's items, page by page."""
     while True:
         page = other.page(limit=_PAGE, cursor=cursor, with_vector=True, where=None, ids=None)
         if page.items:
@@ -277,10 +277,10 @@ def stored_vectors(
 def _vectors_of(
     items: Sequence[StoredItem], names: CoordinateNames, *, are_texts: bool
 ) -> InputVectors:
-    """Return what another collection's items are of: texts, or vectors.
+    """Return the texts or vectors of another collection's items.
 
-    Vectors of an open space are given by the names of their coordinates, which are numbered by
-    arrival there. A vector keeps the numbers where one has no name.
+    In an open space coordinates are numbered by arrival, so they are passed by name. A vector
+    with an unnamed coordinate keeps its numbers.
     """
     if are_texts:
         return InputVectors(mixed=[Text(item_text(item.payload)) for item in items])

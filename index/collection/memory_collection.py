@@ -1,13 +1,13 @@
-"""Items in memory: ids, vectors, payloads and their index, seen through immutable views.
+"""Items in memory: ids, vectors, payloads and their index, read through immutable views.
 
 The caller serializes writes. A reader takes ``view`` once and uses nothing else, so it never waits
-for the disk and never sees half a change. Row numbers follow the sequence numbers of items. An
-update gives an item a new sequence number and a new row. A deleted row is a tombstone until a
-compaction.
+for the disk and never sees half a change. Rows are in the order of sequence numbers. An update
+gives an item a new sequence number and a new row. A deleted row stays as a tombstone until the
+next compaction.
 
-Up to `Policies.max_pending` committed items may be pending: they have ids and rows, but no view
-shows them. The next reader appends them all to the delta (`backends.gcws`) and publishes one view,
-because appending at each insert costs 20 µs.
+Up to `Policies.max_pending` committed items may be pending: they have ids and rows, but are in no
+view yet. The next reader appends them all to the delta (`backends.gcws`) and publishes one view,
+because appending at each insert would cost 20 µs.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ _MEMORY_PARTS: Final = 3
 class MemoryCollection:
     """The items of one collection, in memory.
 
-    searches: those of all collections that share the processors; None for those of this one alone.
-    folder: where vectors are mapped, unless the configuration says that they stay in memory.
-    expirations: returns what hides items that have expired.
-    paused: rows are not copied in bytes, nor the index optimized, while it is set.
-    Raises InvalidParameter (vectors are to be mapped, and there is no folder).
+    searches: shared by all collections of the process; None for one of this collection alone.
+    folder: for mapped vectors, unless the configuration keeps vectors in memory.
+    expirations: returns the object that hides expired items.
+    paused: while it is set, rows are not copied to bytes and the index is not optimized.
+    Raises InvalidParameter (vectors are to be mapped, but there is no folder).
     """
 
     def __init__(
@@ -109,21 +109,21 @@ class MemoryCollection:
         )
         # Held while ids and view change, and while pending items are appended.
         self._lock = threading.Lock()
-        self.next_id = 0  # above all ids that are numbers, and all that were given as such
+        self.next_id = 0  # above all ids that are numbers, and all numbers ever assigned
         self._build_seconds = 0.0  # of the primary index
-        self._postponed_at = -1  # version of the view that could not be compacted
-        self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
+        self._postponed_at = -1  # version of the view whose compaction failed
+        self._is_compiled = isinstance(config.backend, GcwsParams)  # compiled by `index.warmup`
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._first_ids = FirstIds()
-        self.arrangements: dict[Hashable, Arrangement] = {}  # of the last maps
-        self.content: Hashable = None  # names the items, where others lend the arrangements
+        self.arrangements: dict[Hashable, Arrangement] = {}  # of recent maps
+        self.content: Hashable = None  # identifies the items, to share arrangements
         self.use_weights(None)
-        # New items that no view shows yet. Their ids have rows already.
+        # New items that are in no view yet. Their ids already have rows.
         self._pending: list[EncodedBatch] = []
         self.pending_count = self._pending_numbers = 0
 
     def use_weights(self, weights: Weights | None) -> None:
-        """Give a collection of no items the weights that its file has."""
+        """Set the weights that the file has; the collection must be empty."""
         self.space = VectorSpace.of(self.config, weights)
         is_mapped = self.config.storage == "mapped"
         mapped_from = min(self.policies.max_unmapped_bytes, memory_bytes() // _MEMORY_PARTS)
@@ -141,7 +141,7 @@ class MemoryCollection:
         self.published = self.row_store.view(self.backend.empty(), 0, 0)
 
     def empty_under(self, config: CollectionConfig, weights: Weights) -> MemoryCollection:
-        """Return a collection of no items for `take_over`: this one's, but for its weights."""
+        """Return an empty collection for `take_over`: like this one, with other weights."""
         found = MemoryCollection(
             config,
             policies=self.policies,
@@ -154,9 +154,9 @@ class MemoryCollection:
         return found
 
     def take_over(self, fresh: MemoryCollection) -> None:
-        """Take the rows and the weights of a collection of `empty_under` that has the same items.
+        """Take over rows and weights of a collection from `empty_under` that has the same items.
 
-        The caller sees to it that nothing changes. Readers have the view of before or of now.
+        The caller blocks changes meanwhile. Readers see the old view or the new one.
         """
         view, version = fresh.stored_view, self.stored_view.version
         with self._lock:
@@ -168,13 +168,13 @@ class MemoryCollection:
 
     @property
     def view(self) -> View:
-        """A view of all items that have not expired, for those who read; any thread."""
+        """A view of all items that have not expired, for readers; any thread."""
         view = self.stored_view
         return self.expirations.hide(view) if self.expirations.are_any else view
 
     @property
     def stored_view(self) -> View:
-        """A view of all items of the file, for those who change it or an index; any thread."""
+        """A view of all items in the file, to change items or an index; any thread."""
         if self._pending:
             with self._lock:
                 self._append_pending()
@@ -196,7 +196,7 @@ class MemoryCollection:
     def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Transform and hash the vectors of several batches in one call; any thread.
 
-        Raises InvalidVector (the transform leaves nothing of a vector of one of them).
+        Raises InvalidVector (the transform leaves nothing of a vector).
         """
         items = parts[0] if len(parts) == 1 else ItemBatch.concatenate(parts)
         prepared = self.space.prepare(items.vectors)
@@ -206,7 +206,7 @@ class MemoryCollection:
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
         ids = [each or "" for each in items.ids]
-        # What orjson returns keeps the buffer it was written to, 4 KiB at least (orjson 3.13).
+        # orjson's result keeps its buffer of at least 4 KiB alive (orjson 3.13).
         payloads = [None if each is None else bytes(memoryview(each)) for each in items.payloads]
         encoded = EncodedBatch(ids, payloads, prepared, codes, seconds=seconds)
         if len(parts) == 1:
@@ -215,7 +215,7 @@ class MemoryCollection:
         return [encoded.take(range(*some)) for some in pairwise(borders)]
 
     def _compile(self, vectors: VectorBatch) -> None:
-        """Compile the backend's kernels with one vector, so that build times leave it out."""
+        """Compile the backend's kernels with one vector, so that build times exclude it."""
         if len(vectors):
             backend, one = self.backend, vectors[:1]
             backend.extend(backend.empty(), one, backend.encode(one))
@@ -230,13 +230,13 @@ class MemoryCollection:
         notes: dict[str, Any],
         links: Callable[[Int64s], Int32s],
     ) -> None:
-        """Load stored items into an empty collection; their index is built once, at the end.
+        """Load stored items into an empty collection; the index is built once, at the end.
 
-        pieces: of ``count`` items in all. Its end is asked for once the index is built, so a thread
+        pieces: ``count`` items in total. It is exhausted only after the index is built, so a thread
             that reads ahead can check more meanwhile.
-        notes, links: of an earlier index, as of `SavedIndex`; the second takes the (n,) sequence
+        notes, links: of an earlier index, see `SavedIndex`; ``links`` takes the (n,) sequence
             numbers.
-        Raises what ``pieces`` raises. Then no view shows an item; the collection is of no use.
+        Raises what ``pieces`` raises. Then no view shows an item, and the collection is unusable.
         """
         row_store = self.row_store
         pieces = iter(pieces)
@@ -262,17 +262,17 @@ class MemoryCollection:
         saved, start = SavedIndex(links(row_store.sequences[:n]), notes), time.perf_counter()
         state = self.backend.restore(row_store.rows.view(), codes[:n], saved)
         self._build_seconds = time.perf_counter() - start
-        deque(remaining, maxlen=0)  # checks after the last item, which may raise
+        deque(remaining, maxlen=0)  # final checks, which may raise
         if self.space.dim is None:
             self.names.use(row_store.rows.view(), set())
         with self._lock:
             self.published = row_store.view(state, n, self.published.version + 1)
 
     def _reserve(self, count: int, numbers: float) -> None:
-        """Make room for ``count`` rows of about as many ``numbers`` each.
+        """Make room for ``count`` rows with about ``numbers`` numbers each.
 
-        Where the disk has no space, vectors whose storage is "auto" stay in memory. Raises OSError
-        (it is "mapped", and the disk has no space).
+        If the disk is full, vectors with storage "auto" stay in memory. Raises OSError (storage is
+        "mapped", and the disk is full).
         """
         rows = self.row_store.rows
         self.row_store.ids.reserve(count)
@@ -287,16 +287,16 @@ class MemoryCollection:
             rows.reserve(count, entries)
 
     def resume_copies(self) -> None:
-        """Copy rows that came while that was paused; no change is being made."""
+        """Copy rows added while copying was paused; the caller blocks changes."""
         with self._lock:
             rows = self.row_store.rows
             rows.resume_copies()
             self.published = replace(self.published, vectors=rows.view())
 
     def make_room(self, parts: Iterable[VectorBatch]) -> None:
-        """Make room on the disk for mapped vectors that are about to be put.
+        """Reserve disk space for mapped vectors that are about to be put.
 
-        Raises OSError (the disk has no space; nothing has changed).
+        Raises OSError (the disk is full; nothing has changed).
         """
         count = numbers = 0
         for part in parts:
@@ -307,25 +307,25 @@ class MemoryCollection:
             rows.reserve(count, rows.entries + self._pending_numbers + numbers)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
-        """Return the rows of those ids that there are."""
+        """Return the rows of the ids that exist."""
         return [row for row in self.row_store.ids.rows(ids) if row is not None]
 
     def sequences_of(self, ids: Sequence[str]) -> list[int | None]:
-        """Return the sequence number of each id, None where there is no such item."""
+        """Return the sequence number of each id, None if there is no such item."""
         rows = self.row_store.ids.rows(ids)
-        if rows.count(None) == len(rows):  # most inserts
+        if rows.count(None) == len(rows):  # as for most inserts
             return rows
         sequences = self.stored_view.sequences
         return [None if row is None else int(sequences[row]) for row in rows]
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Return the payload of each id, None where there is no such item."""
+        """Return the payload of each id, None if there is no such item."""
         view = self.stored_view
         rows = self.row_store.ids.rows(ids)
         return [None if row is None else view.payloads[row] for row in rows]
 
     def versions_of(self, ids: Sequence[str]) -> list[int]:
-        """Return the version of each item, 0 where there is no such item."""
+        """Return the version of each item, 0 if there is no such item."""
         view = self.stored_view
         rows = self.row_store.ids.rows(ids)
         versions = iter(view.versions_of([row for row in rows if row is not None]))
@@ -334,8 +334,8 @@ class MemoryCollection:
     def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
         """Add items.
 
-        parts: of distinct ids; their sequence numbers rise, and are above all before.
-        replaced: rows of the items that have one of the ids.
+        parts: with distinct ids; their sequence numbers ascend, above all existing ones.
+        replaced: rows of the existing items with these ids.
         """
         for part in parts:
             if part.expires:
@@ -353,7 +353,7 @@ class MemoryCollection:
         self._compact_if_due()
 
     def _append_with_the_next_view(self, parts: Sequence[EncodedBatch]) -> bool:
-        """Leave new items to the next reader; return False where they cannot wait."""
+        """Queue new items for the next reader to append; return False if they cannot wait."""
         with self._lock:
             published = self.published
             count, numbers = self.pending_count, self._pending_numbers
@@ -372,19 +372,19 @@ class MemoryCollection:
             return True
 
     def _append_pending(self) -> None:
-        """Append what is pending; the lock is held."""
-        if not self._pending:  # another thread did
+        """Append pending items; the caller holds the lock."""
+        if not self._pending:  # another thread has appended them
             return
         published = self.published
         try:
             self.published = self._extend(published, EncodedBatch.concatenate(self._pending))
         except BaseException:
-            self.row_store.truncate(len(published))  # the items stay pending
+            self.row_store.truncate(len(published))  # the items remain pending
             raise
         self._pending, self.pending_count, self._pending_numbers = [], 0, 0
 
     def _extend(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
-        """Return the view after further rows; ``replaced`` is how many of them are updates."""
+        """Return the view with further rows; ``replaced`` of them are updates."""
         row_store = self.row_store
         row_store.append(items)
         rows, start = row_store.rows.view(), time.perf_counter()
@@ -397,7 +397,7 @@ class MemoryCollection:
         return row_store.view(state, count, view.version + 1, attached, rows)
 
     def remove(self, rows: Sequence[int]) -> None:
-        """Remove the items of some live, distinct rows."""
+        """Remove the items of some distinct live rows."""
         row_store, old = self.row_store, self.stored_view
         row_store.mark_dead(rows)
         view = row_store.view(old.state, old.count - len(rows), old.version + 1, old.attached)
@@ -407,7 +407,7 @@ class MemoryCollection:
         self._compact_if_due()
 
     def change_payloads(self, payloads: Mapping[str, bytes | None]) -> None:
-        """Replace the payloads of some items, all of them there; their rows stay."""
+        """Replace the payloads of some existing items; their rows stay."""
         row_store, old = self.row_store, self.stored_view
         row_store.change_payloads(self.rows_of(payloads), [*payloads.values()])
         view = row_store.view(old.state, old.count, old.version + 1, old.attached)
@@ -420,14 +420,14 @@ class MemoryCollection:
         if self.policies.compactor(view.obsolete, view.count) == "write":
             try:
                 self.compact()
-            except OSError as error:  # of mapped vectors
+            except OSError as error:  # from mapped vectors
                 self.postpone_compaction(error)
 
     def postpone_compaction(self, error: OSError) -> None:
-        """Leave rows as they are until the next change, for want of room on the disk.
+        """Skip compaction until the next change because the disk is full.
 
-        Vectors that were to be mapped stay in memory until the next start, so that tombstones can
-        still be removed.
+        Vectors that should be mapped then stay in memory until the next start, so that tombstones
+        can still be removed.
         """
         rows = self.row_store.rows
         if rows.is_mapped:
@@ -439,7 +439,7 @@ class MemoryCollection:
 
     @property
     def compaction_is_overdue(self) -> bool:
-        """Whether tombstones should be removed in the background, or vectors mapped."""
+        """Whether tombstones should be removed, or vectors mapped, in the background."""
         view = self.published
         if view.version == self._postponed_at:
             return False
@@ -451,25 +451,25 @@ class MemoryCollection:
         )
 
     def compact(self) -> None:
-        """Remove tombstones; live rows keep their order and get new numbers.
+        """Remove tombstones; live rows keep their order and are renumbered.
 
-        Raises OSError (the disk has no space for mapped vectors; nothing has changed).
+        Raises OSError (the disk is full; nothing has changed).
         """
         self.adopt_compaction(self.build_compaction())
 
     def build_compaction(self, stop: threading.Event | None = None) -> Compaction:
-        """Return the live rows under new numbers, for `adopt_compaction`; raises as `Compaction`.
+        """Return the live rows with new numbers, for `adopt_compaction`; raises as `Compaction`.
 
         Any thread may call it.
         """
         return Compaction(self.row_store, self.stored_view, self.backend, stop)
 
     def adopt_compaction(self, compaction: Compaction) -> bool:
-        """Publish a compaction with the changes made since; no change is being made.
+        """Publish a compaction, with the changes made since; the caller blocks changes.
 
-        Return False where rows have been renumbered, or a backend was attached or detached.
+        Return False if rows were renumbered, or a backend was attached or detached, meanwhile.
 
-        Raises OSError (the disk has no space for mapped vectors; nothing has changed).
+        Raises OSError (the disk is full; nothing has changed).
         """
         view = self.stored_view
         if not compaction.can_follow(view):
@@ -483,10 +483,10 @@ class MemoryCollection:
             self.expirations.replace(compacted)
         return True
 
-    # Attaching: the caller sees to it that nothing else changes.
+    # Attaching: the caller blocks all changes meanwhile.
 
     def attach(self, indexed: BackendIndex) -> None:
-        """Add a backend with an index of the present rows, or give one another index."""
+        """Add a backend with an index of the present rows, or replace its index."""
         view = self.stored_view
         attached = {**view.attached, indexed.name: indexed}
         self.published = replace(view, attached=attached, version=view.version + 1)
@@ -499,17 +499,17 @@ class MemoryCollection:
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
         self.published = replace(view, attached=attached, version=view.version + 1)
 
-    # Optimizing (`collection.optimizer`): one thread at a time, beside those that read and write.
+    # Optimizing (`collection.optimizer`): one thread, while others read and write.
 
     def overdue(self, view: View) -> str | None:
-        """Return the name of a backend whose index is to be optimized."""
+        """Return the name of a backend whose index should be optimized, or None."""
         for indexed in (self.index_of(view), *view.attached.values()):
             if indexed.backend.is_overdue(indexed.state, len(view), view.count):
                 return indexed.name
         return None
 
     def adopt(self, indexed: BackendIndex) -> None:
-        """Give a backend of the present view another index; no change is being made."""
+        """Replace the index of a backend in the present view; the caller blocks changes."""
         view = self.stored_view
         if indexed.backend is self.backend:
             self._build_seconds = indexed.build_seconds
@@ -520,7 +520,7 @@ class MemoryCollection:
     # Reading: any thread.
 
     def index_of(self, view: View, name: str | None = None) -> BackendIndex:
-        """Return a backend of a view, the primary one unless another is named.
+        """Return a backend of a view; the primary one if ``name`` is None.
 
         Raises BackendNotFound.
         """
@@ -534,7 +534,7 @@ class MemoryCollection:
             raise BackendNotFound(name) from None
 
     def locate(self, ids: Iterable[str]) -> tuple[View, list[int | None]]:
-        """Return a view, and the row of each item in it; None for one that is not there."""
+        """Return a view, and the row of each item in it; None for an unknown id."""
         with self._lock:
             self._append_pending()
             view, rows = self.published, self.row_store.ids.rows(ids)
@@ -553,7 +553,7 @@ class MemoryCollection:
         return view.ids.of(np.flatnonzero(self.mask(view, where)))
 
     def permit(self, where: Filter | None, ids: Iterable[str] | None) -> tuple[View, UInt8s]:
-        """Return a view, and its `mask`; where there are ids, only these items are in it."""
+        """Return a view and its `mask`; ``ids`` restricts it to these items."""
         if ids is None:
             view = self.view
             return view, self.mask(view, where)
@@ -563,7 +563,7 @@ class MemoryCollection:
         return view, self.mask(view, where) & chosen
 
     def find(self, text: str, limit: int) -> tuple[View, FoundRows]:
-        """Return a view, and the rows of it that a text finds; see `find_rows`.
+        """Return a view, and its rows that a text finds; see `find_rows`.
 
         Raises InvalidParameter (the text is empty, or the limit is below 1).
         """
@@ -574,14 +574,14 @@ class MemoryCollection:
         return view, find_rows(view, text, limit, self.policies.find_seconds)
 
     def known_words(self, where: Filter) -> Iterable[KnownWords] | None:
-        """Return what the items have of a filter, nothing of no items; None where one passes it."""
+        """Return what the items have of a filter's conditions; None if an item passes it."""
         view = self.view
         if not view.count:
             return ()
         return None if self.mask(view, where).any() else known_words(view, where)
 
     def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
-        """Return what a search sees; only costs of sparse rows need a sample of the live ones."""
+        """Return the input of a search; a sample of live rows is needed only for sparse rows."""
         vectors = view.vectors
         if vectors.form == "dense":
             return RowView(vectors, permitted, count)
@@ -592,17 +592,17 @@ class MemoryCollection:
         return RowView(vectors, permitted, count, sample)
 
     def cached_arrangement(self, view: View, name: Hashable) -> Arrangement | None:
-        """Return the arrangement of a map that was cached for a view; any thread."""
+        """Return the cached arrangement of a view's map, or None; any thread."""
         return self.arrangements.get((self.content or view.content, name))
 
     def cache_arrangement(self, view: View, name: Hashable, arrangement: Arrangement) -> None:
-        """Cache the arrangement of a map; the last few are."""
+        """Cache the arrangement of a map; only the last few are kept."""
         for key in [*self.arrangements][: 1 - _ARRANGEMENTS]:
             self.arrangements.pop(key, None)
         self.arrangements[self.content or view.content, name] = arrangement
 
     def curve(self, limit: int = 10) -> CostCurve:
-        """Return what recall costs for a limit, by the primary backend.
+        """Return the primary backend's cost by recall, for a limit.
 
         Raises InvalidParameter (the limit is below 1).
         """
@@ -621,9 +621,9 @@ class MemoryCollection:
         skip: Int64s | None = None,
         backend: str | None = None,
     ) -> QueryResults:
-        """Return the hits of each query, of the rows that a filter permits.
+        """Return the hits of each query among the rows that a filter permits.
 
-        skip: (m,) int64 or None, a row each query must not return, or -1.
+        skip: (m,) int64 or None, a row that each query must not return, or -1.
         backend: None for the primary one.
         Raises BackendNotFound.
         """
@@ -633,11 +633,11 @@ class MemoryCollection:
         return QueryResults(view, found, params.limit)
 
     def pairs(self, view: View, rows: RowView, ranking: Ranking, **asked: Any) -> Pairs:  # noqa: ANN401
-        """Return pairs of some live rows by a ranking; ``asked`` is as of `Backend.pairs`."""
+        """Return pairs of some live rows by a ranking; for ``asked`` see `Backend.pairs`."""
         rows = rows.with_floats()
         if ranking == "gmm":
             return self.backend.pairs(view.state, rows, **asked)
-        del asked["recall"]  # scans find all
+        del asked["recall"]  # scans find all pairs
         inverted = self.backend.inverted(view.state, view.vectors)
         asked = {"max_pairs": self.policies.pairs.max_pairs} | asked
         return contained_pairs(rows, inverted=inverted, workers=self.backend.workers, **asked)
@@ -690,10 +690,10 @@ class MemoryCollection:
         params: SearchParams,
         skip: Int64s | None = None,
     ) -> BatchHits:
-        """Return hits with the sparse rows that score 0, which scans leave out: the first by id.
+        """Return hits with the first sparse rows by id that score 0, which scans omit.
 
-        count: how many rows are permitted.
-        skip: (m,) int64 or None, a row each query must not return, or -1.
+        count: number of permitted rows.
+        skip: (m,) int64 or None, a row that each query must not return, or -1.
         """
         if view.vectors.form == "dense" or params.min_score > 0 or params.rerank == "none":
             return found
@@ -714,7 +714,7 @@ class MemoryCollection:
         return found
 
     def nbytes(self) -> int:
-        """Return about how many bytes of memory the collection holds."""
+        """Return the approximate bytes of memory that the collection uses."""
         view = self.view
         return (
             self.row_store.nbytes
@@ -733,7 +733,7 @@ def _scan_contained(
     params: SearchParams,
     skip: Int64s | None,
 ) -> BatchHits:
-    """Return the hits of each query by containment, which all backends scan for."""
+    """Return the hits of each query by containment, by a scan whatever the backend."""
     return scan_contained(
         view,
         queries,
@@ -745,7 +745,7 @@ def _scan_contained(
 
 
 def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
-    """Return hits without ties beyond the limit: the first by their ids stay."""
+    """Return hits without ties beyond the limit; ties are kept in order of ids."""
 
     def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
         surer = int(np.count_nonzero(scores > scores[-1]))

@@ -1,7 +1,7 @@
-"""The exact scan for a query some of whose names no coordinate of a fixed space has.
+"""Exact scan for a query with names that no coordinate of a fixed space has.
 
-Their weights are part of the vector: the transform sees them, and they count in Σ max. They share
-nothing with any item, so each adds its magnitude to the total mass alone.
+The unknown names belong to the vector: the transform sees them, and they count in Σ max. No item
+has them, so each adds its magnitude only to the total mass.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def scan_with_unknown(
     where: Filter | None = None,
     backend: str | None = None,
 ) -> QueryResults:
-    """Return the hits of a query, by looking at all permitted rows.
+    """Return the hits of a query by a scan of all permitted rows.
 
-    memory: of fixed dim.
-    query: coordinates from ``dim`` on are of names that the space does not have.
-    Raises BackendNotFound, InvalidParameter (another score than the exact GMM is asked for, or
-        another backend), InvalidVector (at ``(0, …)``: a number is not finite, or nothing is left
-        of the vector).
+    memory: with a fixed dim.
+    query: coordinates from ``dim`` on stand for names that the space does not have.
+    Raises BackendNotFound, InvalidParameter (another score than the exact GMM is requested, or
+        another backend), InvalidVector (at ``(0, …)``: a number is not finite, or the vector
+        becomes empty).
     """
     view = memory.view
     space = view.space
@@ -73,7 +73,7 @@ def scan_with_unknown(
 
 
 def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: float) -> Int64s:
-    """Return the permitted rows that may be hits, of scores within ``slack`` of the exact ones."""
+    """Return permitted rows that may be hits; ``scores`` are within ``slack`` of the exact ones."""
     rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score - slack))
     if len(rows) > params.limit:
         known = scores[rows]
@@ -85,7 +85,7 @@ def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: floa
 def scan_with_mass(
     view: View, permitted: UInt8s, known: VectorBatch, mass: float, params: SearchParams
 ) -> QueryResults:
-    """Return the hits of a query to which mass is added that no item shares, by float32 scores."""
+    """Return the hits of a query with additional unshared mass, by float32 scores."""
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = np.flatnonzero(permitted)
     return _rank(view, permitted, rows, scores[rows], params)
@@ -94,9 +94,9 @@ def scan_with_mass(
 def _rank(
     view: View, permitted: UInt8s, rows: Int64s, scores: Float64s, params: SearchParams
 ) -> QueryResults:
-    """Return the best of rows and their scores as hits."""
+    """Return the best of the rows, with their scores, as hits."""
     order = np.argsort(-scores, kind="stable")[: int(np.count_nonzero(scores >= params.min_score))]
-    if len(order) > params.limit:  # those that tie with the last are told apart by their ids
+    if len(order) > params.limit:  # ties with the last hit are ordered by id
         last = scores[order[params.limit - 1]]
         order = order[: int(np.count_nonzero(scores >= last))]
     rows, scores = rows[order], scores[order]
@@ -113,7 +113,7 @@ def _rank(
 
 
 def split(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
-    """Return what a query has in the space, and the magnitude of all else; see `widen`."""
+    """Return a query's coordinates in the space, and the magnitude of all others; see `widen`."""
     dim = space.dim or 0
     if space.form == "sparse":
         count = int(np.searchsorted(wider.slots, 2 * dim))
@@ -133,9 +133,9 @@ def split(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
 
 
 def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
-    """Return a query in a space that has its coordinates from ``dim`` on too, transformed.
+    """Return a transformed query in a space that is widened by the coordinates from ``dim`` on.
 
-    Raises InvalidVector (as of `scan_with_unknown`).
+    Raises InvalidVector (see `scan_with_unknown`).
     """
     if space.form == "sparse":
         wide = replace(space, dim=None)
@@ -152,8 +152,8 @@ def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
 def with_mass(
     scores: Float32s | Float64s, query: VectorBatch, rows: VectorBatch, mass: float
 ) -> Float64s:
-    """Return the scores of a query to which mass is added that no row shares."""
-    known = np.maximum(scores.astype(np.float64), 0)  # of rows that share nothing, but for rounding
+    """Return the scores of a query with additional mass that no row shares."""
+    known = np.maximum(scores.astype(np.float64), 0)  # rounding can give -0
     if mass == 0:
         return known
     total = float(query.norms[0]) + rows.norms.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Compactions and optimized indexes, made in a thread beside readers and writers."""
+"""Compaction and index optimization, in a thread beside readers and writers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Publish = Callable[[Callable[[], bool]], bool | None]
 def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
     """Remove tombstones, or optimize one backend's index, whichever is due.
 
-    It takes long, and others wait only while it is published. Return False where too much has
-    changed meanwhile, or the disk has no space to compact: call it again. Return None once
+    This takes long; others wait only while the result is published. Return False if too much has
+    changed meanwhile, or the disk has no space to compact; call it again then. Return None if
     ``publish`` or ``stop`` has ended the work.
     """
     if collection.compaction_is_overdue:
         try:
             return _compact(collection, publish, stop)
-        except OSError as error:  # of mapped vectors
+        except OSError as error:  # from mapped vectors
             collection.postpone_compaction(error)
             return False
     view = collection.stored_view
@@ -37,7 +37,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     optimized = indexed.optimize(view.vectors, view.alive, stop)
     if optimized is None:
         return None
-    # While rows are taken in that were put meanwhile, more are put.
+    # More rows may arrive while earlier ones are added, so repeat.
     for _ in range(MAX_CATCHING_UP):
         now = collection.stored_view
         if len(now) - len(view) <= SMALL_BATCH or stop.is_set():
@@ -58,7 +58,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
 
 
 def _compact(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
-    """Remove tombstones; arguments and result as of `optimize`."""
+    """Remove tombstones; for arguments and result see `optimize`."""
     try:
         compaction = collection.build_compaction(stop)
     except StoppedError:
@@ -75,9 +75,9 @@ def _compact(collection: MemoryCollection, publish: Publish, stop: threading.Eve
 def _with_changes(
     collection: MemoryCollection, indexed: BackendIndex, view: View, now: View
 ) -> BackendIndex | None:
-    """Return a backend optimized for an earlier view with the rows of a later one.
+    """Return a backend optimized for an earlier view, updated to the rows of a later one.
 
-    None when that cannot be: rows have been renumbered, or the backend is gone.
+    None if rows have been renumbered or the backend is gone.
     """
     if now.ids is not view.ids:
         return None
@@ -92,11 +92,11 @@ def _with_changes(
 
 
 class Optimizer(BackgroundTask):
-    """Compacts one collection and optimizes its indexes.
+    """Compacts one collection and optimizes its indexes in the background.
 
-    It waits until rows come in slowly, but no longer than the work would take.
+    It waits until rows arrive slowly, but no longer than the work would take.
 
-    paused: it begins nothing while this is set.
+    paused: it starts nothing while this is set.
     """
 
     name = "optimizer"
@@ -118,16 +118,16 @@ class Optimizer(BackgroundTask):
         self._seconds_a_row = collection.policies.seconds_a_row
 
     def is_due(self) -> bool:
-        """Return whether tombstones or an index are overdue."""
+        """Return whether compaction or optimization is overdue."""
         if self._paused.is_set():
             return False
         collection = self._collection
-        # Not of the present view: a write would append what is left to the next reader.
+        # Not from the present view: a write would publish pending items, which is left to readers.
         view = collection.published
         return collection.compaction_is_overdue or collection.overdue(view) is not None
 
     def step(self) -> None:
-        """Compact, or optimize one index, and publish it."""
+        """Compact, or optimize one index, and publish the result."""
         self._wait_for_quiet()
         if self.stopping.is_set() or not self.is_due():  # much may have changed meanwhile
             return
@@ -135,7 +135,7 @@ class Optimizer(BackgroundTask):
         compacts = self._collection.compaction_is_overdue
         published = optimize(self._collection, self._writer.run_between_changes, self.stopping)
         give_memory_back()
-        if not compacts:  # which takes much less
+        if not compacts:  # which takes much less time
             taken = (time.monotonic() - began) / max(1, rows)
             least = self._collection.policies.seconds_a_row
             self._seconds_a_row = max(least, taken, self._seconds_a_row / 2)
@@ -145,9 +145,9 @@ class Optimizer(BackgroundTask):
             self._on_publish()
 
     def _wait_for_quiet(self) -> None:
-        """Return once rows come in slowly, or there is no time to wait for that.
+        """Return once rows arrive slowly, or the waiting time is over.
 
-        A load may be endless: it is waited for no longer than optimizing its rows takes.
+        A load may be endless: wait no longer than it takes to optimize its rows.
         """
         policies, began, rows = self._collection.policies, time.monotonic(), self._rows()
         quiet = policies.quiet_seconds
@@ -160,7 +160,7 @@ class Optimizer(BackgroundTask):
                 return
 
     def _rows(self) -> int:
-        """Return how many rows there are, those of the change that is being made included."""
+        """Return the number of rows, including those of the change in progress."""
         collection = self._collection
         rows = self._writer.run_between_changes(lambda: len(collection.stored_view))
         return len(collection.stored_view) if rows is None else rows

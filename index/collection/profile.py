@@ -1,4 +1,4 @@
-"""The profile of a collection: how similar its items are, how full, and in which buckets."""
+"""The profile of a collection: similarities of items, non-zero counts, sizes of buckets."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ scans that read `_SCANNED_NUMBERS` in all can answer, and of `_MIN_SEARCHED` at 
 
 
 def _depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[dict[str, Any]]:
-    """Return what each depth of the keys does, from one sample on.
+    """Return statistics for each depth of the band keys, from one sample on.
 
-    samples: that the rows of a bucket share.
-    probabilities: at least the chance that a pair shares a bucket in some band, by similarity.
-    buckets: of the first table; rows of the delta lie in none yet.
-    mean_size: of the bucket that an item lies in, on average over the items.
-    largest: at most ten buckets, the largest first, with the id of one item of each.
+    samples: number of samples that the rows of a bucket share.
+    probabilities: by similarity, a lower bound of the chance that a pair shares a bucket.
+    buckets: number of buckets in the first table, without rows of the delta.
+    mean_size: mean size of an item's bucket, averaged over the items.
+    largest: at most ten buckets, the largest first, each with the id of one item.
     """
     plan, tables = backend.plan, view.state.tables
     if not tables.bands:
@@ -79,16 +79,15 @@ def _depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[di
 def profile(
     memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int = 0
 ) -> dict[str, Any]:
-    """Return what a sample of items tells of a collection, under its transform, as JSON.
+    """Return statistics of a sample of a collection's transformed items, as JSON.
 
-    Histograms have ``edges``, rising, and ``counts`` between them: of the GMM of random pairs, of
-    an item and its nearest, and its tenth nearest, by searches of recall 0.95, and of the
-    coordinates of an item that are not zero. A value on an edge counts above it; the last edge
-    counts below.
+    Histograms have ascending ``edges`` and the ``counts`` between them. They show the GMM of random
+    pairs, the GMM of an item with its nearest and tenth nearest (searched with recall 0.95), and
+    the number of non-zero coordinates. A value on an edge counts above it; on the last edge, below.
 
-    sample: items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
-    seed: of their choice, and of that of the pairs.
-    Raises InvalidParameter where one is out of range.
+    sample: maximum number of sampled items, 1 to `MAX_PROFILE_SAMPLE`.
+    seed: of the samples of items and pairs.
+    Raises InvalidParameter (an argument is out of range).
     """
     for name, value, low, high in (
         ("sample", sample, 1, MAX_PROFILE_SAMPLE),
@@ -110,17 +109,17 @@ def profile(
         "first": _histogram(first, similarities),
         "tenth": _histogram(tenth, similarities),
         "nonzeros": _histogram(nonzeros, _whole_edges(nonzeros)),
-        "negative": negative,  # share of the coordinates that are not zero
+        "negative": negative,  # share of the non-zero coordinates
         "similarities": similarities.tolist(),
         "depths": _depths(backend, view, similarities) if isinstance(backend, GcwsBackend) else [],
     }
 
 
 def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> Float64s:
-    """Return the GMM of items of the sample and random others, none of itself.
+    """Return the GMM of items of the sample with random other items.
 
-    ``rows`` are in random order. Items that stand together share their partners: a kernel is called
-    once for all of them, and holds the interpreter up less.
+    ``rows`` are in random order. Neighbouring items share their partners, so that one kernel call
+    handles all of them and holds the interpreter lock for less time.
     """
     found = [np.empty(0)]
     for first in range(0, len(rows), _TOGETHER):
@@ -131,7 +130,7 @@ def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> 
 
 
 def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Float64s, Float64s]:
-    """Return the GMM of items and their nearest, and of those and their tenth nearest."""
+    """Return the GMM of items with their nearest, and with their tenth nearest."""
     reached = _SCANNED_NUMBERS // max(1, view.vectors.numbers)
     rows = rows[: max(_MIN_SEARCHED, reached)]
     params = SearchParams(limit=_NEIGHBOURS, recall=_RECALL)
@@ -140,13 +139,13 @@ def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Flo
 
 
 def _scores_at(found: BatchHits, rank: int) -> Float64s:
-    """Return the scores of the hits of a rank, of the queries that have one."""
+    """Return the scores of the hits at a rank, for the queries that have one."""
     present = found.sizes >= rank
     return found.scores[present, rank - 1] if present.any() else np.empty(0)
 
 
 def _values(sample: VectorBatch) -> tuple[Int64s, float]:
-    """Return (m,) how many values of each vector are not zero, and the share below zero."""
+    """Return (m,) the number of non-zero values of each vector, and the share of negative ones."""
     if sample.form == "dense":
         counts = np.count_nonzero(sample.dense, axis=1)
         negative = np.count_nonzero(sample.dense < 0)
@@ -157,7 +156,7 @@ def _values(sample: VectorBatch) -> tuple[Int64s, float]:
 
 
 def _whole_edges(counts: Int64s) -> Float64s:
-    """Return edges that are whole numbers, of at most `_COUNT_BINS` bins."""
+    """Return integer edges for at most `_COUNT_BINS` bins."""
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     step = -(-(high + 1 - low) // _COUNT_BINS)
     return np.arange(low, high + 1 + step, step, dtype=np.float64)

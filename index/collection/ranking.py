@@ -1,10 +1,10 @@
-"""A ranking in pages by ``offset``, and by groups of items that share a value in their payloads.
+"""A ranking in pages by ``offset``, and in groups of items with equal payload values.
 
-No hit is on two pages, and none is between them.
+Pages neither repeat nor miss a hit of the ranking.
 
-A search for more hits may find other ones first, so pages cut out of searches of their own would
-overlap. Here the first page is the search itself. Deeper searches, for 100 hits, 1,000 and so on,
-continue its ranking with the hits that it lacks.
+A search for more hits may find other hits first, so pages cut from independent searches would
+overlap. Here the first page is the search itself. Deeper searches (100 hits, 1,000 and so on)
+extend its ranking by the hits that it does not have yet.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MAX_LIMIT: Final = 10_000
 
 
 def page_searches(params: SearchParams, offset: int, max_limit: int) -> list[SearchParams]:
-    """Return the searches that a page needs, each deeper than the one before, up to ``max_limit``.
+    """Return the searches for a page, each deeper than the one before, up to ``max_limit``.
 
-    The limit of ``params`` is the length of the page, ``offset`` the hits before it.
+    The limit of ``params`` is the page length; ``offset`` is the number of hits before it.
     """
     end = offset + params.limit
     is_exact = params.recall == 1 or params.ranking != "gmm"
-    if is_exact or params.candidates is not None:  # every depth has the same ranking
+    if is_exact or params.candidates is not None:  # all depths give the same ranking
         return [replace(params, limit=end)]
     found, depth = [params], _FIRST_DEPTH
     while found[-1].limit < end:
@@ -44,13 +44,13 @@ def page_searches(params: SearchParams, offset: int, max_limit: int) -> list[Sea
 
 
 def deepen(params: SearchParams, limit: int) -> SearchParams:
-    """Return a search for more hits, which misses no more in all than one for a page."""
+    """Return a search for more hits that misses no more hits in total than one page would."""
     recall = max(params.recall, 1 - (1 - params.recall) * _PAGE / limit)
     return replace(params, limit=limit, recall=recall)
 
 
 def continue_ranking(ranking: QueryResult, deeper: QueryResult, limit: int) -> QueryResult:
-    """Return the ids and scores of a ranking, and then what a deeper search found besides."""
+    """Return a ranking's ids and scores, followed by the new hits of a deeper search."""
     known = {*ranking.ids}
     hits = zip(deeper.ids, deeper.scores, strict=True)
     more = [hit for hit in hits if hit[0] not in known]
@@ -67,7 +67,7 @@ def continue_ranking(ranking: QueryResult, deeper: QueryResult, limit: int) -> Q
 
 
 def cut_page(ranking: QueryResult, offset: int, limit: int) -> QueryResult:
-    """Return the ids and scores of a page, by falling score."""
+    """Return the ids and scores of one page, by falling score."""
     end = offset + limit
     page = zip(ranking.scores[offset:end], ranking.ids[offset:end], strict=True)
     hits = sorted(page, key=lambda hit: (-hit[0], hit[1]))
@@ -88,12 +88,12 @@ def search_groups(
 ) -> Generator[tuple[Filter | None, int], QueryResult, list[GroupedHit]]:
     """Return the best ``size`` hits of each of the best ``groups`` groups, by falling score.
 
-    A group are the items of one scalar under ``key``; items of none, or of a list, are in no group.
-    Yields the searches that this takes, each a filter and a limit, and is sent what each finds,
-    with payloads. The first looks for the best hits; further ones are for items that have the key,
-    leave the groups out that are known, and fill these.
+    A group consists of the items with the same scalar under ``key``; items without one, or with a
+    list, are in no group. This generator yields each search that it needs, as a filter and a limit,
+    and is sent the result with payloads. The first search finds the best hits; further ones fill
+    the known groups, or look for items with the key outside these groups.
 
-    Raises InvalidParameter where the key is empty.
+    Raises InvalidParameter (the key is empty).
     """
     if not key:
         raise InvalidParameter(expected="a key of payloads", got="''", loc=("group_by",))
@@ -134,7 +134,7 @@ def search_groups(
 
 
 def with_key(where: Filter | None, key: str) -> Filter:
-    """Return a filter that only items pass which have a key, too."""
+    """Return a filter that also requires a key."""
     has_key = Presence(key, "exists", True)
     return Filter(must=(has_key,) if where is None else (where, has_key))
 

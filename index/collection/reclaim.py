@@ -1,10 +1,9 @@
 """Reclaim the space of deleted and updated items in a collection's file.
 
-SQLite overwrites what is deleted in the file itself, but its log holds the pages as they were until
-they are moved into the file, and a file keeps its free pages. So a thread empties the log soon
-after items are deleted or updated, and gives free pages back once there are many. It takes names of
-coordinates that no item has any more out of the file first: in small collections at each time, in
-others once as many items were removed as are left.
+SQLite overwrites deleted data in the file itself. But its log keeps the old pages until they are
+moved into the file, and the file keeps its free pages. So a thread empties the log soon after items
+are deleted or updated, and returns free pages once there are many. Before that, it removes names of
+coordinates that no item has: in large collections once as many items were removed as remain.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _log = logging.getLogger(__name__)
 
 
 class Reclaimer(BackgroundTask):
-    """Reclaims the space of one collection's file.
+    """Reclaims space in one collection's file.
 
-    It rests before each step, longer after each failure of the storage.
+    It pauses before each step, for longer after each storage failure.
     """
 
     name = "reclaimer"
@@ -62,12 +61,12 @@ class Reclaimer(BackgroundTask):
         self._memory = memory
         self._policies = policies
         self._writer = writer
-        self._removed = 1  # items since unused names were looked for, or before the start
+        self._removed = 1  # items removed since the last search for unused names; 1 at the start
         self._due = False
         self._rest_seconds = policies.reclaim_rest_seconds
 
     def request(self, removed: int = 0) -> None:
-        """Begin soon: something has been deleted or updated; any thread."""
+        """Request a run after a delete or an update; any thread."""
         self._removed += removed
         self._due = True
         self.start()
@@ -77,7 +76,7 @@ class Reclaimer(BackgroundTask):
         return self._due
 
     def step(self) -> None:
-        """Rest, then reclaim what is due; closing the file empties the log of one that stops."""
+        """Pause, then reclaim; closing the file empties the log if this is stopped."""
         self.skip_pause.wait(self._rest_seconds)
         if self.stopping.is_set():
             return
@@ -89,9 +88,9 @@ class Reclaimer(BackgroundTask):
         )
 
     def _try_reclaim(self) -> bool:
-        """Do what is due; return False where the storage failed, and it is due still.
+        """Run what is due; return False if the storage failed and it remains due.
 
-        Nobody waits for the storage: it is not due any more where somebody waits for this thread.
+        If somebody waits for this thread, a failed run is not repeated.
         """
         try:
             if not self._reclaim():
@@ -109,13 +108,13 @@ class Reclaimer(BackgroundTask):
         return False
 
     def _reclaim(self) -> bool:
-        """Do what is due; False where others were in the way."""
+        """Run what is due; return False if other readers or writers prevented it."""
         name, path = self._store.name, self._store.path
         self._store.require_same_files()
         with suppress(StoppedError):
             self._free_names()
         try:
-            # Nobody waits for this thread.
+            # No other thread waits for this one.
             opening = partial(connect, path, *logged("normal"), "busy_timeout = 0")
             with sql_errors(name, path), closing(opening()) as connection:
                 pages = _number(connection, "page_count")
@@ -131,7 +130,7 @@ class Reclaimer(BackgroundTask):
             return False
 
     def _free_names(self) -> None:
-        """Remove the names of coordinates that no item has any more, if many may be such."""
+        """Remove the names of coordinates that no item has, if there may be many."""
         memory, names = self._memory, self._memory.names
         if not (names.is_open and len(names) and self._removed):
             return
@@ -142,7 +141,7 @@ class Reclaimer(BackgroundTask):
         try:
             if view is not None:
                 self._find_used_names(view)
-                # The last stays: a start finds by it which coordinates are free.
+                # The last name stays: from it a start knows which coordinates are free.
                 stored = sorted(each.coordinate for each in names.listed())[:-1]
                 unused = names.unused(stored)
                 for first in range(0, len(unused), _AT_ONCE):
@@ -156,7 +155,7 @@ class Reclaimer(BackgroundTask):
         return self._memory.stored_view
 
     def _find_used_names(self, view: View) -> None:
-        """Note the coordinates of a view's items."""
+        """Record the coordinates of a view's items."""
         rows = np.flatnonzero(view.alive)
         for first in range(0, len(rows), _AT_ONCE):
             end_if(self.stopping)
@@ -164,7 +163,7 @@ class Reclaimer(BackgroundTask):
             self._memory.names.note_used(np.unique(raw.indices).tolist())
 
     def _remove_names(self, coordinates: Sequence[int]) -> None:
-        """Remove the names of some coordinates, but of those that items have got meanwhile."""
+        """Remove the names of some coordinates, except those that items have acquired meanwhile."""
         end_if(self.stopping)
         unused = self._memory.names.unused(coordinates)
         self._store.remove_names(unused)
@@ -174,24 +173,24 @@ class Reclaimer(BackgroundTask):
         step = partial(_release_some_pages, connection, _STEP_PAGES)
         resumed = time.perf_counter()
         while not self.stopping.is_set() and self._writer.run_between_changes(step):
-            # For as long as this took, others now have the file.
+            # Let others use the file for as long as this took.
             time.sleep(time.perf_counter() - resumed)
             resumed = time.perf_counter()
 
 
 def _release_some_pages(connection: sqlite3.Connection, pages: int) -> bool:
-    """Give some free pages back; False where none are left, or the file cannot."""
+    """Return some free pages to the system; False if none are left, or the file cannot."""
     before = _number(connection, "page_count")
-    # It takes a step a page, and `execute` makes but one where there are no columns.
+    # It takes one step per page; `execute` makes only one step for a statement without columns.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return _number(connection, "page_count") < before
 
 
 def move_log(path: Path, name: str, busy_seconds: float) -> None:
-    """Move all that the log of a closed file holds into the file.
+    """Move everything in the log of a closed file into the file.
 
-    Raises DiskFull, DamagedFile, DirectoryLocked (somebody reads it as it was before its last
-        write).
+    Raises DiskFull, DamagedFile, DirectoryLocked (another process still reads an earlier state of
+        the file).
     """
     opening = partial(connect, path, *logged("full"), busy_seconds=busy_seconds)
     with sql_errors(name, path), closing(opening()) as connection:
@@ -200,7 +199,7 @@ def move_log(path: Path, name: str, busy_seconds: float) -> None:
 
 
 def _empty_log(connection: sqlite3.Connection) -> bool:
-    """Move all of the log into the file and cut it off; False where somebody still reads it."""
+    """Move the whole log into the file and truncate it; False if another reader still uses it."""
     return _number(connection, "wal_checkpoint(TRUNCATE)") == 0
 
 
@@ -211,10 +210,10 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """A file that was rewritten without its free pages.
+    """The result of rewriting a file without its free pages.
 
     before, after: bytes on the disk.
-    error: why it was left as it is.
+    error: the reason if it was not rewritten.
     """
 
     name: str
@@ -224,9 +223,9 @@ class Vacuumed:
 
 
 def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
-    """Rewrite every file of a data directory without free pages; yield the result of each, by name.
+    """Rewrite every file of a data directory without free pages; yield each result, by name.
 
-    A file made before format 4 can give space back by itself after this alone.
+    A file created before format 4 can return free pages by itself only after this.
 
     Raises DirectoryLocked.
     """
@@ -253,7 +252,7 @@ def _vacuum(directory: DataDirectory, name: str, copy: Path) -> None:
         store.copy_to(copy)
         count = len(store)
     with closing(Store(copy, name)) as store:
-        rows = sum(len(chunk.ids) for chunk in store.chunks())  # and their checksums are compared
+        rows = sum(len(chunk.ids) for chunk in store.chunks())  # this also compares their checksums
     if rows != count:
         raise DamagedFile(name, f"it has {rows} rows, and {count} ids")
     if bytes_of(path) != path.stat().st_size:

@@ -1,6 +1,6 @@
-"""Recovery at the start: a file's configuration, then its rows.
+"""Recovery at the start: reads a file's configuration, then its rows.
 
-Codes of an earlier hash, or of other weights, are computed again.
+Codes of an earlier hash, or of other weights, are recomputed.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def load_rows(
     chunk_bytes: int,
     progress: Callable[[int], None],
 ) -> Generator[EncodedBatch]:
-    """Yield all rows of a file; nothing else may be written to it meanwhile.
+    """Yield all rows of a file; nothing else may write to it meanwhile.
 
-    Codes of an earlier hash or of other weights, which compare with none of the present ones, are
-    replaced in the file as well: all at the end, or none.
+    Codes of an earlier hash or of other weights cannot be compared with the present ones. They are
+    replaced in the file as well: all of them at the end, or none.
 
-    backend: its codes are those of the file.
-    progress: called with the number of rows read since the last call, by the thread that reads.
+    backend: computes the codes.
+    progress: called with the number of rows read since the last call, in the reading thread.
     Raises DamagedFile, DiskFull.
     """
     version = store.identity.algorithm_version
@@ -81,9 +81,9 @@ def _decode(
 
 
 def config_of(identity: Identity, name: str) -> CollectionConfig:
-    """Return the configuration of a collection of this name.
+    """Return the configuration of the collection with this name.
 
-    Raises IncompatibleFile (its hashes are of a version that is not known), DamagedFile.
+    Raises IncompatibleFile (the version of its hashes is unknown), DamagedFile.
     """
     if not OUTDATED <= identity.algorithm_version <= ALGORITHM_VERSION:
         raise IncompatibleFile(
@@ -100,8 +100,8 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
 def params_of(record: BackendRecord, primary: str) -> BackendParams:
     """Return the parameters of a comparison backend.
 
-    primary: kind of the backend that it is compared with, whose name no other has.
-    Raises ValueError, InvalidInput (there can be no such backend).
+    primary: kind of the primary backend, whose name no other backend has.
+    Raises ValueError, InvalidInput (the parameters are not valid).
     """
     check_name(record.name)
     if record.name == primary:

@@ -1,4 +1,4 @@
-"""Items in memory by row: arrays that grow at their end, which rows live, and compaction."""
+"""Items in memory by row: growing arrays, which rows are live, and compaction."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _IDS_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Lowest:
-    """Of the n rows of a view, the live ones whose ids come first, by id; all if ``is_all``.
+    """The first live rows of an n-row view, ordered by id; all live rows if ``is_all``.
 
-    version: of the view; earlier ones have rows that were replaced since.
+    version: of the view; earlier views have rows that were replaced since.
     """
 
     ids: Ids
@@ -52,13 +52,13 @@ class _Lowest:
 
 
 class FirstIds:
-    """The rows whose ids come first, remembered from one search to the next; any thread."""
+    """The first rows by id, cached between searches; any thread."""
 
     def __init__(self) -> None:
         self._known = _Lowest(Ids(), 0, 0, np.empty(0, np.int64), is_all=True)
 
     def rows(self, view: View, permitted: UInt8s, count: int) -> list[int]:
-        """Return up to ``count`` of the rows permitted, those whose ids come first, by id."""
+        """Return up to ``count`` of the permitted rows, the first by id."""
         ids, n, known = view.ids, len(view), self._known
         is_later = known.ids is ids and known.version <= view.version
         if not is_later or not (known.is_all or len(known.rows)):
@@ -81,15 +81,15 @@ class FirstIds:
 
 
 class RowStore:
-    """The items of one numbering of rows; one writer adds, readers hold views of the first n.
+    """The items under one numbering of rows; one writer appends, views show the first n rows.
 
-    space: whose transform the rows are under.
-    ids: of the rows, and of those that are about to be appended; owned from here on, as are all
-        others.
+    space: with the transform of the rows.
+    ids: of the rows, and of rows about to be appended; owned by this object, like all other
+        arguments.
     sequences: (n,) int64; versions, expires: (n,) or (0,) int64; see `View`.
     rows, ids, payloads, sequences, versions, expires: the last three may be longer than the number
         of rows.
-    alive: (n,) uint8, 1 for each row that is not dead; there may be room for more.
+    alive: (n,) uint8, 1 for each live row; may be longer.
     """
 
     def __init__(
@@ -120,15 +120,15 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes of memory they take, columns and mapped files left out."""
+        """Approximate bytes of memory, without columns and mapped files."""
         masks = self.alive.nbytes if self._spare is None else 2 * self.alive.nbytes
         numbers = self.sequences.nbytes + self.versions.nbytes + self.expires.nbytes
         return self.rows.nbytes + self.ids.nbytes + masks + numbers + self.payload_bytes
 
     def append(self, items: EncodedBatch) -> None:
-        """Add items as live rows at the end; their sequence numbers are above all before.
+        """Append items as live rows; their sequence numbers are above all existing ones.
 
-        Their ids are added to ``ids`` apart, as they are when the items wait for a view.
+        Their ids are added to ``ids`` separately, earlier if the items wait for a view.
         """
         before = len(self.rows)
         n = before + len(items.ids)
@@ -153,7 +153,7 @@ class RowStore:
     ) -> View:
         """Return a view of the present rows.
 
-        rows: what ``rows.view`` returned, where that is at hand.
+        rows: the result of ``rows.view``, if the caller has it.
         """
         vectors = self.rows.view() if rows is None else rows
         n = vectors.count
@@ -181,8 +181,8 @@ class RowStore:
     def take(self, view: View, places: Int64s, stop: threading.Event | None = None) -> RowStore:
         """Return the items of some rows of a view; any thread.
 
-        places: (m,) int64, rows, rising, all of them live.
-        stop: as of `GrowingRows.take`, errors too.
+        places: (m,) int64, live rows, ascending.
+        stop: see `GrowingRows.take`, also for errors.
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = Ids(), [view.payloads[row] for row in chosen]
@@ -205,23 +205,23 @@ class RowStore:
         )
 
     def truncate(self, count: int) -> None:
-        """Forget all rows but the first ``count``, but not their ids; no reader has seen them."""
+        """Remove the rows after the first ``count``, but no ids; no reader has seen these rows."""
         self.rows.truncate(count)
         self._spare = None
         self.payload_bytes -= _payload_bytes(self.payloads[count:])
         del self.payloads[count:]
 
     def change_payloads(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
-        """Replace payloads of some rows, for new views."""
+        """Replace the payloads of some rows, for new views."""
         self.columns.changes.add(rows, payloads)
         self.payload_bytes += _payload_bytes(payloads)
 
     def mark_dead(self, rows: Sequence[int]) -> None:
-        """Make tombstones of some rows, for new views.
+        """Turn some rows into tombstones, for new views.
 
-        Readers hold the present mask, so another array is changed: the mask before the present one
-        if no view holds it any more, else a copy. Copying ten million rows takes ten times as long
-        as a commit.
+        Readers hold the present mask, so another array is changed: the previous mask if no view
+        holds it any more, else a copy. Copying the mask of ten million rows takes ten times as
+        long as a commit.
         """
         present, spare, dead = self.alive, self._spare, list(rows)
         taken = None if spare is None else spare.reuse(present, len(self.rows))
@@ -231,11 +231,11 @@ class RowStore:
 
 
 class _SpareMask:
-    """The mask of live rows that the present one replaced, to be used again.
+    """The previous mask of live rows, kept for reuse.
 
     mask: (room,) uint8.
-    count: rows there were.
-    dead: rows that have died since, of those.
+    count: number of rows at that time.
+    dead: those of these rows that have died since.
     """
 
     def __init__(self, mask: UInt8s, count: int, dead: list[int]) -> None:
@@ -244,11 +244,11 @@ class _SpareMask:
         self._dead = dead
 
     def reuse(self, present: UInt8s, count: int) -> UInt8s | None:
-        """Return the mask with what has changed; None where a view has it, or it has no room.
+        """Return the updated mask; None if a view still holds it or it is too small.
 
-        present: (room,) uint8, the mask of now, of ``count`` rows.
+        present: (room,) uint8, the present mask, of ``count`` rows.
         """
-        # Views count as references to an array only if it has memory of its own.
+        # Views hold counted references only to an array with its own memory.
         owns = self._mask.base is None
         if not owns or len(self._mask) != len(present):
             return None
@@ -259,7 +259,7 @@ class _SpareMask:
         return self._mask
 
     def references(self) -> int:
-        """Return how many references to the mask there are, as CPython counts them."""
+        """Return the number of references to the mask, as CPython counts them."""
         return sys.getrefcount(self._mask)
 
 
@@ -268,12 +268,12 @@ _UNHELD: Final = _SpareMask(np.ones(1, np.uint8), 1, []).references()
 
 
 class Compaction:
-    """The live rows of a view under numbers of their own, with ids and indexes.
+    """The live rows of a view with new numbers, and with ids and indexes.
 
-    Building it takes long, and runs beside readers and the writer. `apply_changes` then adds what
-    they changed.
+    Building it takes long, beside readers and the writer. `apply_changes` then adds what they have
+    changed meanwhile.
 
-    Raises StoppedError (``stop`` is set), OSError (the disk has no space for mapped vectors).
+    Raises StoppedError (``stop`` is set), OSError (the disk is full).
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class Compaction:
     ) -> None:
         self._seen = view
         self._backend = backend
-        self._places = np.flatnonzero(view.alive)  # the row in the old numbers of each row
+        self._places = np.flatnonzero(view.alive)  # the old row number of each row
         self.store = store.take(view, self._places, stop)
         rows, new_rows = self.store.rows.view(), np.full(len(view), -1, np.int64)
         new_rows[self._places] = np.arange(len(self._places))
@@ -296,7 +296,7 @@ class Compaction:
             self._attached[name] = indexed.renumber(rows, new_rows)
 
     def can_follow(self, now: View) -> bool:
-        """Return whether a later view has the same numbers, and the same backends."""
+        """Return whether a later view has the same row numbers and the same backends."""
         backends = {name: indexed.backend for name, indexed in now.attached.items()}
         own = {name: indexed.backend for name, indexed in self._attached.items()}
         return now.ids is self._seen.ids and backends == own
@@ -304,7 +304,7 @@ class Compaction:
     def apply_changes(self, now: View) -> int:
         """Add the changes up to a view that `can_follow` accepts; return the number of new rows.
 
-        Raises OSError (the disk has no space for mapped vectors; the compaction is of no use then).
+        Raises OSError (the disk is full; the compaction is then unusable).
         """
         store, alive = self.store, now.alive[self._places]
         dead = np.flatnonzero(store.alive[: len(store)] > alive)
@@ -336,7 +336,7 @@ class Compaction:
         return len(new)
 
     def _apply_payloads(self, now: View) -> None:
-        """Take over payloads that rows of the view seen before were given since."""
+        """Apply payload changes made since the last view to rows that it had."""
         changed = slice(self._seen.changed, now.changed)
         changes = now.columns.changes
         rows = changes.rows[changed]
@@ -349,16 +349,16 @@ class Compaction:
         )
 
     def view(self, version: int) -> View:
-        """Return a view of what there is."""
+        """Return a view of the compacted rows."""
         count = int(np.count_nonzero(self.store.alive[: len(self.store)]))
         return self.store.view(self._state, count, version, self._attached)
 
 
 def _extended(column: Int64s, before: int, n: int, values: Sequence[int], usual: int) -> Int64s:
-    """Return a column with room for further rows, and their values; (0,) while all are usual.
+    """Return a column with further rows appended; (0,) while all values are ``usual``.
 
-    before, n: the rows without the further ones, and with them.
-    values: of these; empty where all are usual.
+    before, n: number of rows without and with the new ones.
+    values: of the new rows; empty if all are ``usual``.
     """
     if not (len(column) or values):
         return column
@@ -368,6 +368,6 @@ def _extended(column: Int64s, before: int, n: int, values: Sequence[int], usual:
 
 
 def _payload_bytes(payloads: Iterable[bytes | None]) -> int:
-    """Return about how many bytes of memory payloads hold."""
+    """Return the approximate bytes of memory that payloads use."""
     present = [payload for payload in payloads if payload is not None]
     return sum(map(len, present)) + _BYTES_PER_PAYLOAD * len(present)

@@ -1,6 +1,6 @@
-"""Items that are stored unless one like them is: what is there is asked before a write is planned.
+"""Store items only if no similar one exists; the check precedes the planning of a write.
 
-The writer asks, so that no other write comes between the question and the commit.
+The writer runs the check, so that no other write comes between it and the commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gcws_search.index.vectors.equal_rows import equal_groups
 
 
 class Near(NamedTuple):
-    """The most similar of the items that are there: its id, or its place among the new ones."""
+    """The most similar existing item: its id, or its place among the new ones."""
 
     to: str | int
     score: float
@@ -38,9 +38,9 @@ LeftOut = tuple[int, str | None, Near]
 def split_similar(
     near: Sequence[Near | None], places: Sequence[int], ids: Sequence[str | None]
 ) -> tuple[list[int], list[LeftOut]]:
-    """Return the rows of the items that are stored, and the others, which are like some of these.
+    """Return the rows of the items to be stored, and the others, which are similar to these.
 
-    near: as of `find_similar`; places, ids: of the items.
+    near: see `find_similar`; places, ids: of the items.
     """
     kept = [row for row, found in enumerate(near) if found is None]
     place_of = {row: place for place, row in enumerate(kept)}
@@ -57,7 +57,7 @@ def split_similar(
 
 
 def similar_items(left_out: Sequence[LeftOut], ids: Sequence[str | None]) -> list[SimilarItem]:
-    """Return what to tell of items that are not stored; ``ids`` are those of the others."""
+    """Return the report on items that are not stored; ``ids`` belong to the stored ones."""
     return [
         SimilarItem(row, own, str(ids[to] if isinstance(to, int) else to), score)
         for row, own, (to, score) in left_out
@@ -67,10 +67,10 @@ def similar_items(left_out: Sequence[LeftOut], ids: Sequence[str | None]) -> lis
 def planned_rows(
     puts: Sequence[EncodedBatch], planned: Mapping[str, int | None], now: float
 ) -> tuple[list[str], VectorBatch, UInt8s] | None:
-    """Return ids and vectors of puts, and which of them are planned; None where none is.
+    """Return ids and vectors of planned puts, and a mask of those that stay; None if none does.
 
-    planned: the sequence number of each item once all that is planned is done.
-    now: seconds since 1970; items that have expired by then are left out.
+    planned: the sequence number of each item after all planned changes.
+    now: seconds since 1970; items that expire before it are left out.
     """
     ids = [item_id for items in puts for item_id in items.ids]
     sequences = [sequence for items in puts for sequence in items.sequences]
@@ -92,12 +92,12 @@ def find_similar(
     planned: tuple[Sequence[str], VectorBatch, UInt8s] | None,
     lasts: UInt8s,
 ) -> list[Near | None]:
-    """Return of each vector what keeps it from being stored: what is near, or an earlier vector.
+    """Return, for each vector, the stored item or earlier vector that prevents storing it.
 
-    stored: the most similar item of those that are stored.
-    planned: ids and vectors of n rows, and (n,) 1 for those that are about to be stored before;
-        None where there are none.
-    lasts: 0 for vectors of items that have expired: these keep no later one out.
+    stored: the most similar stored item.
+    planned: ids and vectors of n rows, and (n,) 1 for those that will be stored earlier; None if
+        there are none.
+    lasts: 0 for vectors of expired items, which do not prevent later ones.
     """
     near = [*stored]
     if planned is not None:
@@ -127,7 +127,7 @@ def _best(
     unless: UnlessSimilar,
     ids: Sequence[str],
 ) -> list[Near | None]:
-    """Return of each vector the most similar row by a scan."""
+    """Return the most similar row of each vector, by a scan."""
     workers = collection.backend.workers
     inverted = InvertedIndex.of(view.vectors, workers)
     params = SearchParams(limit=1, recall=1.0, min_score=unless.min_score)
@@ -137,7 +137,7 @@ def _best(
 
 
 def _first_hits(found: BatchHits, ids_of: Callable[[list[int]], list[str]]) -> list[Near | None]:
-    """Return the best hit of each query, of equal scores the first by id."""
+    """Return the best hit of each query; of equal scores the first by id."""
     near: list[Near | None] = []
     for number in range(len(found)):
         rows, scores = found.hits(number)
@@ -149,7 +149,7 @@ def _first_hits(found: BatchHits, ids_of: Callable[[list[int]], list[str]]) -> l
 def nearest_stored(
     collection: MemoryCollection, vectors: VectorBatch, unless: UnlessSimilar, gone: Collection[str]
 ) -> list[Near | None]:
-    """Return of each vector the most similar stored item, those of the ids ``gone`` left out."""
+    """Return the most similar stored item of each vector, except the ids in ``gone``."""
     view = collection.view
     permitted = view.alive
     if gone:
@@ -169,9 +169,9 @@ def _choose(
     near: Sequence[Near | None],
     unless: UnlessSimilar,
 ) -> list[Near | None]:
-    """Return of each vector what keeps it from being stored: what is near, or an earlier vector.
+    """Return, for each vector, the stored item or earlier vector that prevents storing it.
 
-    near: what is stored already.
+    near: stored items.
     """
     found = [*near]
     if len(found) == 1:

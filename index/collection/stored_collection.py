@@ -1,4 +1,4 @@
-"""A durable collection: each write is in memory and in its file, or in neither."""
+"""A durable collection: each write is both in memory and in its file, or in neither."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ _log = logging.getLogger(__name__)
 
 
 def _unless_gone(method: Callable[..., None]) -> Callable[..., None]:
-    """Return what calls a method while there is its object, and does not hold it.
+    """Wrap a method so that it is called only while its object exists, by a weak reference.
 
-    With no circle in it a collection frees its arrays with its last user: the collector counts a
-    few objects, and not their bytes.
+    Without reference cycles, a collection frees its arrays with its last user. The garbage
+    collector would be slow to do so: it counts objects, not their bytes.
     """
     found = WeakMethod(method)
 
@@ -123,13 +123,13 @@ def _unless_gone(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class StoredCollection:
-    """A collection of items that outlive the process.
+    """A collection of items that survive the process.
 
-    What writes raises DiskFull, DirectoryLocked, DamagedFile or CollectionNotFound too, and has
-    changed nothing then but where the file is damaged. A start raises DamagedFile, DiskFull.
+    Every write may also raise DiskFull, DirectoryLocked, DamagedFile or CollectionNotFound. It has
+    then changed nothing, unless the file is damaged. A start raises DamagedFile, DiskFull.
 
-    searches: those of all collections of the catalog.
-    paused, expirations: as of `MemoryCollection`.
+    searches: shared by all collections of the catalog.
+    paused, expirations: see `MemoryCollection`.
     """
 
     def __init__(
@@ -172,11 +172,11 @@ class StoredCollection:
     def in_memory(
         cls, name: str, config: CollectionConfig, *, threads: int | None = None
     ) -> StoredCollection:
-        """Return a collection of no items that is gone when it is closed; it needs no disk."""
+        """Return an empty collection that vanishes when it is closed; it needs no disk."""
         identity = Identity(config.to_dict(), ALGORITHM_VERSION)
         store = Store(MEMORY, name, durability="normal", identity=identity)
         found = cls(store, config, threads=threads)
-        # These write for the next start, and give space of a file back.
+        # These write for the next start, and reclaim space in a file.
         found.checkpoints.stop()
         found.reclaimer.stop()
         return found
@@ -186,12 +186,12 @@ class StoredCollection:
 
     @property
     def config(self) -> CollectionConfig:
-        """What it was created with; weights as they were asked for last."""
+        """The configuration at creation, with the weights requested last."""
         return self.memory.config
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Returns the seconds since 1970 by which items expire."""
+        """Returns seconds since 1970, to decide which items have expired."""
         return self.memory.expirations.clock
 
     @property
@@ -202,9 +202,9 @@ class StoredCollection:
     # Writing
 
     def read(self, progress: Callable[[int], None]) -> None:
-        """Read all rows of the file, and begin nothing; to be called once, before anything else.
+        """Read all rows of the file, without starting background work. Call it once, first.
 
-        progress: called with the number of items read, or taken into a comparison backend, since
+        progress: called with the number of items read, or added to a comparison backend, since
             the last call.
         """
         try:
@@ -227,7 +227,7 @@ class StoredCollection:
         self.auditor.load()
 
     def begin(self) -> None:
-        """Begin what is due in the background, once all rows are read."""
+        """Start background work that is due, once all rows are read."""
         self.checkpoints.note_loaded()
         self.optimizer.start()
         self.reclaimer.request()  # a process that was killed left its log
@@ -236,7 +236,7 @@ class StoredCollection:
     def _load_meta(
         self, key: Literal["metadata", "next_id", "weights"], read: Callable[[str], T], what: str
     ) -> T | None:
-        """Return what the file has under a key; None where it has nothing."""
+        """Return the metadata of the file under a key; None if there is none."""
         text = self.store.meta(key)
         try:
             return None if text is None else read(text)
@@ -248,7 +248,7 @@ class StoredCollection:
         self.checkpoints.start_if_due()
 
     def _save_notes(self) -> None:
-        """Write the notes of attached backends and audits; log why where they cannot be written."""
+        """Write the notes of attached backends and audits; log an error if that fails."""
         try:
             self.writer.run_between_changes(self.attached_backends.save_notes)
             self.writer.run_between_changes(self.auditor.save)
@@ -256,13 +256,13 @@ class StoredCollection:
             _log.warning("notes of collection %r could not be written (%s)", self.name, error)
 
     def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
-        """Put items, all or none; on return they are on the disk and found by new searches.
+        """Put items, all or none; on return they are on disk and visible to new searches.
 
-        items: where an id comes twice, "upsert" takes the last. Items without one are given numbers
-            above all that items have, or were given before.
-        Raises InvalidId, InvalidVector, ItemExists (the mode is "insert" and there is such an item,
-            or an id comes twice), VersionConflict, InvalidParameter (an id comes twice, and items
-            have ``if_versions``).
+        items: if an id comes twice, "upsert" takes the last. Items without an id get numbers above
+            all numeric ids that items have or were given before.
+        Raises InvalidId, InvalidVector, ItemExists (the mode is "insert" and the item exists, or an
+            id comes twice), VersionConflict, InvalidParameter (an id comes twice, and items have
+            ``if_versions``).
         """
         return self.commit(self.prepare(items, mode))
 
@@ -276,24 +276,24 @@ class StoredCollection:
         sequences: Sequence[int] = (),
         versions: Sequence[int] = (),
     ) -> Put:
-        """Hash items, and turn them into bytes: all of `put` that others need not wait for.
+        """Hash items and encode them as bytes: the part of `put` that needs no lock.
 
-        items, mode: as of `put`.
-        keeps_payloads: whether an item that comes without a payload keeps the one that it has.
-        progress: called with the result just before the commit. It returns how far the load of
-            these items has come, which the same commit stores.
-        sequences: of the items, where the caller numbers them: rising, above all that there were.
-        versions: of items that are copied with them; their ids come once.
-        Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
-            or do not rise; an id comes twice, and items have ``if_versions``), ItemExists (the mode
-            is "insert" and an id comes twice).
+        items, mode: see `put`.
+        keeps_payloads: whether an item without a payload keeps its present one.
+        progress: called with the result just before the commit. It returns the progress of the load
+            that these items belong to, which the same commit stores.
+        sequences: sequence numbers given by the caller: ascending, above all existing ones.
+        versions: of copied items; their ids come once.
+        Raises InvalidId, InvalidVector, InvalidParameter (the count of sequence numbers is wrong,
+            or they do not ascend; an id comes twice, and items have ``if_versions``), ItemExists
+            (the mode is "insert" and an id comes twice).
         """
         put = Put.of(items, mode, self.memory, sequences=sequences, versions=versions)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 
     def commit(self, write: Put) -> WriteResult:
-        """Put prepared items; once, and as `put` does.
+        """Put prepared items, like `put`; once.
 
         Raises ItemExists, VersionConflict, InvalidParameter.
         """
@@ -309,8 +309,8 @@ class StoredCollection:
         """Put items without a thread that waits for them.
 
         read: returns the items and the mode; called by the leader of the group.
-        ended: called with the result, or what `put` or ``read`` raises, by any thread; with
-            CancelledError once ``run``, which lends a thread to lead by, has none.
+        ended: called in any thread with the result, or with what `put` or ``read`` raises; with
+            CancelledError if ``run``, which lends a thread to the leader, has none.
         """
         self.writer.submit(read, ended, run)
 
@@ -322,7 +322,7 @@ class StoredCollection:
         ended: Callable[[int | BaseException], None],
         run: Run,
     ) -> None:
-        """Change the payload of an item without a thread that waits for it; as `submit` does."""
+        """Change the payload of an item without a waiting thread; see `submit`."""
         change = self._keeping_text(change)
         write = ChosenItems(ids=[item_id], change=change, if_version=if_version)
         self.writer.submit(lambda: write, ended, run)
@@ -340,12 +340,12 @@ class StoredCollection:
             self.reclaimer.request(removed)
 
     def set_names(self, names: Sequence[str], *, replace: bool = True) -> None:
-        """Give the first coordinates their names, in the place of all names before.
+        """Name the first coordinates, replacing all earlier names.
 
-        replace: False leaves names that there are already; where none is given, it takes those of a
-            collection without items away.
-        Raises InvalidParameter (the slot space is open, there are more names than coordinates, or
-            one is none or stands twice).
+        replace: False leaves existing names; without ``names`` it removes the names of an empty
+            collection.
+        Raises InvalidParameter (the slot space is open, there are more names than coordinates, or a
+            name is invalid or repeated).
         """
         named = check_names(names, self.config.dim)
 
@@ -358,19 +358,19 @@ class StoredCollection:
         self.writer.run_as_change(change)
 
     def load_names(self) -> None:
-        """Return: all names that are stored are known; a cluster's may have come elsewhere."""
+        """Do nothing: all stored names are known. In a cluster others may have stored new ones."""
 
     def wait_until_found(self) -> None:
-        """Return: what was committed is found; in a cluster shards take it in later."""
+        """Do nothing: commits are visible at once. In a cluster, shards apply them later."""
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[NamedCoordinate]:
-        """Return the first coordinates that have names; those of a prefix are in order of names."""
+        """Return the first coordinates with names; with a prefix, ordered by name."""
         return [*starmap(NamedCoordinate, self.store.find_names(prefix, limit))]
 
     def replace_metadata(self, value: bytes | None) -> None:
-        """Replace the metadata, None to remove it; on the disk on return.
+        """Replace the metadata, or remove it (None); it is on disk on return.
 
-        Raises InvalidParameter (it is longer than `MAX_METADATA_BYTES`, or no object).
+        Raises InvalidParameter (it is longer than `MAX_METADATA_BYTES`, or not an object).
         """
         check_metadata(value)
 
@@ -381,7 +381,7 @@ class StoredCollection:
         self.writer.run_as_change(change)
 
     def replace_next_id(self, number: int) -> None:
-        """Give the next item without an id this number; on the disk on return."""
+        """Set the number for the next item without an id; it is on disk on return."""
 
         def change() -> None:
             self.store.write_meta("next_id", with_checksum(b"%d" % number))
@@ -390,15 +390,15 @@ class StoredCollection:
         self.writer.run_as_change(change)
 
     def fit(self, weights: tuple[float, ...] | WeightKind | None = None) -> WeightsDescription:
-        """Learn weights from the items, or take others; return when all rows are encoded by them.
+        """Learn weights from the items, or set given ones; return when all rows use them.
 
-        Others read and write meanwhile, under the weights of before. The collection then changes in
-        one step, and so does its file.
+        Meanwhile others read and write with the old weights. Then the collection and its file
+        switch in one step.
 
-        weights: what is learned, or a number a coordinate; None learns anew what the collection was
-            asked for last.
-        Raises InvalidParameter (at ``("weights", …)``: there are none, or no items; nothing is left
-            of an item, or too much).
+        weights: how to learn them, or one number per coordinate; None repeats what was requested
+            last.
+        Raises InvalidParameter (at ``("weights", …)``: there are no weights, or no items; a vector
+            becomes empty or too large).
         """
         found = self.attached_backends.run_alone(partial(self._fit, weights))
         self.optimizer.start()
@@ -406,7 +406,7 @@ class StoredCollection:
         return WeightsDescription.of(found)
 
     def use_weights(self, weights: Weights) -> None:
-        """Give a collection of no items weights that were learned elsewhere."""
+        """Set weights that were learned elsewhere; the collection must be empty."""
 
         def change() -> None:
             self.store.replace_weights(self.config.to_dict(), weights.to_text())
@@ -418,7 +418,7 @@ class StoredCollection:
         config = config_with(self.config, asked)
         view = self.memory.view
         weights = weights_of(config, view.space.weights, batches_of(config, view, self.store, stop))
-        with storage_errors(self.name):  # of mapped vectors
+        with storage_errors(self.name):  # from mapped vectors
             fresh = Reencoding(
                 self.memory, self.store, config, weights, self.attached_backends.make_empty, stop
             )
@@ -439,9 +439,9 @@ class StoredCollection:
         return weights
 
     def _replace_codes(self, stop: threading.Event) -> None:
-        """Write the codes of all rows to the file, some between two changes each, if not stopped.
+        """Write the codes of all rows to the file, in pieces between changes, unless stopped.
 
-        The rows that are put meanwhile have the right ones.
+        Rows put meanwhile already have the right codes.
         """
         between, view = self.writer.run_between_changes, self.memory.stored_view
         for rows, codes in codes_of(view, self.memory.backend):
@@ -451,11 +451,11 @@ class StoredCollection:
         between(partial(self.store.confirm_codes, ALGORITHM_VERSION))
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
-        """Return how far loads under keys have come; see `Store.loads`."""
+        """Return the progress of loads with keys; see `Store.loads`."""
         return self.store.loads(since, key)
 
     def save_load(self, record: LoadRecord, forgotten: int) -> None:
-        """Store how far a load has come, without items; see `Store.save_load`."""
+        """Store the progress of a load, without items; see `Store.save_load`."""
         self.writer.run_as_change(partial(self.store.save_load, record, forgotten))
 
     def delete(
@@ -465,21 +465,21 @@ class StoredCollection:
         *,
         if_version: int | None = None,
     ) -> int:
-        """Delete items, and return how many there were; the commit stores ``load``.
+        """Delete items, and return how many existed; the commit stores ``load``.
 
         where: a filter, or ids.
-        if_version: that each item of these ids must have; else VersionConflict.
+        if_version: the version that each item of these ids must have; else VersionConflict.
         """
         return self._write(ChosenItems(if_version=if_version, load=load), where)
 
     def change_payloads(
         self, change: PayloadChange, where: Filter | Sequence[str], *, if_version: int | None = None
     ) -> int:
-        """Change the payloads of items, all or none; return how many there were.
+        """Change the payloads of items, all or none; return how many items existed.
 
-        The items keep their places, and nothing is hashed. where, if_version: as of `delete`.
+        The items keep their rows, and nothing is hashed. where, if_version: see `delete`.
 
-        Raises InvalidPayload (one would be longer than the change permits, or have another text),
+        Raises InvalidPayload (one would be longer than allowed, or have another text),
             VersionConflict.
         """
         write = ChosenItems(change=self._keeping_text(change), if_version=if_version)
@@ -490,7 +490,7 @@ class StoredCollection:
 
     def _write(self, write: ChosenItems, where: Filter | Sequence[str]) -> int:
         if isinstance(where, Filter):
-            self.memory.view.mask(where)  # builds the columns while others may still write
+            self.memory.view.mask(where)  # builds the filter's columns while others may still write
             write.where = where
         else:
             write.ids = [*dict.fromkeys(where)]
@@ -498,30 +498,30 @@ class StoredCollection:
         return write.result
 
     def finish_background_work(self) -> None:
-        """Optimize the index, delete what has expired, reclaim space, answer audited queries.
+        """Optimize the index, delete expired items, reclaim space, answer audited queries.
 
-        Return when it is done.
+        Returns when all of it is done.
         """
         self.expirer.finish()
-        self.expirer.start()  # for those that will expire
-        _ = self.memory.view  # has what was pending
+        self.expirer.start()  # for items that will expire
+        _ = self.memory.view  # publishes pending items
         self.optimizer.finish()
         self.reclaimer.finish()
         self.auditor.finish()
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy of the file as it is at one moment; others may write meanwhile."""
+        """Write a copy of the file as of one moment; others may write meanwhile."""
         self.checkpoints.bring_up_to_date()
         self.store.copy_to(path)
 
     def close(self, *, dropped: bool = False, replaced: bool = False) -> None:
-        """Finish the write being made, refuse others, and close the file.
+        """Finish the current write, refuse further ones, and close the file.
 
-        Calls from then on raise CollectionNotFound.
+        Later calls raise CollectionNotFound.
 
-        dropped: whether the file is about to be removed, and nothing more need be written.
-        replaced: whether another file is about to take its place, and nothing more need be written.
-            Calls from then on raise CollectionLoading.
+        dropped: the file is about to be removed, so nothing more is written.
+        replaced: the file is about to be replaced, so nothing more is written. Later calls raise
+            CollectionLoading.
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
         self.attached_backends.stop(refusal)
@@ -531,7 +531,7 @@ class StoredCollection:
         self.reclaimer.stop()
         self.checkpoints.stop()
         if not (dropped or replaced):
-            self._save_notes()  # a failure of the storage may have kept them out
+            self._save_notes()  # an earlier storage failure may have prevented it
         self.writer.close(refusal, None if dropped or replaced else self.checkpoints.write_all)
 
     # Comparison backends
@@ -539,7 +539,7 @@ class StoredCollection:
     def attach(
         self, params: BackendParams, name: str | None = None, notes: str | None = None
     ) -> BackendDescription:
-        """Attach a comparison backend, made beside other work; see `AttachedBackends.attach`."""
+        """Attach a comparison backend, built beside other work; see `AttachedBackends.attach`."""
         attached = self.attached_backends.attach(params, name, notes)
         self.optimizer.start()
         return describe_backend(self.memory.index_of(self.memory.view, attached))
@@ -561,7 +561,7 @@ class StoredCollection:
             [expires] = view.expires_of([row]) or (None,)
             return StoredItem(item_id, vector, view.payloads[row], version, expires)
         record = self.store.fetch([item_id]).get(item_id)
-        if record is None:  # deleted since
+        if record is None:  # deleted meanwhile
             raise ItemNotFound(item_id)
         return self._stored_item(record)
 
@@ -586,9 +586,9 @@ class StoredCollection:
         where: Filter | None = None,
         ids: Sequence[str] | None = None,
     ) -> Page:
-        """Return items in the order in which they were put; an update puts an item at the end.
+        """Return items in insertion order; an update moves an item to the end.
 
-        Raises InvalidParameter (no such cursor was handed out, or the limit is below 1).
+        Raises InvalidParameter (the cursor is not valid, or the limit is below 1).
         """
         require(limit >= 1, name="limit", expected="at least 1", got=limit)
         after = sequence_of(cursor)
@@ -599,15 +599,15 @@ class StoredCollection:
         return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
 
     def hints(self, where: Filter) -> list[str]:
-        """Return which keys and values of a filter no item has, where no item passes it."""
+        """Return which filter keys and values no item has, if no item passes the filter."""
         known = self.memory.known_words(where)
         return [] if known is None else hints_of(where, [known])
 
     def find(self, text: str, limit: int = 20) -> Page:
         """Return items that a text finds, without vectors; raises as `MemoryCollection.find`.
 
-        First those whose ids begin with it, then those whose ids or payloads contain it in any
-        case; both in the order in which they were put.
+        First items whose ids begin with it, then those whose ids or payloads contain it in any
+        case; both in insertion order.
         """
         view, found = self.memory.find(text, limit)
         rows = np.concatenate([found.prefixed, found.others])
@@ -616,8 +616,8 @@ class StoredCollection:
     def _items(self, view: View, rows: Int64s, *, with_vector: bool) -> list[StoredItem]:
         """Return the items of some rows.
 
-        Where a transform keeps vectors out of memory, items that have been updated or deleted
-        since are left out.
+        If a transform keeps vectors out of memory, items updated or deleted meanwhile are
+        left out.
         """
         raw = view.raw(rows) if with_vector else None
         if with_vector and raw is None:
@@ -633,10 +633,10 @@ class StoredCollection:
         return [StoredItem(*each) for each in zip(*columns, strict=True)]
 
     def vectors(self, hits: QueryResult, part: slice = slice(None)) -> list[JsonVector | None]:
-        """Return the vectors of a search's hits, or of a part of them, as sent.
+        """Return the vectors of a search's hits, or of some of them, as sent.
 
-        Where a transform keeps them out of memory, an item updated since the search shows its new
-        vector, and one deleted since shows None.
+        If a transform keeps them out of memory, an item updated since the search has its new
+        vector, and one deleted since has None.
         """
         if hits.view is not None:
             raw = hits.view.raw(np.array(hits.rows[part], np.int64))
@@ -657,14 +657,14 @@ class StoredCollection:
     ) -> QueryResults:
         """Return the hits of each query; never waits for a writer.
 
-        queries: one with names that no coordinate of a fixed space has is a SparseVector, as
-            `CoordinateNames.find` names its coordinates; see `scan_with_unknown`.
+        queries: a query with names that no coordinate of a fixed space has is a SparseVector, with
+            coordinates from `CoordinateNames.find`; see `scan_with_unknown`.
         Raises BackendNotFound, InvalidVector (the transform leaves nothing of a query).
         """
         if isinstance(queries, SparseVector):
             return scan_with_unknown(self.memory, queries, params, where=where, backend=backend)
         view = self.memory.view
-        if backend is not None:  # a name is refused before a vector
+        if backend is not None:  # check the name before the vectors
             self.memory.index_of(view, backend)
         return self._search(view, view.space.prepare(queries), params, where, None, backend)
 
@@ -677,7 +677,7 @@ class StoredCollection:
         skip: Int64s | None,
         backend: str | None,
     ) -> QueryResults:
-        """Search; audit some queries later, start the optimizer where they need more tables."""
+        """Search, select queries for audits, and start the optimizer if it needs more tables."""
         found = self.memory.search(view, queries, params, where=where, skip=skip, backend=backend)
         is_primary = backend is None or backend == self.config.backend.kind
         if is_primary and self.audit.offer(queries, params, found, where=where, skip=skip):
@@ -695,9 +695,9 @@ class StoredCollection:
         backend: str | None = None,
         vector: RawBatch | None = None,
     ) -> QueryResults:
-        """Return the hits of a stored item's vector, the item itself left out.
+        """Return the hits of a stored item's vector, without the item itself.
 
-        Where ``vector`` is given, the item need not be here.
+        If ``vector`` is given, the item need not be in this collection.
 
         Raises ItemNotFound, BackendNotFound, InvalidVector.
         """
@@ -723,14 +723,14 @@ class StoredCollection:
         skip: Sequence[str] = (),
         stop: threading.Event | None = None,
     ) -> Comparison:
-        """Search for the same by several backends, and say what each finds and costs.
+        """Run the same queries on several backends; return what each finds, and its cost.
 
-        queries: at least one vector, one with unknown names as of `search`. The
-            primary backend scans for such a one; others search with what of it the space has. None
-            takes stored items, each left out of its own hits.
-        sample, seed: how many stored items, and which.
+        queries: at least one vector; for unknown names see `search`: the primary backend scans for
+            such a query, others use only its known coordinates. None takes stored items, each left
+            out of its own hits.
+        sample, seed: number of stored items, and the seed of their choice.
         backends: names; None for all that are ready.
-        skip: empty, or an id a query, which it must not find.
+        skip: empty, or for each query an id that it must not find.
         Raises BackendNotFound, CancelledError (of `concurrent.futures`: ``stop`` was set),
             InvalidParameter (there are too few items to sample), InvalidVector (the transform
             leaves nothing of a query).
@@ -742,19 +742,19 @@ class StoredCollection:
             left_out = np.array([-1 if row is None else row for row in rows], np.int64)
             chosen = ComparedQueries.of(view.space, queries, left_out)
         found = compare(self.memory, view, chosen, params, backends, stop)
-        self.optimizer.start()  # tables that it asked for may be missing
+        self.optimizer.start()  # tables that the search requested may be missing
         return found
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:
-        """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
+        """Return the contribution of each coordinate to a similarity; see `explain.explain`."""
         return explain(self.memory, a, b, limit)
 
     def sketch(self, vectors: RawBatch | SparseVector, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
 
-        vectors: one vector with names that no coordinate of a fixed space has is a SparseVector, as
-            of `search`.
-        Raises InvalidParameter (the collection does not hash, or there is no such encoding).
+        vectors: a vector with names that no coordinate of a fixed space has is a SparseVector, see
+            `search`.
+        Raises InvalidParameter (the collection does not hash, or the encoding is unknown).
         """
         backend = self.memory.backend
         if not isinstance(backend, GcwsBackend):
@@ -777,12 +777,12 @@ class StoredCollection:
         ranking: Ranking = "gmm",
         stop: threading.Event | None = None,
     ) -> list[tuple[str, str, float]]:
-        """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+        """Return pairs of items with similarity ``min_score`` or more: ids a < b, by falling score.
 
-        where: of both items.
-        ranking: what ``min_score`` and the scores are; by containment that of the smaller item.
+        where: a filter that both items pass.
+        ranking: the kind of score; by containment, that of the smaller item.
 
-        Once ``stop`` is set the work ends soon, with whatever has been found.
+        Once ``stop`` is set the work ends soon, with the pairs found so far.
         """
         view, found = self.pair_rows(
             min_score=min_score, recall=recall, limit=limit, where=where, ranking=ranking, stop=stop
@@ -799,14 +799,14 @@ class StoredCollection:
         ranking: Ranking,
         stop: threading.Event | None,
     ) -> tuple[View, Pairs]:
-        """Return pairs as rows of a view; with a limit some more, which tie with the last."""
+        """Return pairs as rows of a view; with a limit also some that tie with the last."""
         view = self.memory.view
         permitted = self.memory.mask(view, where)
         rows = RowView(view.vectors, permitted, int(np.count_nonzero(permitted)))
         found = self.memory.pairs(
             view, rows, ranking, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
-        self.optimizer.start()  # tables that were of use are kept
+        self.optimizer.start()  # tables that were used are kept
         return view, found
 
     def join(
@@ -817,16 +817,16 @@ class StoredCollection:
         *,
         without: Int64s | None = None,
     ) -> CollectionJoin:
-        """Return what yields the hits of vectors among the items there are now.
+        """Return a function that yields the hits of vectors among the items there are now.
 
-        where: of the items.
-        stop: ends it soon, by a CancelledError of `concurrent.futures`.
-        without: sequence numbers of rows that are no hits.
+        where: a filter on the items.
+        stop: ends the join soon, with CancelledError of `concurrent.futures`.
+        without: sequence numbers of rows to exclude from the hits.
         """
         return CollectionJoin(self.memory, params, where, stop, without=without)
 
     def cursor_behind(self, item_id: str) -> str:
-        """Return the cursor of the page that begins behind an item; raises ItemNotFound."""
+        """Return the cursor of the page that starts after an item; raises ItemNotFound."""
         view, [row] = self.memory.locate([item_id])
         if row is None:
             raise ItemNotFound(item_id)
@@ -842,7 +842,7 @@ class StoredCollection:
     ) -> list[Group]:
         """Return groups of items that pass a filter, the largest first.
 
-        stop, ranking: as of `pairs`.
+        stop, ranking: see `pairs`.
         Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
         """
         view, copies, pairs = self.edges(params, where, stop, ranking=ranking)
@@ -856,11 +856,11 @@ class StoredCollection:
         *,
         ranking: Ranking = "gmm",
     ) -> tuple[View, list[Int64s], Pairs]:
-        """Return what joins items into groups: groups of equal rows, and pairs of all others.
+        """Return the links that form groups: groups of equal rows, and pairs of other rows.
 
-        Of equal rows the first has pairs: a thousand of them would have half a million.
+        Of equal rows only the first has pairs: a thousand equal rows would have half a million.
 
-        stop, ranking: as of `pairs`.
+        stop, ranking: see `pairs`.
         Raises InvalidParameter (more than `PairPolicy.max_edges` pairs are found).
         """
         memory, view = self.memory, self.memory.view
@@ -878,7 +878,7 @@ class StoredCollection:
             stop=stop,
             max_pairs=memory.policies.pairs.max_edges,
         )
-        self.optimizer.start()  # tables that were of use are kept
+        self.optimizer.start()  # tables that were used are kept
         return view, copies, found
 
     def map_items(
@@ -888,7 +888,7 @@ class StoredCollection:
         also: Sequence[Explainable] = (),
         stop: threading.Event | None = None,
     ) -> ItemMap:
-        """Return places in a plane for a sample of the items; see `item_map.map_items`."""
+        """Return positions in a plane for a sample of the items; see `item_map.map_items`."""
         return map_items(self.memory, params, where=where, also=also, stop=stop)
 
     def profile(self, sample: int = PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
@@ -896,15 +896,15 @@ class StoredCollection:
         return profile(self.memory, sample=sample, seed=seed)
 
     def curve(self, limit: int = 10) -> CostCurve:
-        """Return what recall costs for a limit; see `MemoryCollection.curve`."""
+        """Return the cost by recall, for a limit; see `MemoryCollection.curve`."""
         return self.memory.curve(limit)
 
     def audited(self) -> AuditedQueries:
-        """Return recall asked against recall found."""
+        """Return requested recall compared with measured recall."""
         return AuditedQueries(self.audit.results(), self.audit.allowance, self.audit.waiting)
 
     def summary(self) -> Summary:
-        """Return one line of the list of collections; no index is asked for its statistics."""
+        """Return the entry in the list of collections; index statistics are not computed."""
         view = self.memory.view
         building = (each.name for each in self.attached_backends.building)
         return Summary(
@@ -921,7 +921,7 @@ class StoredCollection:
         )
 
     def describe(self) -> Description:
-        """Return all there is to know of the collection."""
+        """Return the complete description of the collection."""
         view = self.memory.view
         building = self.attached_backends.building
         return Description(

@@ -1,11 +1,11 @@
-"""Puts, deletes, other payloads: planned, committed in groups to the file, then applied in memory.
+"""Puts, deletes, payload changes: planned, committed to the file in groups, then applied in memory.
 
-Waiting for a disk or a network costs more than most writes, so writes that arrive while a commit is
-waited for are committed together by the next (`GroupCommit`). Each write of a group succeeds or
-fails by itself, in order of arrival. The leader of a group hashes all its vectors in one call.
+Waiting for a disk or a network costs more than most writes. So writes that arrive during a commit
+are committed together by the next one (`GroupCommit`). Each write of a group succeeds or fails by
+itself, in order of arrival. The leader of a group hashes all its vectors in one call.
 
-A write waits in the queue with a thread of its own (`GroupCommit.commit`), or without one
-(`GroupCommit.submit`), as the requests of an event loop do. The leader reads the latter.
+A write waits in the queue with its own thread (`GroupCommit.commit`), or without one
+(`GroupCommit.submit`), like the requests of an event loop. The leader reads the latter.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ from gcws_search.index.vectors.space import VectorSpace
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """How many items a write put: new ones, and ones that were there before.
+    """How many items a write put: new ones, and existing ones.
 
-    ``ids`` are the first and the last number that items without ids were given, None where all had
-    one. ``similar`` are items that were not stored.
+    ``ids`` are the first and the last number given to items without ids; None if all had ids.
+    ``similar`` are items that were not stored.
     """
 
     inserted: int
@@ -78,20 +78,20 @@ class WriteResult:
 
 
 class SequenceNumbers:
-    """Keys of items as they will be once the changes planned so far are made."""
+    """Sequence numbers of items as they will be after the changes planned so far."""
 
     def __init__(self, collection: MemoryCollection, next_sequence: int) -> None:
         self.collection = collection
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
-        self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
+        self.planned: dict[str, int | None] = {}  # by id; None for an item that is removed
         self.payloads: dict[str, bytes | None] = {}  # by id, of items that are changed in any way
         self.versions: dict[str, int] = {}  # by id, of items that are replaced or changed
         self.named: set[int] = set()  # coordinates whose names the changes store
         self.puts: list[Put] = []  # planned so far
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
-        """Return the sequence number of each id, None where there will be no such item."""
+        """Return the sequence number that each id will have, None if there will be no such item."""
         sequences = self.collection.sequences_of(ids)
         if self.planned:
             known = zip(ids, sequences, strict=True)
@@ -99,12 +99,12 @@ class SequenceNumbers:
         return sequences
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
-        """Return the payload that each item will have, None where there will be no such item."""
+        """Return the payload that each item will have, None if there will be no such item."""
         stored, planned = self.collection.payloads_of(ids), self.payloads
         return [planned.get(each, old) for each, old in zip(ids, stored, strict=True)]
 
     def versions_of(self, ids: Sequence[str]) -> list[int]:
-        """Return the version that each item will have, 0 where there will be no such item."""
+        """Return the version that each item will have, 0 if there will be no such item."""
         versions = self.collection.versions_of(ids)
         for place, item_id in enumerate(ids if self.planned or self.versions else ()):
             if item_id in self.planned:
@@ -115,16 +115,16 @@ class SequenceNumbers:
         return versions
 
     def check_versions(self, ids: Sequence[str], expected: Sequence[int | None]) -> None:
-        """Raise VersionConflict unless each item will have a version, None for any."""
+        """Raise VersionConflict unless each item will have the expected version (None: any)."""
         columns = zip(ids, expected, self.versions_of(ids), strict=True)
         for row, (item_id, wanted, got) in enumerate(columns):
             if wanted is not None and wanted != got:
                 raise VersionConflict(item_id, wanted, got, row)
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
-        """Return the sequence numbers of items that are put: their own, if they have some.
+        """Return the sequence numbers of new rows: ``own`` if given, else the next ones.
 
-        Raises InvalidParameter (one of their own is not above all that there were).
+        Raises InvalidParameter (one of ``own`` is not above all existing ones).
         """
         first = self.next_sequence
         if own and own[0] < first:
@@ -142,17 +142,17 @@ class SequenceNumbers:
 class Put(Change):
     """Items to be put: hashed for memory, and as bytes for the file.
 
-    places: number of each item in its request.
+    places: position of each item in its request.
     keeps_payloads: whether an item without a payload keeps its present one.
-    progress: called with the result; returns how far the load of these items has come.
-    given: the ids that came with the items, where some have none; else empty.
-    numbers: what the others were given.
-    beyond: the number that follows those among the ids that came.
-    if_versions: as of `ItemBatch`.
-    similar: items that the plan left out.
-    space: whose transform the items are under.
-    start: items, rows, places, ``given`` and ``beyond`` before the first plan: another one follows
-        where the disk has no room for a whole group.
+    progress: called with the result; returns the progress of the load of these items.
+    given: the ids of the request, if some items have none; else empty.
+    numbers: the ids given to the others.
+    beyond: one more than the highest numeric id of the request.
+    if_versions: see `ItemBatch`.
+    similar: items that the plan omitted.
+    space: with the transform of the items.
+    start: items, rows, places, ``given`` and ``beyond`` before the first plan. They are needed to
+        plan again if the disk has no room for a whole group.
     """
 
     items: EncodedBatch
@@ -178,16 +178,16 @@ class Put(Change):
         sequences: Sequence[int] = (),
         versions: Sequence[int] = (),
     ) -> Put:
-        """Prepare items, their vectors encoded already or not; any thread, no lock.
+        """Prepare items, whose vectors may be encoded already; any thread, no lock.
 
-        sequences: of the items, rising; empty where the file numbers them.
-        versions: of items that are copied, whose ids come once; else each has the next one.
-        Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
-            or do not rise; an id comes twice, and items have ``if_versions``), ItemExists (an id
-            comes twice, and the mode is "insert").
+        sequences: of the items, ascending; empty if the file numbers them.
+        versions: of copied items, whose ids come once; otherwise versions are counted up.
+        Raises InvalidId, InvalidVector, InvalidParameter (the count of sequence numbers is wrong,
+            or they do not ascend; an id comes twice, and items have ``if_versions``), ItemExists
+            (an id comes twice, and the mode is "insert").
         """
         count, unnamed = len(items.ids), items.ids.count(None)
-        space = collection.space  # of now: the transform may be another when they are encoded
+        space = collection.space  # read now: the transform may change before they are encoded
         check_ids(items.ids)
         if sequences:
             _check_sequences(sequences, count)
@@ -225,10 +225,10 @@ class Put(Change):
         )
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Give ids, versions and sequence numbers, find the rows to be removed.
+        """Assign ids, versions and sequence numbers, and find the rows to be removed.
 
-        Raises ItemExists (by the mode), VersionConflict, InvalidVector (weights learned since leave
-            nothing of a vector).
+        Raises ItemExists (by the mode), VersionConflict, InvalidVector (weights learned since make
+            a vector empty).
         """
         if self.space is not numbers.collection.space:
             self._encode_again(numbers.collection)
@@ -267,7 +267,7 @@ class Put(Change):
             self.load = self.progress(self.result)
 
     def _encode_again(self, collection: MemoryCollection) -> None:
-        """Encode the items under the transform of now."""
+        """Encode the items with the present transform."""
         self.space = collection.space
         vectors = self.space.prepare(self.space.from_blobs(self.rows.vectors))
         codes = collection.backend.encode(vectors)
@@ -275,7 +275,7 @@ class Put(Change):
         self.rows = replace(self.rows, codes=codes_to_blobs(codes))
 
     def _leave_out_similar(self, unless: UnlessSimilar, numbers: SequenceNumbers) -> list[LeftOut]:
-        """Leave out items like others; return their places and ids, and what they are like."""
+        """Remove items that are similar to others; return their places, ids, and similar items."""
         collection, vectors = numbers.collection, self.items.vectors
         stored = nearest_stored(collection, vectors, unless, numbers.planned)
         now = collection.expirations.clock()
@@ -292,7 +292,7 @@ class Put(Change):
         return left_out
 
     def _number_items(self, first: int, numbers: SequenceNumbers) -> int:
-        """Give the items without ids the next numbers; return the one that follows."""
+        """Assign the next numbers to items without ids; return the number that follows."""
 
         def existing(ids: Sequence[str]) -> list[str]:
             found = zip(ids, numbers.of(ids), strict=True)
@@ -310,7 +310,7 @@ class Put(Change):
         self.rows = replace(self.rows, payloads=payloads)
 
     def _count_versions(self, numbers: SequenceNumbers) -> None:
-        """Give each item the version that follows the one that it has."""
+        """Give each item the version after its present one."""
         ids = self.items.ids
         versions = [version + 1 for version in numbers.versions_of(ids)]
         self.items.versions, self.rows = versions, self.rows.with_versions(versions)
@@ -318,7 +318,7 @@ class Put(Change):
 
     @property
     def result(self) -> WriteResult:
-        """What to tell the caller."""
+        """What the caller is told."""
         ids = (str(self.numbers[0]), str(self.numbers[-1])) if self.numbers else None
         return WriteResult(
             len(self.items.ids) - len(self.removed), len(self.removed), ids, self.similar
@@ -327,13 +327,13 @@ class Put(Change):
 
 @dataclass(slots=True, kw_only=True)
 class ChosenItems(Change):
-    """Items to be given other payloads, or to be removed; by distinct ids or by a filter.
+    """Items that get other payloads or are removed, chosen by distinct ids or by a filter.
 
-    A filter is evaluated when all earlier changes are in memory.
+    A filter is evaluated after all earlier changes are in memory.
 
     change: None removes them.
-    if_version: that each item of ``ids`` must have.
-    changed: the new payloads of items that are there, by id.
+    if_version: the version that each item of ``ids`` must have.
+    changed: the new payloads of existing items, by id.
     """
 
     ids: Sequence[str] = ()
@@ -343,7 +343,7 @@ class ChosenItems(Change):
     changed: dict[str, bytes | None] = field(default_factory=dict)
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the items, and their new payloads; VersionConflict, InvalidPayload (too long)."""
+        """Find the items and their new payloads; VersionConflict, InvalidPayload (too long)."""
         if self.if_version is not None:
             numbers.check_versions(self.ids, [self.if_version] * len(self.ids))
         if self.where is not None:
@@ -367,7 +367,7 @@ class ChosenItems(Change):
 
     @property
     def result(self) -> int:
-        """How many items there were."""
+        """The number of items that existed."""
         return len(self.removed) + len(self.changed)
 
 
@@ -376,9 +376,9 @@ Write: TypeAlias = Put | ChosenItems
 
 
 def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
-    """Make planned changes in memory, one after the other.
+    """Apply planned changes in memory, in order.
 
-    Neighbouring puts that share no id are shown together.
+    Consecutive puts without common ids are published together.
     """
     parts: list[EncodedBatch] = []
     ids: set[str] = set()
@@ -415,7 +415,7 @@ def codes_to_blobs(codes: UInt64s) -> list[bytes]:
 
 
 def codes_from_blobs(blobs: Sequence[bytes], width: int) -> UInt64s:
-    """Inverse of `codes_to_blobs`; ValueError when the bytes are not ``width`` words a row."""
+    """Inverse of `codes_to_blobs`; ValueError unless each row has ``width`` words."""
     if {*map(len, blobs)} - {8 * width}:
         raise ValueError(f"codes are not {width} words")
     words = np.frombuffer(bytearray().join(blobs), "<u8").astype(np.uint64, copy=False)
@@ -433,9 +433,9 @@ def _check_sequences(sequences: Sequence[int], count: int) -> None:
 
 
 def require_distinct(items: ItemBatch, places: Sequence[int]) -> None:
-    """Raise InvalidParameter where items have ``if_versions`` and not all ids come once.
+    """Raise InvalidParameter if items have ``if_versions`` and an id comes twice.
 
-    places: of `last_places`.
+    places: the result of `last_places`.
     """
     if items.if_versions and len(places) < len(items):
         row = next(row for row, place in enumerate((*places, -1)) if row != place)
@@ -447,7 +447,7 @@ def require_distinct(items: ItemBatch, places: Sequence[int]) -> None:
 
 
 def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:
-    """Return where each id comes last; items without one are each another.
+    """Return the last place of each id; items without an id are all distinct.
 
     Raises ItemExists (an id comes twice, and the mode is "insert").
     """
@@ -476,15 +476,15 @@ Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 
 
 def _tell_nobody(_: object) -> None:
-    """Take the end of a write that was told already."""
+    """Ignore the outcome of a write that was reported already."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedWrite(Generic[Queued, Input, Result]):
     """A write in the queue.
 
-    write: None until it has been prepared from what ``read`` returns.
-    read: returns what was submitted; None of a write whose thread waits for it.
+    write: None until it is prepared from what ``read`` returns.
+    read: returns the submitted input; None for a write whose thread waits for it.
     """
 
     write: Queued | None
@@ -494,16 +494,16 @@ class QueuedWrite(Generic[Queued, Input, Result]):
     done: bool = False
 
     def end(self, outcome: Result | BaseException) -> None:
-        """Say how the write ended; once."""
+        """Report how the write ended; once."""
         self.done = True
-        ended, self.ended = self.ended, _tell_nobody  # frames of an error hold this
+        ended, self.ended = self.ended, _tell_nobody  # tracebacks of errors refer to this object
         ended(outcome)
 
 
 class GroupCommit(Generic[Queued, Input, Result]):
     """Takes writes from any thread, and commits one group at a time.
 
-    max_groups: commits after which a thread lent to a submitted write is given back.
+    max_groups: number of commits after which a borrowed thread is returned.
     """
 
     def __init__(self, max_groups: int) -> None:
@@ -511,17 +511,17 @@ class GroupCommit(Generic[Queued, Input, Result]):
         self.lock = threading.Lock()  # held while a group is committed
         self.queue: deque[QueuedWrite[Queued, Input, Result]] = deque()
         self._arriving = threading.Lock()
-        self._has_leader = False  # whether somebody commits, or is about to
+        self._has_leader = False  # whether a thread commits, or is about to
         self.commits = 0
         self.commit_seconds = 0.0
         self.commit_counts = [0] * (len(COMMIT_BOUNDS) + 1)
 
     def commit_group(self, group: Sequence[QueuedWrite[Queued, Input, Result]]) -> None:
-        """Commit writes and end each of them; one thread at a time, which has the lock."""
+        """Commit writes and end each of them; the calling thread holds the lock."""
         raise NotImplementedError
 
     def announce(self, group: Sequence[QueuedWrite[Queued, Input, Result]]) -> None:
-        """Tell others of writes that have ended; the lock is free again."""
+        """Notify others of writes that have ended; the lock is free again."""
 
     def row_count(self, write: Queued) -> int:
         """Return the number of rows that a write puts."""
@@ -532,13 +532,13 @@ class GroupCommit(Generic[Queued, Input, Result]):
         raise NotImplementedError
 
     def count_commit(self, seconds: float) -> None:
-        """Count a commit that took so long."""
+        """Record the duration of a commit."""
         self.commits += 1
         self.commit_seconds += seconds
         self.commit_counts[bisect_left(COMMIT_BOUNDS, seconds)] += 1
 
     def _next_group(self) -> list[QueuedWrite[Queued, Input, Result]]:
-        """Take the writes that one commit can hold off the queue; one that is not read is a row."""
+        """Take the writes of the next commit off the queue; an unread write counts as one row."""
         group = [self.queue.popleft()]
         rows = 0
         while self.queue:
@@ -552,13 +552,13 @@ class GroupCommit(Generic[Queued, Input, Result]):
         return group
 
     def commit(self, write: Queued) -> Result:
-        """Make a write, and return its result or raise its error; Ctrl-C does not break it off."""
+        """Make a write; return its result or raise its error. Ctrl-C does not interrupt it."""
         return run_uninterrupted(partial(self._commit_here, write))
 
     def _commit_here(self, write: Queued) -> Result:
         outcomes: list[Result | BaseException] = []
         turn = threading.Lock()
-        turn.acquire()  # released once the write has ended, or this thread is to lead
+        turn.acquire()  # released when the write has ended, or when this thread must lead
 
         def end(outcome: Result | BaseException) -> None:
             outcomes.append(outcome)
@@ -578,7 +578,7 @@ class GroupCommit(Generic[Queued, Input, Result]):
         try:
             wait_or_lead(leads=leads)
         except BaseException:
-            if not waiting.done:  # others wait for it: it is made without its caller
+            if not waiting.done:  # others wait for it, so it is made without its caller
                 run = partial(wait_or_lead, leads=False)
                 threading.Thread(target=run, name="writer", daemon=True).start()
             raise
@@ -591,22 +591,22 @@ class GroupCommit(Generic[Queued, Input, Result]):
             del outcome
 
     def submit(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
-        """Queue a write that the leader of its group reads; ``run`` lends a thread to lead by.
+        """Queue a write that the leader of its group reads; ``run`` lends a thread to the leader.
 
-        ended: called with the result or the error, or with CancelledError once ``run`` has no more
-            threads; by any thread.
+        ended: called in any thread with the result or the error, or with CancelledError if ``run``
+            has no more threads.
         """
         lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
         if self._enqueue(QueuedWrite(None, read, lead, ended)):
             lead()
 
     def queue_again(self, waiting: QueuedWrite[Queued, Input, Result]) -> None:
-        """Take a write of an earlier group, which was not ended, once more."""
+        """Queue a write of an earlier group again that has not ended."""
         if self._enqueue(waiting):
             waiting.lead()
 
     def _enqueue(self, waiting: QueuedWrite[Queued, Input, Result]) -> bool:
-        """Return whether nobody leads yet: the caller has to."""
+        """Queue a write; return whether the caller must lead because no thread does."""
         with self._arriving:
             self.queue.append(waiting)
             leads = not self._has_leader
@@ -614,7 +614,7 @@ class GroupCommit(Generic[Queued, Input, Result]):
         return leads
 
     def _lead(self, groups: int = 1) -> None:
-        """Commit the writes that wait, in at most ``groups`` groups; then pass the lead on."""
+        """Commit waiting writes, in at most ``groups`` groups; then pass the lead on."""
         try:
             for _ in range(groups):
                 if not self.queue:
@@ -634,7 +634,7 @@ class GroupCommit(Generic[Queued, Input, Result]):
             following.lead()
 
     def _drop_submitted(self) -> None:
-        """End what was submitted, for there is no thread for it; let the next caller lead."""
+        """End submitted writes because no thread is available; the next caller leads."""
         with self._arriving:
             dropped = [each for each in self.queue if each.read is not None]
             for waiting in dropped:
@@ -653,7 +653,7 @@ _QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | int]
 class Writer(GroupCommit[Write, _Input, WriteResult | int]):
     """Takes changes from any thread, one commit at a time.
 
-    changed: called with the changes of each group once they have ended.
+    changed: called with the changes of each group after they have ended.
     """
 
     def __init__(
@@ -669,22 +669,22 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         self._refusal: Callable[[], GcwsError] | None = None
 
     def announce(self, group: Sequence[_QueuedChange]) -> None:
-        """Tell of the changes of a group."""
+        """Notify ``changed`` of the changes of a group."""
         self._changed([each.write for each in group if each.write is not None])
 
     def run_between_changes(self, work: Callable[[], T]) -> T | None:
-        """Run some short work between two changes, and return its result.
+        """Run a short function between two changes, and return its result.
 
-        None, and it is not run, once no changes are taken any more.
+        Returns None, without running it, once changes are refused.
         """
         with self.lock:
             return work() if self._refusal is None else None
 
     def run_as_change(self, work: Callable[[], T]) -> T:
-        """Run some short work that is a change itself, and return its result.
+        """Run a short function that is itself a change, and return its result.
 
-        Ctrl-C does not break it off.
-        Raises DamagedFile, CollectionNotFound, CollectionLoading (no changes are taken any more).
+        Ctrl-C does not interrupt it.
+        Raises DamagedFile, CollectionNotFound, CollectionLoading (changes are refused).
         """
 
         def run() -> T:
@@ -698,10 +698,10 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
     def close(
         self, refusal: Callable[[], GcwsError], last: Callable[[], None] | None = None
     ) -> None:
-        """Wait for the change being made, refuse others, do some last work, close the store.
+        """Wait for the current change, refuse others, run ``last``, close the store.
 
-        refusal: returns what changes and reads raise from now on.
-        last: left out where a write was broken off, or this has been called before.
+        refusal: returns the error that changes and reads raise from now on.
+        last: skipped if a write was interrupted, or on a second call.
         """
         with self.lock:
             sound = self._refusal is None
@@ -713,21 +713,21 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                 self._store.close(refusal)
 
     def row_count(self, write: Write) -> int:
-        """Return the number of rows that a change puts or gives other payloads."""
+        """Return the number of rows that a change puts, or whose payloads it changes."""
         if isinstance(write, Put):
             return len(write.rows.ids)
         return 0 if write.change is None else len(write.ids)
 
     def is_barrier(self, write: Write) -> bool:
-        """Return whether the plan of a change needs all earlier ones to be in memory already."""
+        """Return whether the plan of a change needs all earlier changes in memory."""
         return isinstance(write, ChosenItems) and write.where is not None
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
-        """Make changes; after an error of the file no more are taken."""
+        """Make changes; after an error of the file, all further ones are refused."""
         try:
             self._commit(group)
         except BaseException as error:
-            # The file may hold what memory does not: memory must not be changed any further.
+            # The file may have changes that memory lacks, so memory must not change any further.
             reason = f"a write was broken off ({error!r}); it must be opened again"
             if isinstance(error, DamagedFile):
                 reason = error.reason
@@ -756,7 +756,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                     self._commit([waiting])
                 return
             except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
-                # Each has waited already: one by one they would do so again in turn.
+                # Each has waited already, so they are not queued again one by one.
                 for waiting, _ in planned:
                     waiting.end(error)
                 return
@@ -766,9 +766,9 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
     def _plan(
         self, group: Sequence[_QueuedChange]
     ) -> tuple[list[ChosenItems], list[tuple[_QueuedChange, Write]]]:
-        """Prepare and plan changes; those that cannot be made end, and the others go on.
+        """Prepare and plan changes; those that fail are ended, and the others continue.
 
-        Items that have expired are deleted before: the changes meet none of them.
+        Expired items are deleted first, so that no change sees them.
         """
         self._prepare(group)
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
@@ -790,7 +790,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
         return expired, planned
 
     def _prepare(self, group: Sequence[_QueuedChange]) -> None:
-        """Read what was submitted, hash it in one call, and turn it into rows."""
+        """Read submitted input, hash it in one call, and encode it as rows."""
         found, parts = [], []
         for waiting in group:
             if waiting.read is not None and waiting.write is None:
@@ -806,7 +806,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | int]):
                     found.append(waiting)
         encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
         if len(parts) > 1:
-            with suppress(Exception):  # each finds by itself what is wrong with it
+            with suppress(Exception):  # each write reports its own error later
                 encoded = self._collection.encode([items for items, _ in parts])
         for waiting, (items, mode), each in zip(found, parts, encoded, strict=True):
             try:
