@@ -1,8 +1,8 @@
 """Group commit of one collection: writes become one transaction of the database.
 
-Nobody else writes to the collection from its first statement on: the row of the head is its lock.
-Two round trips do for a small write: to lock and look up, to store and commit. Each transaction
-deletes items that have expired, as long as there are any, before its writes.
+The row of the head is the lock of the collection: nobody else writes to it until the commit. A
+small write takes two round trips: lock and look up; store and commit. While any items expire, each
+transaction first deletes those that have expired.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _Read: TypeAlias = Callable[
 ]
 _Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
-# From here on rows are copied. It takes two further round trips, and half the time of each row.
+# From this size on rows are copied. COPY costs two more round trips, and half the time per row.
 _COPY_ROWS: Final = 256
-# Between two tries to ask whether a commit was stored; doubled from the first to the last.
+# Delay between two checks whether a commit was stored; doubled from the first to the last.
 _RETRY_SECONDS: Final = 0.005, 0.5
 
 _LOCK: Final = """
@@ -66,7 +66,7 @@ DELETE FROM expiries WHERE (collection, at, bucket, id) IN (
     WHERE collection = %b AND at <= %b ORDER BY at LIMIT %b
 ) RETURNING id
 """
-_MAX_DUE: Final = 4096  # items deleted by one transaction because they have expired
+_MAX_DUE: Final = 4096  # expired items that one transaction deletes
 _ADD_EXPIRIES: Final = """
 INSERT INTO expiries (collection, at, bucket, id)
 SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[]) ON CONFLICT DO NOTHING
@@ -108,44 +108,44 @@ _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedPut:
-    """Items to be put, as bytes."""
+    """Encoded items of a put."""
 
-    ids: Sequence[str | None]  # None until the transaction gives the item a number
+    ids: Sequence[str | None]  # None until the transaction numbers the item
     vectors: Sequence[bytes]  # of `VectorSpace.to_blobs`
     payloads: Sequence[bytes | None]  # JSON text
-    # an id that comes twice is refused by inserts; of others the last counts
+    # inserts refuse an id that comes twice; in other modes its last item counts
     mode: ix.Mode = "upsert"
-    places: Sequence[int] = ()  # number of each item in its request
-    keeps_payloads: bool = False  # whether an item without a payload keeps its present one
-    # called with the result just before the commit; returns how far the load has come
+    places: Sequence[int] = ()  # position of each item in its request
+    keeps_payloads: bool = False  # an item without a payload keeps its present one
+    # called with the result just before the commit; returns the load's progress
     progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
-    coordinates: int = 0  # in an open slot space: above all coordinates that the items use
-    names: Sequence[int] = ()  # coordinates with reserved names that the items use
-    if_versions: Sequence[int | None] = ()  # as of `ItemBatch`; all ids come once then
-    versions: Sequence[int] = ()  # of items that are copied; else each has the next
-    expires: Sequence[int | None] = ()  # ms since 1970; empty where none does
-    numbers: range = range(0)  # what items without ids were given
-    # called under the lock with the number of the collection's generation, whose weights are others
-    # than those of the preparation perhaps, and the last change that freed names of coordinates;
-    # returns what is to be put, or raises where the weights leave nothing of a vector
+    coordinates: int = 0  # in an open slot space: greater than all coordinates of the items
+    names: Sequence[int] = ()  # coordinates with reserved names in the items
+    if_versions: Sequence[int | None] = ()  # as in `ItemBatch`; then all ids are distinct
+    versions: Sequence[int] = ()  # of copied items; otherwise each item gets the next version
+    expires: Sequence[int | None] = ()  # ms since 1970; empty if no item expires
+    numbers: range = range(0)  # assigned to items without ids
+    # called under the lock with the number of the current generation, whose weights may have
+    # changed since the preparation, and the last change that freed names; returns what to put, or
+    # raises if the weights make a vector zero
     check: Callable[[PreparedPut, int, int], PreparedPut] | None = None
-    # With a mode that leaves out items like others: called with the key of the last change, under
-    # the lock, it begins to ask for these. What it returns takes this put and what is planned
-    # before it, and returns the put of the others.
+    # for modes that leave out similar items: called under the lock with the key of the last change,
+    # starts the search for these; returns a function from this put and the plan so far to the put
+    # of the remaining items
     leave_out: Callable[[int], Callable[[PreparedPut, GroupPlan], PreparedPut]] | None = None
-    left_out: Sequence[ix.LeftOut] = ()  # items like others, of which some may be in this put
+    left_out: Sequence[ix.LeftOut] = ()  # similar items; some may be in this put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedChoice:
-    """Items to be given other payloads, put again with the vectors that they have; or deleted."""
+    """Items to delete, or to store again with the same vectors and other payloads."""
 
     change: ix.PayloadChange | None = None  # None deletes them
     ids: Sequence[str] = ()
-    # called with the key of the last change while no other is made; returns further ids
+    # called with the key of the last change while the lock is held; returns further ids
     choose: Callable[[int], Sequence[str]] | None = None
-    if_version: int | None = None  # that each item of ``ids`` must have
-    # of segments, as they were read before, or why not; see `Segments.try_read`
+    if_version: int | None = None  # the version that each item of ``ids`` must have
+    # parts of segments that were read before, or the error; see `Segments.try_read`
     vectors: Mapping[Part, bytes | Exception] = field(default_factory=dict)
 
 
@@ -157,18 +157,18 @@ _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedWrite, Any]
 class GroupPlan:
     """The net effect of a group of writes, applied in order."""
 
-    key: int  # the last that was given; each change raises it
-    # items that there are in the database before, without vectors; payloads where these were read
+    key: int  # the last assigned key; each change raises it
+    # items in the database before, without vectors; with payloads if these were read
     existing: dict[str, Row]
-    free_id: int = 0  # the number for the next item without an id
-    rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
-    # ids and keys of items that are in the database before and not after
+    free_id: int = 0  # next number for an item without an id
+    rows: dict[str, Row] = field(default_factory=dict)  # items to store
+    # ids and keys of items that the database has before the writes and not after
     deleted: dict[str, int] = field(default_factory=dict)
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
     coordinates: int = 0
     names: set[int] = field(default_factory=set)
-    head: int = 0  # the key of the last commit
-    # the existing items as they were found, and what returns such with their vectors
+    head: int = 0  # key of the last commit
+    # the existing items as read, and a function that returns them with vectors
     found: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     read: _Read = lambda *_: ()
 
@@ -176,11 +176,11 @@ class GroupPlan:
     def of(
         cls,
         key: int,
-        rows: Sequence[tuple[Any, ...]],  # of `Committer._look_up`
+        rows: Sequence[tuple[Any, ...]],  # result of `Committer._look_up`
         free_id: int,
         read: _Read,
     ) -> GroupPlan:
-        """Return a plan after a change."""
+        """Return a plan that starts after a change."""
         plan = cls(key, {}, free_id, head=key, read=read)
         for row in rows:
             _, name, _, payload, _, version, expires, *_ = row
@@ -192,12 +192,12 @@ class GroupPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store, not even numbers that deleted items were given."""
+        """Whether there is nothing to store, including numbers assigned to deleted items."""
         return self.key == self.head
 
     def expire(self, now_ms: int, *, takes_due: bool) -> None:
-        """Delete what has expired, before any write."""
-        self.key += takes_due  # each commit has a key
+        """Delete expired items, before all writes."""
+        self.key += takes_due  # each commit needs a key
         lives = ((item_id, row.expires) for item_id, row in self.existing.items())
         self._delete([item_id for item_id, at in lives if at is not None and at <= now_ms])
 
@@ -218,7 +218,7 @@ class GroupPlan:
         return self._delete(write.ids)
 
     def check_versions(self, ids: Sequence[str | None], expected: Sequence[int | None]) -> None:
-        """Raise VersionConflict unless each item has a version, None for any."""
+        """Raise VersionConflict unless each item has its expected version; None accepts any."""
         for row, (item_id, wanted) in enumerate(zip(ids, expected, strict=bool(expected))):
             if item_id is not None and wanted is not None:
                 got = 0 if (now := self._now(item_id)) is None else now.version
@@ -238,7 +238,7 @@ class GroupPlan:
         load = None if put.progress is None else put.progress(result)
         if load is not None:
             self.loads[load.key] = load
-            self.key += not last  # each commit has a key
+            self.key += not last  # each commit needs a key
         self.free_id = max(self.free_id, ix.number_beyond(put.ids))
         for item_id, row in last.items():
             payload = put.payloads[row]
@@ -257,7 +257,7 @@ class GroupPlan:
         vector: bytes,
         payload: bytes | None,
         expires: int | None,
-        version: int | None = None,  # None: the next
+        version: int | None = None,  # None: the next version
     ) -> None:
         self.key += 1
         if version is None:
@@ -291,16 +291,16 @@ class GroupPlan:
         return len(deleted)
 
     def _now(self, item_id: str) -> Row | None:
-        """Return an item as it is after the writes so far; None where there is none."""
+        """Return an item after the writes so far; None if there is none."""
         row = self.rows.get(item_id)
         return self.existing.get(item_id) if row is None and item_id not in self.deleted else row
 
 
 class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
-    """Takes writes of one collection from any thread, one transaction at a time.
+    """Commits writes of one collection from any thread, one transaction at a time.
 
-    `commit` returns the WriteResult of a put, or how many items a delete removed. After an error
-    nothing is stored, unless a StoreUnavailable says that this is not known.
+    `commit` returns the WriteResult of a put, or the number of items that a delete removed. After
+    an error nothing is stored, unless a StoreUnavailable says that the outcome is unknown.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         database: Database,
         number: int,
         name: str,  # of the collection, for errors
-        # called with each change that is stored, in the order of commits, before its writes end
+        # called with each stored change, in the order of commits, before its writes return
         publish: Callable[[ChangeSet], object] = lambda _: None,
     ) -> None:
         super().__init__(ix.POLICIES.max_groups)
@@ -316,7 +316,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         self.publish = publish
         self._database = database
         self._number = number
-        self.last = Moment(0, 0)  # of the last change that was acknowledged
+        self.last = Moment(0, 0)  # the last acknowledged change
 
     def row_count(self, write: PreparedWrite) -> int:
         """Return the number of rows of a write."""
@@ -327,7 +327,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         return not isinstance(write, PreparedPut) and write.choose is not None
 
     def commit_group(self, group: Sequence[_Queued]) -> None:
-        """Read what was submitted, commit, and end each write."""
+        """Read the submitted writes, commit them, and complete each."""
         try:
             for waiting in group:
                 if waiting.write is None and waiting.read is not None:
@@ -355,7 +355,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         except ix.DiskFull:
             if len(group) == 1:
                 raise
-            for waiting in group:  # a small one may fit
+            for waiting in group:  # a small write may fit
                 self.commit_group([waiting])
             return
         self.count_commit(time.perf_counter() - start)
@@ -372,7 +372,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             threading.Thread(target=self._read_for, args=(unread,), daemon=True).start()
 
     def _read_for(self, unread: Sequence[tuple[_Queued, Sequence[Part]]]) -> None:
-        """Read what writes need of segments, while others are made, and queue them again."""
+        """Read the segments that writes need, without the lock, and queue these writes again."""
         read = self._database.segments.try_read
         try:
             known = read([part for _, parts in unread for part in parts])
@@ -394,10 +394,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     def _transact(
         self, writes: Sequence[PreparedWrite]
     ) -> tuple[list[_Outcome], Moment, ChangeSet | None]:
-        """Return the outcome of each write, the moment after all, and what has changed.
+        """Return the outcome of each write, the moment after all, and the change.
 
-        Writes that fail are left out and get their error. There is no change where nothing was
-        stored, or where it is not known what was before.
+        A failed write is left out, and its error is its outcome. There is no change if nothing was
+        stored, or if the state before is unknown.
         """
         stamp = os.urandom(16)
         doubt: Exception | None = None
@@ -412,9 +412,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                 except BaseException as error:
                     connection.roll_back()
                     if isinstance(error, errors.LockNotAvailable):
-                        # A router may be silent inside of its transaction. No timeout of the
-                        # database ends that between the statements of one round trip.
-                        with suppress(psycopg.Error):  # they are of another user
+                        # Another router may hang inside its transaction. No timeout of the database
+                        # ends that between the statements of one round trip.
+                        with suppress(psycopg.Error):  # the sessions of another user
                             connection.run(_END_SILENT, float(connection.seconds))
                     raise
                 if planned.is_empty:
@@ -422,7 +422,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
                     return outcomes, Moment(epoch, planned.key), None
                 plan = planned
                 doubt = self._store_and_commit(connection, plan, stamp)
-        except FormerPrimary as error:  # a later epoch has begun meanwhile
+        except FormerPrimary as error:  # a later epoch began since
             if plan is None:
                 raise
             doubt = error
@@ -439,7 +439,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     def _plan(
         self, connection: Connection, writes: Sequence[PreparedWrite]
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
-        """Lock the collection; return its position (None if unknown), plan and outcomes."""
+        """Lock the collection; return its position (None if unknown), the plan and the outcomes."""
         begun: dict[int, Callable[[PreparedPut, GroupPlan], PreparedPut]] = {}
         segments = self._database.segments
         now_ms = self._database.now_ms
@@ -487,7 +487,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         return before, plan, outcomes
 
     def _number_items(self, connection: Connection, put: PreparedPut, free_id: int) -> PreparedPut:
-        """Give items without ids a number."""
+        """Assign numbers to items without ids."""
         if None not in put.ids:
             return put
 
@@ -495,7 +495,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             asked = self._look_up(connection, [PreparedChoice(ids=ids)]).fetchall()
             if not asked:
                 return []
-            # Written by a program that did not count: go beyond all there are.
+            # A program without this counter wrote: continue above all existing numbers.
             [highest] = connection.column(HIGHEST.format(number=self._number))
             return [item_id.decode() for _, item_id, *_ in asked] + [str(highest or 0)]
 
@@ -513,7 +513,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         return head, None if head else START, *others
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
-        """Find the writes' ids that are there, with payloads and vectors where they are needed."""
+        """Read the existing items of the writes' ids, with payloads and vectors if needed."""
         named = (each for write in writes for each in write.ids if each is not None)
         ids = list(dict.fromkeys(named))
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
@@ -534,7 +534,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             self._copy_rows(connection, plan)
 
     def _copy_rows(self, connection: Connection, plan: GroupPlan) -> None:
-        """COPY rows; those of a bucket lie side by side: a shard reads few pages of others."""
+        """COPY rows ordered by bucket, so that a shard reads few pages of other shards."""
         copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
         with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
             writer.set_types(_TYPES)
@@ -544,7 +544,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     def _store_and_commit(
         self, connection: Connection, plan: GroupPlan, stamp: bytes
     ) -> psycopg.Error | None:
-        """Store the rest and commit; return the error that leaves the commit in doubt."""
+        """Store the rest and commit; return an error that leaves the outcome unknown."""
         connection.warnings.clear()
         try:
             with connection.pipeline():
@@ -580,7 +580,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         if until:
             buckets, names = self._database.buckets_and_names([*until])
             connection.run(_ADD_EXPIRIES, number, [*until.values()], buckets, names)
-        # In this order all take the rows of a collection: its head, itself, its names.
+        # Every writer locks the rows of a collection in this order: head, collection, names.
         if plan.coordinates:
             raise_free(connection, number, plan.coordinates)
         if plan.names:
@@ -589,10 +589,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             write_load(connection, number, load)
 
     def append(self, connection: Connection, put: PreparedPut, key: int) -> ix.WriteResult:
-        """Store items of a collection that has no head yet, in a transaction of their own.
+        """Store items of a collection that has no head yet, in a separate transaction.
 
-        Their keys come after ``key``; those without ids are given numbers from it on. Others may
-        append at the same time. The commit waits for no disk: that of the head does.
+        Their keys follow ``key``; items without ids get numbers from it on. Appends may run in
+        parallel. The commit does not wait for the disk: the commit of the head does.
         """
         plan = GroupPlan(key, {})
         if None in put.ids:
@@ -639,13 +639,13 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         life = row.version, row.expires
         return bucket, row.key, name, row.vector, row.payload, checksum, *life
 
-    # In doubt
+    # Unknown outcomes
 
     def _require_stored(self, key: int, stamp: bytes, doubt: Exception) -> int:
         """Return the number of the epoch once it is certain that a commit is stored.
 
-        The question is a transaction that takes the lock of the collection: the commit has ended by
-        then, and is on the standby once this one is.
+        The query takes the lock of the collection in a transaction. When it has the lock, the
+        commit has ended; when it commits, the commit has reached the standby.
         """
         end = time.monotonic() + self._database.connections.seconds
         pause, max_pause = _RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""A bounded number of connections with the current primary, and its errors as ours."""
+"""A bounded pool of connections to the current primary; maps its errors to ours."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gcws_search.service.errors import StoreUnavailable
 T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
-_INTERVAL: Final = 0.1  # seconds after which a wait looks whether it has taken too long
-# Either side notices a lost one that owes it nothing; one that owes it an answer by a timeout.
+_INTERVAL: Final = 0.1  # interval in seconds at which a wait checks its timeout
+# TCP keepalive detects a lost peer that owes no answer; a timeout detects one that does.
 _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 # Plans that need no statistics: rows are looked up by their indexes.
 _PLANS: Final = {
@@ -36,13 +36,13 @@ _PLANS: Final = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-# How long a silent link is waited for, at most; a statement, and a lock, may take longer.
+# Longest wait for a silent connection; a statement, or a lock, may take longer.
 _LINK_SECONDS: Final = 10.0
-_FURTHER_SECONDS: Final = 2  # how long a server is tried for once another one takes writes
-_LOOK_SECONDS: Final = 10.0  # how often other servers of the URL are looked at
+_FURTHER_SECONDS: Final = 2  # how long the other servers are tried once one accepts writes
+_LOOK_SECONDS: Final = 10.0  # interval between checks of the other servers of the URL
 _TRIES: Final = 3  # attempts to find a primary that, as far as shards know, has no successor
 
-LOCK: Final = 0x67637773  # advisory: tables are made, and epochs begin, one after the other
+LOCK: Final = 0x67637773  # advisory lock: serializes the creation of tables and of epochs
 
 _SERVER: Final = """
 SELECT system_identifier, ('x' || left(pg_walfile_name(lsn), 8))::bit(32)::bigint,
@@ -62,18 +62,18 @@ _log = logging.getLogger(__name__)
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose operations time out."""
 
-    seconds: float  # how long the database may take to answer
-    warnings: list[str]  # what it warned of since they were cleared
-    epoch: Epoch | None = None  # of the server; None before its tables are made
-    choice: int = 0  # which choice of a server it is of
+    seconds: float  # timeout for answers of the database
+    warnings: list[str]  # warnings of the database since the last reset
+    epoch: Epoch | None = None  # of the server; None before its tables exist
+    choice: int = 0  # number of the server choice that opened it
 
     @property
     def epoch_number(self) -> int:
-        """Of the server's epoch; 0 where there is none."""
+        """The number of the server's epoch; 0 without one."""
         return 0 if self.epoch is None else self.epoch.number
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the database; close the connection (OperationalError) after too long."""
+        """Wait for the database; close the connection (OperationalError) after the timeout."""
         seconds = self.seconds if timeout is None else timeout
         try:
             return super().wait(gen, interval, seconds)
@@ -85,7 +85,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
     def run(self, statement: str, *parameters: Any) -> psycopg.Cursor[tuple[Any, ...]]:  # noqa: ANN401
-        """Execute a statement that is parsed once a connection."""
+        """Execute a statement that is parsed once per connection."""
         return self.execute(statement.encode(), parameters, prepare=True, binary=True)
 
     def column(self, statement: str, *parameters: Any) -> list[Any]:  # noqa: ANN401
@@ -93,7 +93,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         return [row[0] for row in self.run(statement, *parameters).fetchall()]
 
     def roll_back(self) -> None:
-        """End a transaction without its changes; a connection that cannot is closed."""
+        """Roll back; close the connection if that fails."""
         try:
             self.run("ROLLBACK")
         except psycopg.Error:
@@ -101,37 +101,37 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it lies idle, and the database has not closed it."""
+        """Whether it is idle, and the database has not closed it."""
         if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
             return False
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
-        return not poll.poll(0)  # nothing comes by itself but the end
+        return not poll.poll(0)  # an idle connection is readable only once it is closed
 
 
 class Connections:
     """A pool of connections to the current primary among the servers of the URL.
 
-    The server is chosen again when it cannot be reached, was restarted, or is known to have a
-    successor. "Current" is as far as this process and the servers themselves know.
+    A server is chosen again when the present one cannot be reached, has restarted, or is known to
+    have a successor. "Current" means as far as this process and the servers know.
     """
 
     def __init__(
         self,
-        url: str,  # of libpq; of several hosts the current primary is taken
+        url: str,  # of libpq; with several hosts, the current primary is used
         schema: str,  # of the tables
         *,
-        limit: int,  # at most as many at once
-        application: str,  # what the database lists them as
-        seconds: float,  # how long the database may take to answer
-        memory: EpochMemory,  # the last epoch that is known here
+        limit: int,  # maximum number of connections
+        application: str,  # name in the database's list of connections
+        seconds: float,  # timeout for answers of the database
+        memory: EpochMemory,  # remembers the last known epoch
     ) -> None:
         self.schema = schema
         self.seconds = seconds
         self.memory = memory
-        self.cluster: str | None = None  # identity of the cluster, once it is joined
-        # called with a server that was chosen before it is read or written; raises StoreUnavailable
-        # where it cannot be known whether it is the last. None: nobody is asked
+        self.cluster: str | None = None  # identity of the cluster, once joined
+        # called with a chosen server before any use; raises StoreUnavailable unless it is known to
+        # be the last primary; None: no check
         self.confirm: Callable[[], None] | None = None
         self._servers = _servers(_parameters(url, schema, application, seconds))
         self._room = threading.BoundedSemaphore(limit)
@@ -140,17 +140,17 @@ class Connections:
         self._choosing = threading.Lock()
         self._chosen: tuple[dict[str, Any], Standing] | None = None
         self._choice = self._confirmed = 0
-        self._failure: psycopg.Error | FormerPrimary | None = None  # of the last choice
+        self._failure: psycopg.Error | FormerPrimary | None = None  # error of the last choice
         self._refusals: set[str] = set()
         self._looked = time.monotonic()
-        self.look_seconds = _LOOK_SECONDS  # how often `look_for_successor` looks
+        self.look_seconds = _LOOK_SECONDS  # interval of `look_for_successor`
 
     @contextmanager
     def use(self, name: str | None = None, *, is_confirmed: bool = True) -> Iterator[Connection]:
-        """Lend a connection that is outside of a transaction.
+        """Lend a connection outside of a transaction.
 
-        ``name`` is of the collection, for errors; ``is_confirmed``: it has to be known that the
-        server is the current primary.
+        ``name``: the collection, for errors. ``is_confirmed``: require that the server is known to
+        be the current primary.
         """
         if is_confirmed:
             self._confirm()
@@ -170,9 +170,9 @@ class Connections:
             self._room.release()
 
     def require(self, epoch: int) -> None:
-        """Raise FormerPrimary where a later epoch has begun than the one that was read or written.
+        """Raise FormerPrimary if an epoch began after the one that was read or written.
 
-        What a former primary says may be old, and what it stored may be lost.
+        Data read from a former primary may be old, and writes to it may be lost.
         """
         if epoch < self.memory.number:
             raise FormerPrimary(
@@ -181,14 +181,14 @@ class Connections:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the server that was chosen last is known to be the current primary."""
+        """Whether the chosen server is known to be the current primary."""
         return self._is_confirmed(self._choice)
 
     def _is_confirmed(self, choice: int) -> bool:
         return self.confirm is None or self._confirmed == choice > 0
 
     def _confirm(self) -> None:
-        """Return once it is known that the server is the current primary."""
+        """Return once the server is known to be the current primary."""
         for _ in range(_TRIES):
             with self.use(is_confirmed=False) as connection:
                 choice, epoch = connection.choice, connection.epoch_number
@@ -201,7 +201,7 @@ class Connections:
 
     @contextmanager
     def transaction(self, how: str = "", name: str | None = None) -> Iterator[Connection]:
-        """Lend a connection inside of a transaction, which ends with the block."""
+        """Lend a connection inside a transaction, which ends with the block."""
         with self.use(name) as connection:
             connection.run(f"BEGIN {how}")
             try:
@@ -212,8 +212,8 @@ class Connections:
             connection.warnings.clear()
             try:
                 connection.execute("COMMIT", prepare=False)
-                # A commit that was warned of is stored on one machine alone: the wait for the
-                # standby was cancelled.
+                # A commit with a warning is stored on one machine only: the wait for the standby
+                # was cancelled.
                 if connection.warnings:
                     raise psycopg.OperationalError(connection.warnings[0])
             except psycopg.OperationalError as error:
@@ -224,9 +224,9 @@ class Connections:
     def lock(
         self, *key: str | int, of: str = "hashtextextended(%b, 0)", name: str | None = None
     ) -> Iterator[Connection | None]:
-        """Lend a connection that alone has the advisory lock of a key; None where another has.
+        """Lend a connection that holds the advisory lock of a key; None if another one holds it.
 
-        ``name`` is as of `use`.
+        ``name``: the collection, for errors.
         """
         with self.use(name) as connection:
             if not connection.column(f"SELECT pg_try_advisory_lock({of})", *key)[0]:
@@ -307,20 +307,20 @@ class Connections:
         return chosen
 
     def _enter(self, connection: Connection, standing: Standing, choice: int) -> None:
-        """Take note of the epoch of a server."""
+        """Record the epoch of a server."""
         epoch = begin_epoch(connection, standing)
         try:
             if epoch is not None and self.cluster is None:
                 self.memory.enter(epoch)
             elif epoch is not None:
                 self.memory.learn(epoch)
-        except ClusterMismatch as error:  # since the look at the server
+        except ClusterMismatch as error:  # it changed after the check
             raise FormerPrimary(str(error), standing.address) from None
         connection.choice, connection.epoch = choice, epoch
 
     @contextmanager
     def only(self) -> Iterator[Connection]:
-        """Lend a connection with the only server that takes writes; else StoreUnavailable."""
+        """Lend a connection to the only server that accepts writes; else StoreUnavailable."""
         found, failures = list[Connection](), list[psycopg.Error]()
         with database_errors(), ExitStack() as opened:
             for parameters in self._servers:
@@ -335,7 +335,7 @@ class Connections:
             yield found[0]
 
     def look_for_successor(self) -> None:
-        """Check now and then whether another server was promoted: the chosen one may not notice."""
+        """Check at intervals for a promoted server: the chosen server may not notice one."""
         now = time.monotonic()
         if len(self._servers) == 1 or now - self._looked < self.look_seconds:
             return
@@ -357,7 +357,7 @@ class Connections:
             self._chosen, self._choice = None, self._choice + 1
 
     def _connect(self, parameters: dict[str, Any]) -> tuple[Connection, Standing]:
-        """Return a connection with a server, and what it says of itself."""
+        """Return a connection to a server, and the state that it reports."""
         connection = self._open(parameters)
         try:
             standing = standing_of(connection, self.memory)
@@ -391,11 +391,11 @@ class Connections:
             connection.close()
             return
         self._idle.append(connection)
-        if self._is_closed:  # since the look above
+        if self._is_closed:  # closed after the check above
             self.close()
 
     def close(self) -> None:
-        """Close the connections that lie idle, and others when they are given back."""
+        """Close idle connections now, and others when they are returned."""
         self._is_closed = True
         while self._idle:
             with suppress(IndexError):
@@ -405,7 +405,7 @@ class Connections:
 def _parameters(url: str, schema: str, application: str, seconds: float) -> dict[str, Any]:
     try:
         given = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # what it says has the URL, with its password
+    except psycopg.ProgrammingError:  # its message contains the URL with the password
         raise ValueError(
             "GCWS_DATABASE_URL: expected a URL such as postgresql://user:password@host:5432/name"
         ) from None
@@ -414,7 +414,7 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         "search_path": schema,
         "synchronous_commit": "on",
         "lock_timeout": str(round(500 * seconds)),
-        # Whoever waits for an answer has a limit of its own, and locks are of idle sessions, too.
+        # Callers that wait have their own timeouts; idle sessions also hold advisory locks.
         "statement_timeout": "0",
         "idle_session_timeout": "0",
         "idle_in_transaction_session_timeout": str(6 * milliseconds),
@@ -436,7 +436,7 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
 
 
 def _servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parameters of each server that a URL names."""
+    """Return the connection parameters of each server that a URL names."""
     names = [name for name in ("host", "hostaddr", "port") if "," in str(parameters.get(name, ""))]
     if not {"host", "hostaddr"} & {*names}:
         return [parameters]
@@ -451,7 +451,7 @@ def _servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def database_errors(name: str | None = None) -> Iterator[None]:
-    """Raise what the database says as StoreUnavailable, DiskFull or CollectionNotFound."""
+    """Map errors of the database to StoreUnavailable, DiskFull or CollectionNotFound."""
     try:
         yield
     except errors.UndefinedTable:
@@ -465,41 +465,41 @@ def database_errors(name: str | None = None) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error, without the address that clients need not know."""
+    """Return the first line of an error, without the address, which clients need not know."""
     lines = str(error).splitlines() or [type(error).__name__]
     return _ADDRESS.sub("", lines[0])
 
 
-# Servers that take writes: which is the current primary, and when its epoch began
+# Servers that accept writes: which one is the current primary, and when its epoch began
 
 
 class Standing(NamedTuple):
-    """What a server reports about itself."""
+    """The state that a server reports."""
 
     address: str
-    system: int  # of PostgreSQL
+    system: int  # system identifier of PostgreSQL
     timeline: int
     lsn: int
-    started: str  # when: two names of one server have the same
-    cluster: str | None  # identity; None before its tables are made
-    last: Epoch | None  # the last that its database went through
-    last_system: int | None  # of the primary that began it
-    known: str | None  # the stamp that it has for the epoch `heard`
-    heard: Epoch | None  # the last known here before it was asked: other threads learn meanwhile
+    started: str  # start time; equal for two names of one server
+    cluster: str | None  # identity; None before its tables exist
+    last: Epoch | None  # the last epoch in its database
+    last_system: int | None  # system identifier of the primary that began it
+    known: str | None  # stamp in its database of the epoch `heard`
+    heard: Epoch | None  # the last known here before the query; may be older than now
 
     @property
     def begins(self) -> bool:
-        """Whether it was promoted since its last epoch began."""
+        """Whether it was promoted after its last epoch began."""
         return self.last is None or self.timeline > self.last.timeline
 
     @property
     def number(self) -> int:
-        """Of its epoch, which may have to begin."""
+        """The number of its epoch, which may not have begun yet."""
         return (0 if self.last is None else self.last.number) + self.begins
 
 
 def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
-    """Ask a server what it is."""
+    """Query the state of a server."""
     heard = memory.last
     [said] = connection.run(_SERVER).fetchall()
     system, timeline, lsn, started, has_tables, has_epochs = said
@@ -518,7 +518,7 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
 
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
-    """Raise FormerPrimary where a server does not come from what is known here, or joined."""
+    """Raise FormerPrimary if a server does not descend from the known epoch; check the cluster."""
     last, known = standing.last, standing.heard
     if standing.cluster in memory.former or cluster not in (None, standing.cluster):
         expected = cluster or (known and known.cluster)
@@ -545,7 +545,7 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
 
 
 def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
-    """Return the current primary of servers that take writes; FormerPrimary where none is known."""
+    """Return the current primary of servers that accept writes; FormerPrimary if none is known."""
     best = max(found, key=lambda each: each[0].number)
     rivals = {
         (one.cluster, one.started): one.address
@@ -562,7 +562,7 @@ def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
 
 
 def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
-    """Return a server's epoch, beginning it if nobody has; None without tables."""
+    """Return a server's epoch, starting it if necessary; None without tables."""
     last, cluster = standing.last, standing.cluster
     if cluster is None:
         return None
@@ -571,7 +571,7 @@ def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
     if last is not None and not standing.begins:
         return last
     with connection.transaction():
-        # Its standby may not be there yet. Who waits for it later, waits for this too.
+        # Its standby may not be connected yet. Later commits that wait for it include this one.
         connection.run("SET LOCAL synchronous_commit = local")
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
         row = connection.run(_LAST).fetchone()

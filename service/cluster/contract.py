@@ -1,4 +1,4 @@
-"""What database, shards and routers say of each other: rows, positions, replicas, errors."""
+"""The rows, positions, replicas and errors that database, shards and routers exchange."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ from gcws_search.service.messages import (
 )
 from gcws_search.service.models import json_text
 
-MESSAGES: Final = "/v1/messages"  # where a replica takes messages
-# Header with the shard asked, such as "0/2": another may have the address by now.
+MESSAGES: Final = "/v1/messages"  # where a replica accepts messages
+# Header with the shard asked, such as "0/2": the address may belong to another shard by now.
 PLACE: Final = "gcws-shard"
-DEAD_SECONDS: Final = 10.0  # a replica without a sign of life for this time is not asked
-EPOCH_FILE: Final = "epoch.json"  # of a shard's folder
+DEAD_SECONDS: Final = 10.0  # a replica is not asked after this time without a sign of life
+EPOCH_FILE: Final = "epoch.json"  # in a shard's folder
 
-# Of a filter; routers have smaller limits, and say so.
+# Limits of a filter. Routers have smaller limits, and report these.
 _MAX_DEPTH: Final = 64
-_GENERATION_BITS: Final = 40  # from which on a number says the generation
+_GENERATION_BITS: Final = 40  # bits of a served number below the generation
 _MAX_CONDITIONS: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
-# Errors beside those that requests are told
+# Errors that never reach clients
 
 
-class ClusterMismatch(ValueError):  # ends a start
-    """What is there is of another cluster, or of another version."""
+class ClusterMismatch(ValueError):  # prevents the start
+    """The data found belongs to another cluster, or to another version."""
 
     def __init__(self, what: str, expected: str, got: str) -> None:
         super().__init__(f"{what}: expected {expected}, got {got}")
 
 
 class FormerPrimary(StoreUnavailable):
-    """A server that takes writes is not the current primary, or is not known to be."""
+    """A server that accepts writes is not, or not known to be, the current primary."""
 
     def __init__(self, reason: str, address: str = "") -> None:
-        self.address = address  # which one, for logs: clients need not know it
+        self.address = address  # which server, for logs: clients need not know it
         super().__init__(reason)
 
 
 class HistoryLost(Exception):  # the replica is filled again
-    """The database does not know the commit that a replica followed last."""
+    """The database does not know the last commit that a replica applied."""
 
     def __init__(self, commit: int, *, is_forgotten: bool = False) -> None:
-        # it has trimmed what came after that; else it never had that commit
+        # True: later commits were trimmed; False: the database never had that commit
         self.is_forgotten = is_forgotten
         super().__init__(f"the database does not know commit {commit} of this replica")
 
 
-class Behind(Exception):  # a sister replica is asked
-    """A replica has not followed as far as was asked."""
+class Behind(Exception):  # another replica of the shard is asked
+    """A replica has not reached the required moment."""
 
     def __init__(self, key: int, reached: int) -> None:
         self.key = key
@@ -94,14 +94,14 @@ _BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
 
 
 def encode_error(error: Exception, **more: Any) -> bytes:  # noqa: ANN401
-    """Return an answer that raises its like where it is read (`raise_error`), and says more."""
+    """Return an answer that raises the same error in `raise_error`, with more fields."""
     fields = _ERRORS.get(type(error), {})
     facts = {name: getattr(error, attribute) for name, attribute in fields.items()}
     return encode(Message({"error": type(error).__name__, "detail": str(error), **more, **facts}))
 
 
 def raise_error(message: Message) -> None:
-    """Raise the error of an answer that is one; Malformed for all that `_ERRORS` does not list."""
+    """Raise the error of an answer that is one; Malformed if `_ERRORS` does not list it."""
     head = message.head
     if (name := head.get("error")) is None:
         return
@@ -114,7 +114,7 @@ def raise_error(message: Message) -> None:
 
 
 def raise_fault(message: Message) -> None:
-    """Raise the error of an answer unless it is of the question: a sister would say the same."""
+    """Raise the error of an answer unless the question caused it: then all replicas agree."""
     if (name := message.head.get("error")) is not None and _BY_NAME.get(name) in (None, Behind):
         raise_error(message)
 
@@ -125,32 +125,32 @@ def raise_fault(message: Message) -> None:
 class CollectionRow(NamedTuple):
     """A collection as the database has it."""
 
-    number: int  # never used again, whatever the name is used for
+    number: int  # unique forever, even if the name is used again
     name: str
     config: dict[str, Any]  # JSON-able, of `CollectionConfig.to_dict`
-    head: int  # the key of the last change
-    generation: int = 0  # rises with its weights; shards have the items of each on their own
-    weights: str | None = None  # of `Weights.to_text`, where they were learned
+    head: int  # key of the last change
+    generation: int = 0  # rises with new weights; shards store each one separately
+    weights: str | None = None  # of `Weights.to_text`, if learned
 
     @property
     def served(self) -> int:
-        """The number under which shards have the items of this generation."""
+        """The number by which shards know this generation of the collection."""
         return served_number(self.number, self.generation)
 
 
 def served_number(number: int, generation: int) -> int:
-    """Return the number under which shards have the items of a generation of a collection."""
+    """Return the number by which shards know a generation of a collection."""
     return number + (generation << _GENERATION_BITS)
 
 
 class Row(NamedTuple):
-    """An item as it was sent."""
+    """An item as the client sent it."""
 
     key: int  # rises with every change of the collection, in the order of commits
     id: str
-    vector: bytes  # of `VectorSpace.to_blobs`; empty where it was not asked for
+    vector: bytes  # of `VectorSpace.to_blobs`; empty if not requested
     payload: bytes | None  # JSON text
-    version: int = 1  # as the database counts; a shard is not told
+    version: int = 1  # counted by the database; shards do not get it
     expires: int | None = None  # ms since 1970
 
 
@@ -161,37 +161,37 @@ def items_of(rows: Sequence[Row], space: ix.VectorSpace) -> ix.ItemBatch:
 
 
 def columns_of(rows: Sequence[Row]) -> tuple[Sequence[Any], ...]:
-    """Return the columns of rows; that of expiries is empty where no item expires."""
+    """Return the columns of rows; the column of expiries is empty if no item expires."""
     *columns, expires = zip(*rows, strict=True) if rows else [()] * len(Row._fields)
     return *columns, () if expires.count(None) == len(expires) else expires
 
 
 class Position(NamedTuple):
-    """How far a replica has followed a collection."""
+    """The progress of a replica in one collection."""
 
     key: int  # all changes up to this one are applied
-    # key of the last commit that the database had when they were read, 0 where it had none
+    # key of the last commit in the database when the changes were read, 0 without one
     commit: int
-    # random bytes of that commit: a database that does not know them has another history
+    # random bytes of that commit: a database with another history does not have them
     stamp: bytes
 
 
 class Moment(NamedTuple):
-    """A moment in the order of a collection's commits; a later epoch has keys of its own."""
+    """A position in the order of a collection's commits; each epoch has its own keys."""
 
-    epoch: int  # number of the primary's; 0 where none has been read or written yet
+    epoch: int  # number of the primary's epoch; 0 before the first read or write
     key: int  # of the last change
 
 
-START: Final = Position(0, 0, b"")  # of a replica that has nothing
+START: Final = Position(0, 0, b"")  # of an empty replica
 
 
 class ChangeSet(NamedTuple):
-    """What one commit changed, for replicas that have all that was before it."""
+    """The changes of one commit, for replicas that have all earlier ones."""
 
     before: Position
     after: Position
-    deleted: list[str]  # ids of items that were there before and are not after
+    deleted: list[str]  # ids of items that existed before the commit and not after it
     rows: list[Row]  # items put, by key
 
     @property
@@ -202,7 +202,7 @@ class ChangeSet(NamedTuple):
         return ids + sum(len(row.vector) + len(row.payload or b"") for row in rows)
 
     def divide(self, shards: int, buckets: int) -> list[ChangeSet]:
-        """Split a change into one part a shard, by the ids' buckets."""
+        """Split a change into one part per shard, by the ids' buckets."""
         parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]
         for item_id in self.deleted:
             parts[bucket_of(item_id, buckets) % shards].deleted.append(item_id)
@@ -214,20 +214,20 @@ class ChangeSet(NamedTuple):
 class Replica(NamedTuple):
     """A replica of a shard as the database lists it."""
 
-    cell: str  # name of the cluster, of those that follow one database
+    cell: str  # name of the cell: the clusters that follow one database
     shard: int
     replica: int
-    address: str  # of its HTTP application; empty once it is not asked any more
-    positions: dict[int, int]  # key that it has reached, by number of the collection
-    nbytes: int  # memory that it takes
-    share: float  # of its machine's memory that is in use
+    address: str  # of its HTTP server; empty once it must not be asked
+    positions: dict[int, int]  # key that it has reached, by the number of the collection
+    nbytes: int  # memory in use
+    share: float  # used share of its machine's memory
     seen: float  # seconds since its last sign of life
-    shards: int  # how many shards there are for it
-    refusal: str = ""  # why it can store nothing more; empty where it can
+    shards: int  # number of shards that it was started for
+    refusal: str = ""  # why it cannot store more; empty if it can
 
     @property
     def is_filled(self) -> bool:
-        """Whether all of its collections can be asked."""
+        """Whether all of its collections can be queried."""
         return all(key >= 0 for key in self.positions.values())
 
     @property
@@ -250,19 +250,19 @@ def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
 
 
 def encode_filter(where: ix.Filter | None) -> str | None:
-    """Return what a head says of a filter."""
+    """Return a filter as message heads encode it."""
     return None if where is None else json_text(where.to_dict()).decode()
 
 
 def decode_filter(text: str | None) -> ix.Filter | None:
-    """Return the filter of a message, InvalidFilter where it is none."""
+    """Return the filter of a message; InvalidFilter if it is invalid."""
     if text is None:
         return None
     return ix.parse_filter(from_json(text), max_depth=_MAX_DEPTH, max_conditions=_MAX_CONDITIONS)
 
 
 def encode_change(change: ChangeSet) -> Message:
-    """Return a change as a part of messages; its rows are 7 blobs."""
+    """Return a change as a part of messages; its rows take 7 blobs."""
     before, after = (
         (each.key, each.commit, each.stamp.hex()) for each in (change.before, change.after)
     )
@@ -282,7 +282,7 @@ def encode_change(change: ChangeSet) -> Message:
 def decode_changes(
     said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
 ) -> list[ChangeSet]:
-    """Return the changes of a message, in the order of commits; Malformed where they are none."""
+    """Return the changes of a message in the order of commits; Malformed if invalid."""
     found, parts = list[ChangeSet](), iter(blobs)
     try:
         for each in said:
@@ -306,10 +306,10 @@ def decode_changes(
     return found
 
 
-# Which primary of the database is current, as each process remembers it outside of the database. A
-# primary that was replaced and comes back has all that it had, and takes writes. Each time of one
-# primary is an epoch. The database has a row for each that it went through. Routers and shards tell
-# each other the last one that they know, and refuse a server that does not come from it.
+# Which primary is current: each process remembers it outside of the database, since a former
+# primary that returns has all its data and accepts writes. The time of one primary is an epoch. The
+# database has a row for each of its epochs. Routers and shards exchange the last epoch that they
+# know, and refuse a server that does not descend from it.
 
 
 class Epoch(NamedTuple):
@@ -318,12 +318,12 @@ class Epoch(NamedTuple):
     cluster: str  # identity of the cluster
     number: int  # from 1 on
     timeline: int  # of PostgreSQL
-    stamp: str  # random: another primary may have begun an epoch of the same number
-    lsn: int = 0  # up to where the write-ahead log of the primary was seen to be on its disk
+    stamp: str  # random: tells apart epochs of the same number that two primaries began
+    lsn: int = 0  # end of the primary's write-ahead log that was seen flushed to its disk
 
     @classmethod
     def read(cls, said: Any) -> Epoch:  # noqa: ANN401
-        """Return what a message or a file says; ValueError where it is no epoch."""
+        """Decode an epoch of a message or a file; ValueError if it is none."""
         try:
             cluster, number, timeline, stamp, lsn = said
             return cls(str(cluster), int(number), int(timeline), str(stamp), int(lsn))
@@ -335,11 +335,11 @@ class Epoch(NamedTuple):
 
 
 class EpochMemory:
-    """The last epoch that a process has heard of, kept in a file if there is one; any thread."""
+    """The last epoch that a process has heard of, optionally kept in a file; any thread."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.last: Epoch | None = None
-        # identities of clusters that another one took the place of
+        # identities of clusters that another one has replaced
         self.former: frozenset[str] = frozenset()
         self._file = file
         self._changing = threading.Lock()
@@ -357,22 +357,22 @@ class EpochMemory:
 
     @property
     def number(self) -> int:
-        """Of the last epoch; 0 where none is known."""
+        """The number of the last epoch; 0 if none is known."""
         return 0 if self.last is None else self.last.number
 
     @property
     def document(self) -> list[str | int] | None:
-        """The last epoch as messages say it."""
+        """The last epoch as messages encode it."""
         return None if self.last is None else [*self.last]
 
     def watch(self, call: Callable[[], None]) -> None:
-        """Have something called once a later epoch is known."""
+        """Register a function to call once a later epoch is known."""
         self._watching.append(call)
 
     def learn(self, epoch: Epoch) -> None:
-        """Take note of an epoch that is known elsewhere.
+        """Record an epoch that is known elsewhere.
 
-        ClusterMismatch where it is of another cluster, or two primaries began one of this number.
+        ClusterMismatch if it is of another cluster, or if two primaries began this number.
         """
         with self._changing:
             last = self.last
@@ -384,9 +384,9 @@ class EpochMemory:
             self._take(epoch)
 
     def hear(self, said: object) -> None:
-        """Learn the last epoch that a message says its sender knows; None of an older program.
+        """Record the last epoch known to the sender of a message; None from an older program.
 
-        Malformed where it is no epoch, of another cluster, or of another promotion.
+        Malformed if it is no epoch, or belongs to another cluster or another promotion.
         """
         if said is None or said == self.document:
             return
@@ -396,7 +396,7 @@ class EpochMemory:
             raise Malformed(str(error)) from None
 
     def enter(self, epoch: Epoch) -> None:
-        """Take note of the database that was opened, which may be another cluster's than before."""
+        """Record the epoch of the opened database, whose cluster may differ from the former one."""
         with self._changing:
             if self.last is not None and epoch.cluster != self.last.cluster:
                 self.former |= {self.last.cluster}
@@ -409,7 +409,7 @@ class EpochMemory:
             return
         self.last = epoch
         if last is not None and epoch.number == last.number:
-            return  # the place in the log alone is not worth a write
+            return  # a new log position alone is not worth a write
         self._save(epoch)
         for call in self._watching:
             call()
@@ -426,5 +426,5 @@ class EpochMemory:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self._file)
-        except OSError as error:  # this process knows it all the same
+        except OSError as error:  # this process still knows it
             _log.warning("the last epoch of the database is not kept: %s", error)
