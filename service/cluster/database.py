@@ -1,4 +1,4 @@
-"""The database of a cluster as routers and shards call it: every statement but those of writes."""
+"""The database of a cluster as routers and shards call it: all statements except writes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from gcws_search.service.settings import Settings
 Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
 """Since a position: the one of now, ids that were deleted, rows put by key, number of the epoch."""
 
-SCHEMA: Final = "gcws"  # of the tables
-BASE_DAYS: Final = 7  # how long what came after a base is kept for it
-# As what the database lists routers. Those of older programs are listed without the number, and may
-# use a name after it was freed.
+SCHEMA: Final = "gcws"  # schema of the tables
+BASE_DAYS: Final = 7  # pairs are sorted after so many new ones, or an eighth of the limit
+# Name of routers in the database's list of connections. Older programs are listed without the
+# number, and may use a name after it was freed.
 ROUTER: Final = "router 2"
-# Begins the name of a collection that is made by a bulk load: nobody but that knows it.
+# Prefix of the hidden name of a collection during a bulk load.
 BULK: Final = ".unfinished-bulk."
-# Begins the keys under which it keeps what it has done, which no request can have.
+# Prefix of the keys of bulk load records; requests cannot use it.
 BULK_KEYS: Final = "\N{HORIZONTAL ELLIPSIS}"
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -71,7 +71,7 @@ ON CONFLICT (collection, key) DO UPDATE
 SET changed = excluded.changed, progress = excluded.progress, checksum = excluded.checksum
 """
 
-# What else is of one collection.
+# Other data of a collection.
 _TABLES: Final = "commits", "gone", "names", "loads", "backends", "generations", "expiries"
 _ADD_BACKEND: Final = """
 INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b, %b, %b)
@@ -87,7 +87,7 @@ SELECT number FROM collections WHERE EXISTS (
 )
 """
 ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
-_BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
+_BEYOND_TEXT: Final = b"\xff"  # sorts after all UTF-8 text
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
 _HAS_NAMES: Final = "SELECT 1 FROM names WHERE collection = %b LIMIT 1"
 _HAS_ITEMS: Final = "SELECT 1 FROM heads WHERE collection = %b AND items > 0"
@@ -163,9 +163,9 @@ ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
 class Database:
     """An open database; any thread, any number of processes.
 
-    Each method raises StoreUnavailable where the database does not answer, CollectionNotFound where
-    it has no such collection, CollectionLoading where another one has its name now, and DamagedFile
-    where rows are not what was written.
+    Each method raises StoreUnavailable if the database does not answer, CollectionNotFound if there
+    is no such collection, CollectionLoading if another one has its name now, and DamagedFile if
+    rows differ from what was written.
     """
 
     def __init__(
@@ -176,27 +176,27 @@ class Database:
         self.identity = identity
         self.buckets = buckets
         self._names: dict[int, str] = {}
-        self._prepared: set[int] = set()  # collections whose items have all columns
-        # returns the seconds since 1970 by which items expire: those of the database
+        self._prepared: set[int] = set()  # collections whose tables have all columns
+        # returns the time by which items expire, in seconds since 1970: the database's clock
         self.clock: Callable[[], float] = self._time
-        self._ahead = float("-inf")  # its clock, of the monotonic one here
+        self._ahead = float("-inf")  # offset of its clock from the monotonic clock here
 
     @classmethod
     def open(  # noqa: PLR0913
         cls,
         url: str,  # of libpq: ``postgresql://user@host:5432/name``
         *,
-        buckets: int = 32,  # parts of each collection's items, the same for the life of a cluster
+        buckets: int = 32,  # parts of each collection's items; fixed for the life of a cluster
         max_connections: int = 16,
-        application: str = ROUTER,  # what the database lists the connections as
-        seconds: float = 10.0,  # how long the database may take to answer
-        schema_name: str = SCHEMA,  # of the tables
-        memory: EpochMemory | None = None,  # of the last epoch that is known here; None: nothing is
-        # of the cluster, which the database knows by a salted hash; None: it is not compared
+        application: str = ROUTER,  # name in the database's list of connections
+        seconds: float = 10.0,  # timeout for answers of the database
+        schema_name: str = SCHEMA,  # schema of the tables
+        memory: EpochMemory | None = None,  # remembers the last known epoch; None: a new memory
+        # of the cluster; the database stores a salted hash; None: not compared
         key: str | None = None,
-        base: str | None = None,  # address below which segments are; None: those cannot be read
+        base: str | None = None,  # address of the segments; None: they cannot be read
     ) -> Database:
-        """Open a database, and make its tables where there are none; else ClusterMismatch."""
+        """Open a database, and create missing tables; else ClusterMismatch."""
         connections = Connections(
             url,
             schema_name,
@@ -207,7 +207,7 @@ class Database:
         )
         try:
             identity = schema.prepare(connections, buckets, key)
-            if not connections.memory.number:  # the tables were made just now
+            if not connections.memory.number:  # the tables are new
                 connections.forget()
             with connections.use() as connection:
                 connections.cluster = identity
@@ -227,8 +227,8 @@ class Database:
     def adopt(url: str) -> str:
         """Adopt a database that was restored from a backup; return its new identity.
 
-        Routers and shards refuse it until they are started again, and the former one from then on.
-        StoreUnavailable where no server takes writes, or several do.
+        Routers and shards refuse it until they restart, and refuse the former database after that.
+        StoreUnavailable if no server accepts writes, or several do.
         """
         connections = Connections(
             url, SCHEMA, limit=1, application="command", seconds=10.0, memory=EpochMemory()
@@ -240,13 +240,13 @@ class Database:
         """Close all connections."""
         self.connections.close()
 
-    # Time: all that reads items does so at an instant of the database's clock
+    # Time: everything that reads items uses an instant of the database's clock
 
     def _time(self) -> float:
         return time.monotonic() + self._ahead
 
     def _set_clock(self, connection: Connection) -> None:
-        """Ask for the time; what was known stays unless the answer contradicts it."""
+        """Read the database's clock; keep the known offset unless the answer contradicts it."""
         asked = time.monotonic()
         [seconds] = connection.column(_CLOCK)
         error = (time.monotonic() - asked) / 2
@@ -256,11 +256,11 @@ class Database:
 
     @property
     def now_ms(self) -> int:
-        """The instant of now, in ms since 1970."""
+        """The present instant in ms since 1970."""
         return int(1000 * self.clock())
 
     def collections_due(self) -> list[int]:
-        """Return the numbers of collections some of whose items have expired; set the clock."""
+        """Return the numbers of collections with expired items; set the clock."""
         with self.connections.use() as connection:
             self._set_clock(connection)
             return connection.column(_DUE, self.now_ms)
@@ -268,7 +268,7 @@ class Database:
     # Collections
 
     def label(self, number: int) -> str:
-        """Return the name of a collection for errors, or its number where no name was read."""
+        """Return the name of a collection for errors; its number if the name is unknown."""
         return self._names.get(number, str(number))
 
     def collections(self) -> list[CollectionRow]:
@@ -280,13 +280,13 @@ class Database:
         return found
 
     def _add_columns(self, numbers: set[int]) -> None:
-        """Let the items of collections have all columns where an older program made these."""
+        """Add missing columns to the tables of collections that an older program created."""
         new = numbers - self._prepared
         if not new:
             return
         for (number,) in self._rows(schema.WITHOUT_COLUMNS, [*new]):
             with self.connections.transaction() as connection:
-                connection.run("SET LOCAL lock_timeout = 100")  # all others wait behind it
+                connection.run("SET LOCAL lock_timeout = 100")  # others queue behind it
                 connection.execute(schema.ADD_COLUMNS.format(number=number).encode())
         self._prepared |= new
 
@@ -300,13 +300,13 @@ class Database:
         return found
 
     def not_found(self, name: str) -> Exception:
-        """Return why a collection is not known any more: dropped, or replaced just now."""
+        """Return the error for an unknown collection: it was dropped, or has just been replaced."""
         is_replaced = self.find(name) is not None
         return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(name)
 
     @contextmanager
     def _reading(self, number: int) -> Iterator[str]:
-        """Lend a collection's name for errors; raise `not_found` where its table is gone."""
+        """Lend a collection's name for errors; raise `not_found` if its table is gone."""
         name = self.label(number)
         try:
             yield name
@@ -317,11 +317,11 @@ class Database:
         self,
         name: str,
         config: dict[str, Any],  # JSON-able
-        # called with the number of collections there are; raises where one more is too many
+        # called with the number of collections; raises if one more is too many
         admit: Callable[[int], None] | None = None,
-        free_id: int = 0,  # of the next item without an id
+        free_id: int = 0,  # next number for an item without an id
     ) -> tuple[CollectionRow, bool]:
-        """Create a collection, unless there is one of that name."""
+        """Create a collection, unless one has that name."""
         with self.connections.transaction() as connection:
             connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             found = _find(connection, name)
@@ -342,22 +342,22 @@ class Database:
         return CollectionRow(number, name, config, 0), True
 
     def drop(self, number: int) -> bool:
-        """Drop a collection; return whether there was one.
+        """Drop a collection; return whether it existed.
 
-        Its rows are removed by the next call that finds nobody reading them.
+        Its rows are removed by the next call that finds no readers.
         """
         with self.connections.transaction() as connection:
             found = _drop(connection, number)
-        with suppress(StoreUnavailable):  # it is dropped all the same
+        with suppress(StoreUnavailable):  # it is dropped anyway
             self.remove_dropped()
         return found
 
     def rename(
         self, number: int, name: str, before: int | None, load: ix.LoadRecord | None = None
     ) -> None:
-        """Give a collection a free name, or that of ``before`` in its place; else CollectionExists.
+        """Give a collection a free name, or replace ``before`` under its; else CollectionExists.
 
-        ``load`` is kept in the place of what a bulk load has.
+        ``load`` replaces the records of a bulk load.
         """
         with self.connections.transaction() as connection:
             connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
@@ -366,7 +366,7 @@ class Database:
             if _find(connection, name) is not None:
                 raise ix.CollectionExists(name, "already, and is not to be replaced")
             change = "UPDATE collections SET name = %b WHERE number = %b RETURNING true"
-            if not connection.column(change, name, number):  # dropped meanwhile
+            if not connection.column(change, name, number):  # dropped since
                 raise ix.CollectionNotFound(self.label(number))
             forget = "DELETE FROM loads WHERE collection = %b AND starts_with(key, %b)"
             connection.run(forget, number, BULK_KEYS)
@@ -376,7 +376,7 @@ class Database:
             self.remove_dropped()
 
     def remove_dropped(self) -> None:
-        """Remove the rows of collections that were dropped, where nobody reads them."""
+        """Remove the rows of dropped collections that nobody reads."""
         with self.connections.use() as connection:
             numbers = connection.column("SELECT number FROM dropped")
         for number in numbers:
@@ -387,12 +387,12 @@ class Database:
                 for table in _TABLES:
                     connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
 
-    # Weights: shards prepare a generation, whose items are the same, until it becomes the current
+    # Weights: shards prepare the same items for a new generation before it becomes current
 
     def add_generation(
         self, row: CollectionRow, config: dict[str, Any], weights: str
     ) -> CollectionRow:
-        """Have shards prepare the items under other weights; return the row of these."""
+        """Let shards prepare the items under other weights; return the new generation's row."""
         with self.connections.transaction() as connection:
             lock = "SELECT 1 FROM collections WHERE number = %b FOR UPDATE"
             if not connection.column(lock, row.number):
@@ -402,11 +402,11 @@ class Database:
         return row._replace(config=config, generation=generation, weights=weights)
 
     def next_generations(self, seconds: float) -> list[CollectionRow]:
-        """Return the generations that somebody waits for, or did within so many seconds."""
+        """Return the generations that a router waits for, or did within these seconds."""
         return [_collection(row) for row in self._rows(_NEXT, seconds)]
 
     def await_generation(self, row: CollectionRow) -> None:
-        """Note that a generation is still waited for; CollectionBusy: a later one is used."""
+        """Record that a router waits for a generation; CollectionBusy if a later one is current."""
         note = "UPDATE generations SET seen = now() WHERE collection = %b AND generation = %b"
         with self.connections.transaction() as connection:
             if not connection.column(f"{note} RETURNING true", row.number, row.generation):
@@ -415,10 +415,9 @@ class Database:
     def use_generation(
         self, row: CollectionRow, check: Callable[[Sequence[Row]], None], after: int
     ) -> None:
-        """Make a generation the current one, unless the items put after a key fail a check.
+        """Make a generation current, unless the items put after a key fail a check.
 
-        No write is between the check and the change: later ones see what is current. CollectionBusy
-        where a later generation is.
+        No write comes between check and change. CollectionBusy if a later generation is current.
         """
         lock = "SELECT generation FROM heads WHERE collection = %b FOR UPDATE"
         new = f"SELECT {COLUMNS} FROM items_{row.number} WHERE key > %b ORDER BY key"
@@ -447,23 +446,23 @@ class Database:
         return int(self._value(number, "SELECT items FROM heads WHERE collection = %b"))
 
     def free_id(self, number: int) -> int:
-        """Return the number of the next item without an id."""
+        """Return the next number for an item without an id."""
         return int(self._value(number, "SELECT free_id FROM heads WHERE collection = %b"))
 
     def metadata(self, number: int) -> bytes | None:
-        """Return what callers keep with a collection."""
+        """Return the metadata that callers store with a collection."""
         found = self._value(number, "SELECT metadata FROM collections WHERE number = %b")
         return None if found is None else bytes(found)
 
     def replace_metadata(self, number: int, value: bytes | None) -> None:
-        """Keep other metadata with a collection, or none."""
+        """Replace the metadata of a collection; None removes it."""
         statement = "UPDATE collections SET metadata = %b WHERE number = %b RETURNING true"
         with self.connections.transaction() as connection:
             if not connection.column(statement, value, number):
                 raise self.not_found(self.label(number))
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
-        """Return the loads, or that of one key, that changed since a Unix time; the last first."""
+        """Return the loads, or that of one key, that changed since a Unix time; latest first."""
         statement = """
             SELECT key, changed, progress, checksum FROM loads
             WHERE collection = %b AND changed >= %b AND coalesce(key = %b, true)
@@ -478,7 +477,7 @@ class Database:
         return records
 
     def save_load(self, number: int, record: ix.LoadRecord, forgotten: int) -> None:
-        """Keep how far a load has come; forget those that have not changed since a Unix time."""
+        """Save the progress of a load; remove loads unchanged since a Unix time."""
         with self.connections.transaction() as connection:
             connection.run(
                 "DELETE FROM loads WHERE collection = %b AND changed < %b", number, forgotten
@@ -492,14 +491,14 @@ class Database:
         return [ix.BackendRecord(*row) for row in rows]
 
     def add_backend(self, number: int, backend: ix.BackendRecord) -> None:
-        """Keep a comparison backend of a new name; else BackendExists."""
+        """Add a comparison backend; BackendExists if the name is taken."""
         with self.connections.transaction() as connection:
             values = backend.name, backend.kind, backend.params, backend.notes
             if not connection.column(_ADD_BACKEND, number, *values):
                 raise ix.BackendExists(backend.name)
 
     def remove_backend(self, number: int, name: str) -> None:
-        """Forget a comparison backend; BackendNotFound where there is none."""
+        """Remove a comparison backend; else BackendNotFound."""
         with self.connections.transaction() as connection:
             if not connection.column(_REMOVE_BACKEND, number, name):
                 raise ix.BackendNotFound(name)
@@ -515,7 +514,7 @@ class Database:
         statement: str,
         *parameters: Any,  # noqa: ANN401
         name: str | None = None,  # of the collection, for errors
-        is_confirmed: bool = True,  # as of `Connections.use`
+        is_confirmed: bool = True,  # as in `Connections.use`
     ) -> list[tuple[Any, ...]]:
         with self.connections.use(name, is_confirmed=is_confirmed) as connection:
             return connection.run(statement, *parameters).fetchall()
@@ -523,20 +522,20 @@ class Database:
     # Items
 
     def _read(self, number: int, clauses: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
-        """Return the items of a FROM and what follows it."""
+        """Return the items of a FROM clause and what follows it."""
         statement = f"SELECT {COLUMNS} {clauses}"
         with self._reading(number) as name:
             found = self._rows(statement, *parameters, name=name)
         return self.segments.rows(number, found)
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
-        """Return the items of those ids that there are."""
+        """Return the existing items of some ids."""
         where, asked = self.items_of(number, ids)
         rows = self._read(number, f"{where} AND {_LIVE}", *asked, self.now_ms)
         return {row.id: row for row in rows}
 
     def items_of(self, number: int, ids: Sequence[str]) -> tuple[str, tuple[Any, Any]]:
-        """Return the FROM and the WHERE of items of some ids, and their parameters."""
+        """Return the FROM and WHERE clauses of items of some ids, and their parameters."""
         buckets, names = self.buckets_and_names(ids)
         if len(ids) == 1:
             where = f"FROM items_{number} WHERE bucket = %b AND id = %b"
@@ -544,16 +543,16 @@ class Database:
         return f"FROM {ASKED} JOIN items_{number} USING (bucket, id) WHERE true", (buckets, names)
 
     def buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
-        """Return ids as the database has them."""
+        """Return the buckets of ids, and the ids as the database stores them."""
         return [bucket_of(each, self.buckets) for each in ids], [each.encode() for each in ids]
 
     def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
-        """Return the items of those keys that there are, by key."""
+        """Return the existing items of some keys, by key."""
         where = f"FROM items_{number} WHERE key = ANY(%b) AND {_LIVE} ORDER BY key"
         return self._read(number, where, list(keys), self.now_ms)
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
-        """Return the first items beyond a key, by key; without vectors they are not checked."""
+        """Return the first items above a key, by key; without vectors they are not checked."""
         where = f"FROM items_{number} WHERE key > %b AND {_LIVE} ORDER BY key LIMIT %b"
         asked = after, self.now_ms, limit
         if with_vector:
@@ -566,14 +565,14 @@ class Database:
     def bucket_rows(
         self, number: int, bucket: int, *, after: str, limit: int, now_ms: int
     ) -> list[Row]:
-        """Return the first items of a bucket beyond an id, by id, at an instant."""
+        """Return the first items of a bucket after an id, by id, at an instant."""
         where = f"bucket = %b AND id > %b AND {_LIVE} ORDER BY id LIMIT %b"
         asked = bucket, after.encode(), now_ms, limit
         return self._read(number, f"FROM items_{number} WHERE {where}", *asked)
 
     @contextmanager
     def one_moment(self, number: int) -> Iterator[Database]:
-        """Lend the database as it is now, to one thread, which reads one collection."""
+        """Lend a snapshot of the database to one thread that reads one collection."""
         with (
             self._reading(number) as name,
             self.connections.transaction(SNAPSHOT, name) as connection,
@@ -583,7 +582,7 @@ class Database:
             yield moment
 
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
-        """Yield all items of one moment by key, in chunks; close it to give the connection back."""
+        """Yield all items of a snapshot by key, in chunks; close it to return the connection."""
         with (
             self._reading(number) as name,
             self.connections.transaction(SNAPSHOT, name) as connection,
@@ -599,9 +598,9 @@ class Database:
         items: str,
         *parameters: Any,  # noqa: ANN401
     ) -> Iterator[list[Row]]:
-        """Yield the items of a FROM and WHERE, by key, in chunks, inside of a transaction.
+        """Yield the items of a FROM and WHERE clause by key, in chunks, inside a transaction.
 
-        Who abandons the generator sends nothing: another thread may have the connection by then.
+        An abandoned generator sends no statement: another thread may use the connection by then.
         """
         declare = f"DECLARE chunks NO SCROLL CURSOR FOR SELECT {COLUMNS} FROM {items} ORDER BY key"
         connection.execute(declare.encode(), parameters)
@@ -616,11 +615,11 @@ class Database:
     def reserve_names(
         self, number: int, names: Sequence[str], former: Mapping[str, int] = MappingProxyType({})
     ) -> dict[str, int]:
-        """Return the coordinates of names that items have; new ones get the next that are free.
+        """Return the coordinates of names; new names get the next free coordinates.
 
-        A name that was freed gets its ``former`` one again, which no other name was given.
-        Routers reserve one after the other, so that none gives a coordinate twice. InvalidVector at
-        ``(place,)`` where no coordinate is left.
+        A freed name gets its ``former`` coordinate again, which no other name was given. Routers
+        reserve one after another, so that none assigns a coordinate twice. InvalidVector at
+        ``(place,)`` if no coordinate is left.
         """
         wanted = dict.fromkeys(names)
         with self.connections.use() as connection:
@@ -647,14 +646,14 @@ class Database:
         return found | {name: coordinate for coordinate, name in added}
 
     def names(self, number: int) -> list[ix.NamedCoordinate]:
-        """Return the coordinates that have names, in order, and their names."""
+        """Return the named coordinates and their names, in order."""
         return self.names_from(number, 0)[0]
 
     def names_from(self, number: int, first: int) -> tuple[list[ix.NamedCoordinate], int, int]:
-        """Return the names from a coordinate on, all where some were ever freed.
+        """Return the names from a coordinate on; all names if some were ever freed.
 
-        Then the last change that freed names, and from which coordinate on names may be stored
-        later: coordinates are reserved in their order.
+        Also return the last change that freed names, and the first coordinate at which names may
+        still be added: coordinates are reserved in order.
         """
         found, freed, following = list[ix.NamedCoordinate](), 0, list[int]()
         for coordinate, name, checksum, is_stored, freed in self._rows(_NAMES, first, number):  # noqa: B007
@@ -671,7 +670,7 @@ class Database:
         return found, freed, min(following)
 
     def find_names(self, number: int, prefix: str, limit: int) -> list[ix.NamedCoordinate]:
-        """Return the first coordinates that have names; by name where a prefix is given."""
+        """Return the first named coordinates; ordered by name if a prefix is given."""
         start = prefix.encode()
         statement = f"""
             SELECT coordinate, name FROM names
@@ -684,10 +683,9 @@ class Database:
     def replace_names(
         self, number: int, names: Sequence[tuple[int, str]], *, replace: bool = True
     ) -> None:
-        """Keep these names and no others; a change, which tells other routers to read them.
+        """Replace all names; as a change, it tells other routers to read them.
 
-        Without ``replace`` only if there are none, or where none is given, only if there are no
-        items.
+        Without ``replace`` only if there are no names, or, if none is given, no items.
         """
         with self.connections.transaction() as connection:
             keys = connection.column(_NEXT_HEAD, number)
@@ -708,9 +706,9 @@ class Database:
     def changes(
         self, number: int, buckets: Sequence[int], position: Position | None, chunk_rows: int
     ) -> Iterator[Changes]:
-        """Lend what has changed since a position, all where None; HistoryLost: it is not known.
+        """Lend the changes since a position; all items if None; HistoryLost if it is unknown.
 
-        Some of the deleted may have been put again after that.
+        Some deleted ids may have been put again since.
         """
         after = position or START
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
@@ -730,7 +728,7 @@ class Database:
             yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
     def announce(self, replica: Replica) -> str:
-        """List a replica, or what is new with it; return the address listed before, or nothing."""
+        """Add or update a replica's row; return the address listed before, or an empty text."""
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
         place = replica.cell, replica.shards, replica.shard, replica.replica
@@ -738,22 +736,22 @@ class Database:
         return str(before or "")
 
     def withdraw(self, replica: Replica) -> None:
-        """Mark a replica as gone, unless another process has taken its place in the list."""
+        """Mark a replica as gone, unless another process has replaced it in the list."""
         place = replica.cell, replica.shards, replica.shard, replica.replica
         with self.connections.use() as connection:
             connection.run(_WITHDRAW, *place, replica.address)
 
     def shards(self, cell: str) -> int | None:
-        """Return the number of shards that routers ask in a cell; None where it is not set."""
+        """Return the number of shards that routers ask in a cell; None if it is not set."""
         statement = "SELECT shards FROM cells WHERE cell = %b"
         found = self._rows(statement, cell, is_confirmed=False)
         return int(found[0][0]) if found else None
 
     def require_shards(self, cell: str, shards: int) -> None:
-        """Raise ClusterMismatch where all replicas of a cell are of another number of shards.
+        """Raise ClusterMismatch if all replicas of a cell are of another number of shards.
 
-        Where that is said for the cell, routers follow it, and replicas of another number come.
-        So it is where there are more shards than buckets.
+        If a number is set for the cell, routers follow it, and replicas of another number may
+        start. ClusterMismatch also if there are more shards than buckets.
         """
         if shards > self.buckets:
             raise ClusterMismatch("shards", f"1 to {self.buckets}, the buckets", str(shards))
@@ -763,7 +761,7 @@ class Database:
             raise ClusterMismatch(f"GCWS_SHARDS of cell {cell!r}", known, str(shards))
 
     def set_shards(self, cell: str, shards: int | None) -> None:
-        """Set the number of shards that routers ask in a cell; None leaves it to their settings."""
+        """Set the number of shards that routers ask in a cell; None: routers use their settings."""
         with self.connections.use() as connection:
             if shards is None:
                 connection.run("DELETE FROM cells WHERE cell = %b", cell)
@@ -780,11 +778,11 @@ class Database:
         return found
 
     def trim(self, *, keep_seconds: float = 3600.0) -> None:
-        """Delete commits and tombstones that no replica needs, and the rest of dropped collections.
+        """Delete commits and tombstones that no replica needs, and rows of dropped collections.
 
-        What came after a base is kept for those that begin with it. Nothing is deleted while no
-        replica is alive. One that was silent for longer than a minute is filled again when it
-        returns, unless all that it has not followed is younger than ``keep_seconds``.
+        Changes after a base are kept for replicas that start from it. Nothing is deleted while no
+        replica is alive. A replica that was silent for over a minute is filled again when it
+        returns, unless all changes that it lacks are younger than ``keep_seconds``.
         """
         self.remove_dropped()
         with self.connections.transaction() as connection:
@@ -804,7 +802,7 @@ class Database:
         with self.connections.transaction() as connection:
             trim = "UPDATE heads SET trimmed = %b WHERE collection = %b AND trimmed < %b"
             if connection.column(f"{trim} RETURNING true", bound, number, bound):
-                # The commit at the bound stays: replicas are there, or come from there.
+                # The commit at the bound stays: it is the position of replicas.
                 old = number, bound
                 connection.run("DELETE FROM commits WHERE collection = %b AND key < %b", *old)
                 connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
@@ -814,7 +812,7 @@ class Database:
 def open_database(
     settings: Settings, seconds: float = 10.0, *, checks_key: bool = True
 ) -> Iterator[Database]:
-    """Lend the database of a cluster to a command; a statement may take ``seconds``."""
+    """Lend the database of a cluster to a command; ``seconds`` is the timeout of a statement."""
     url, key = cluster_access(settings)
     opened = partial(Database.open, buckets=settings.buckets, application="command")
     key_to_check = key if checks_key else None
@@ -824,7 +822,7 @@ def open_database(
 
 @dataclass(frozen=True, slots=True)
 class _OneConnection:
-    """Stands for connections by one that is inside of a transaction."""
+    """Replaces a pool by one connection inside a transaction."""
 
     connection: Connection
 
@@ -835,8 +833,8 @@ class _OneConnection:
 
 
 def _drop(connection: Connection, number: int) -> bool:
-    """Take a collection off the list; return whether it was there."""
-    # The head is the lock of writes: those that wait for it find no collection.
+    """Remove a collection from the list; return whether it was there."""
+    # The head is the lock of writes: waiting writes then find no collection.
     connection.run("DELETE FROM heads WHERE collection = %b", number)
     found = connection.column("DELETE FROM collections WHERE number = %b RETURNING 1", number)
     if found:
@@ -855,13 +853,13 @@ def _collection(row: tuple[Any, ...]) -> CollectionRow:
 
 
 def write_load(connection: Connection, number: int, record: ix.LoadRecord) -> None:
-    """Keep how far a load has come, inside of a transaction."""
+    """Save the progress of a load, inside a transaction."""
     columns = record.key, record.changed, record.progress, record.checksum
     connection.run(_WRITE_LOAD, number, *columns)
 
 
 def _merge_buckets(number: int, buckets: Sequence[int]) -> str:
-    """Return the items of some buckets as PostgreSQL can merge them by key, without a sort."""
+    """Return SQL for the items of some buckets that PostgreSQL merges by key, without a sort."""
     one = "(SELECT * FROM items_{} WHERE bucket = {} ORDER BY key)".format
     return " UNION ALL ".join(one(number, bucket) for bucket in buckets)
 
@@ -878,7 +876,7 @@ def _find_coordinates(connection: Connection, number: int, names: Sequence[str])
 def add_names(
     connection: Connection, number: int, names: Sequence[tuple[int, str]], *, stored: bool
 ) -> None:
-    """Add names of coordinates, inside of a transaction; those not stored are reserved."""
+    """Add names of coordinates, inside a transaction; names that are not stored are reserved."""
     coordinates = [coordinate for coordinate, _ in names]
     texts = [name.encode() for _, name in names]
     checksums = [ix.name_checksum(coordinate, name) for coordinate, name in names]

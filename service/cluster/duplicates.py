@@ -1,8 +1,8 @@
 """Near-duplicates over shards, as a router finds them: pairs, groups, joins.
 
-Pairs within a shard are found as in one collection. Those across come from the items of each shard,
-read from the database, which the shards behind it are asked for; by containment those before it,
-too, since then a pair's two directions differ.
+Each shard finds the pairs of its own items like a single collection. For pairs across shards the
+router reads the items of each shard from the database and searches for them in the shards after it.
+By containment it also asks those before it, since a pair's two directions differ.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Pair = tuple[str, str, float]
 Columns = tuple[ix.Int64s, list[str], ix.Float64s]
 """Hits of vectors: which vector, the id of an item, the score."""
 
-_CHUNK_ROWS: Final = 512  # items that are searched for in other shards together
-# Vectors of a join that shards are asked for together: at first, and at most.
+_CHUNK_ROWS: Final = 512  # items per search in other shards
+# Vectors per message of a join: initially, and at most.
 _JOINED_ROWS: Final = 64
 _MAX_JOINED_ROWS: Final = 4096
-_MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
-_SPARE_PAIRS: Final = 1024  # pairs are sorted when so many more, or an eighth, have come
-_TAKEN: Final = 1 << 18  # pairs of one answer that are taken together
-_READ: Final = 4096  # items that are read together: from segments, whose order is not theirs
+_MESSAGE_HITS: Final = 1 << 18  # maximum hits per message, unless one item alone has more
+_SPARE_PAIRS: Final = 1024  # pairs are sorted after so many new ones, or an eighth of the limit
+_TAKEN: Final = 1 << 18  # pairs of an answer that are added per step
+_READ: Final = 4096  # items per read: segments are stored in another order
 _NO_KEYS: Final = np.empty(0, np.int64)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
@@ -56,7 +56,7 @@ def join_shards(
     stop: threading.Event,
     vectors: ix.RawBatch,
 ) -> Iterator[ix.JoinedRows]:
-    """Yield the hits of vectors, some at a time: those of all shards, or the best of them."""
+    """Yield the hits of vectors in batches: all hits over all shards, or the best of them."""
     join = _ShardJoin(collection, params, encode_filter(where), stop)
     end = 0
     for size, (rows, ids, scores) in join(vectors):
@@ -65,11 +65,11 @@ def join_shards(
 
 
 class _ShardJoin:
-    """The join of vectors with items of shards, which are asked for as many as they answer well.
+    """The join of vectors with the items of shards; batch sizes adapt to the answers.
 
-    count: how many shards there are; None takes their number anew with each question.
-    now: the instant by which items have expired; None takes that of each question.
-    without: of a shard the keys of items that are no hits.
+    count: number of shards; None reads it with each question.
+    now: the instant by which items have expired; None uses that of each question.
+    without: for a shard, the keys of items that are no hits.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class _ShardJoin:
     def __call__(
         self, vectors: ix.RawBatch, shards: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Columns]]:
-        """Yield how many vectors were asked for, and their hits in some shards, or in all."""
+        """Yield the number of vectors asked, and their hits in some shards, or in all."""
         first = 0
         while first < len(vectors):
             if self._stop.is_set():
@@ -122,18 +122,18 @@ class _ShardJoin:
 
 
 class _Pairs:
-    """The pairs so far, each once with its greatest score: all, or the best; any thread.
+    """The distinct pairs so far with their greatest scores: all, or the best; any thread.
 
-    Items have numbers by arrival, and a pair is one of 64 bits and its score. InvalidParameter
-    where there are more than ``max_pairs``.
+    Items are numbered by arrival. A pair is stored as a 64-bit integer and its score.
+    InvalidParameter beyond ``max_pairs``.
     """
 
     def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
-        self.threshold = self._min_score = min_score  # pairs that score less are of no use
+        self.threshold = self._min_score = min_score  # lower scores are not needed
         self._max_pairs = max_pairs
         self.limit = limit if limit is not None and limit <= max_pairs else None
         self._spare = max(_SPARE_PAIRS, (max_pairs if self.limit is None else self.limit) // 8)
-        self.numbers: dict[str, int] = {}  # of ids, rising
+        self.numbers: dict[str, int] = {}  # numbers by id, ascending
         self._pending: list[tuple[ix.UInt64s, ix.Float64s]] = []
         self._pending_count = 0
         self._pairs = np.empty(0, np.uint64)
@@ -141,7 +141,7 @@ class _Pairs:
         self._lock = threading.RLock()
 
     def add(self, ids: Sequence[str], a: ix.AnyArray, b: ix.AnyArray, scores: ix.Float64s) -> None:
-        """Take pairs of items by their places in ``ids``."""
+        """Add pairs of items, given as places in ``ids``."""
         for start in range(0, len(scores), _TAKEN):
             part = slice(start, start + _TAKEN)
             good = scores[part] >= self.threshold
@@ -157,7 +157,7 @@ class _Pairs:
                     self._sort()
 
     def number(self, ids: Sequence[str]) -> ix.Int64s:
-        """Return the numbers of items."""
+        """Return the numbers of items; new ids get new numbers."""
         with self._lock:
             numbers = self.numbers
             return np.array([numbers.setdefault(each, len(numbers)) for each in ids], np.int64)
@@ -170,7 +170,7 @@ class _Pairs:
             return a, (self._pairs & _LOW).astype(np.int32), self._scores
 
     def rank(self) -> list[Pair]:
-        """Return the pairs by falling score, ties by ids."""
+        """Return the pairs by descending score, ties by ids."""
         *ends, scores = (column.tolist() for column in self.columns())
         ids = [*self.numbers]
         ranked = sorted(
@@ -179,7 +179,7 @@ class _Pairs:
         return [(a, b, -score) for score, a, b in ranked]
 
     def _sort(self) -> None:
-        """Take in what has come since; of the same pairs the greatest score is kept."""
+        """Merge new pairs; of equal pairs keep the greatest score."""
         if not self._pending:
             return
         fresh, scores = (np.concatenate(column) for column in zip(*self._pending, strict=True))
@@ -201,7 +201,7 @@ class _Pairs:
             raise ix.too_many_pairs(self._max_pairs, self._min_score)
 
     def _cut(self, limit: int) -> None:
-        """Keep the best ``limit``; of those that tie with the last one, the first by ids."""
+        """Keep the best ``limit``; among ties with the last one, the first by ids."""
         self.threshold = float(np.partition(self._scores, -limit)[-limit])
         chosen = np.flatnonzero(self._scores > self.threshold)
         tied = np.flatnonzero(self._scores == self.threshold)
@@ -225,9 +225,9 @@ def find_pairs(
     where: ix.Filter | None = None,
     ranking: ix.Ranking = "gmm",
 ) -> list[Pair]:
-    """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+    """Return pairs of items with scores of at least ``min_score``: ids a < b, by descending score.
 
-    InvalidParameter where there are more than one collection would list.
+    InvalidParameter if there are more pairs than one collection would list.
     """
     found = _Pairs(min_score, limit, collection.router.pair_policy.max_pairs)
     wanted = ix.JoinParams(min_score=min_score, limit=found.limit, recall=recall, ranking=ranking)
@@ -242,14 +242,14 @@ def find_pairs(
 def _find_over_shards(
     collection: ClusterCollection,
     found: _Pairs,
-    said: dict[str, Any],  # of the pairs within a shard
-    wanted: ix.JoinParams,  # of those across
+    said: dict[str, Any],  # options of the pairs within a shard
+    wanted: ix.JoinParams,  # options of the pairs across shards
     where: ix.Filter | None,
     stop: threading.Event,
 ) -> tuple[ix.Int64s, ix.Int64s]:
     """Find the pairs within each shard, then those across; return numbers of equal items.
 
-    These are of the first of some, and of another one of them, which has no pairs.
+    Each entry is the first of some equal items and another one of them, which has no pairs.
     """
     text, now = encode_filter(where), collection.database.now_ms
     firsts, copies = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -291,16 +291,16 @@ def _chunks(
     is_mutual: bool,
     without: Collection[str],
 ) -> Iterator[Chunk]:
-    """Yield the items of each shard that pass a filter, and the shards to ask for them.
+    """Yield the items of each shard that pass a filter, and the shards to search.
 
-    is_mutual: a pair has the same score from both of its items.
+    is_mutual: both directions of a pair have the same score.
     """
     database, number = collection.database, collection.number
     for shard in range(count):
         others = [*range(shard + 1, count), *(() if is_mutual else range(shard))]
         for bucket in buckets_of(shard, count, database.buckets):
             after = ""
-            # In chunks, without a transaction between them: an item that stays comes once.
+            # Chunks have no common transaction; an item that does not change comes once.
             page = partial(database.bucket_rows, number, bucket, now_ms=now)
             while others and (read := page(after=after, limit=_READ)):
                 after = read[-1].id
@@ -331,10 +331,9 @@ def find_groups(
     *,
     ranking: ix.Ranking = "gmm",
 ) -> list[ix.Group]:
-    """Return groups of near-duplicates; the router holds pairs, and some of the vectors at a time.
+    """Return groups of near-duplicates; the router holds all pairs, and vectors in batches.
 
-    Of equal items of a shard the first has pairs. InvalidParameter where there are more than
-    `PairPolicy.max_edges`.
+    Of equal items of a shard the first has pairs. InvalidParameter above `PairPolicy.max_edges`.
     """
     found = _Pairs(params.min_score, None, collection.router.pair_policy.max_edges)
     wanted = ix.JoinParams(min_score=params.min_score, recall=params.recall, ranking=ranking)
@@ -355,11 +354,11 @@ def find_groups(
 
 @dataclass(slots=True)
 class _GroupedItems:
-    """The items that have pairs or copies, by their numbers.
+    """The items that have pairs or copies, by number.
 
-    keys: (n,) int64, in whose order one collection would have them; -1 of those that are gone.
-    norms: (n,) float32, where the longest are kept.
-    values: what their payloads have under the key by which they are kept.
+    keys: (n,) int64, the order of items in one collection; -1 for deleted items.
+    norms: (n,) float32, if the longest are kept.
+    values: payload values of the key that decides which item is kept.
     """
 
     collection: ClusterCollection
@@ -374,7 +373,7 @@ class _GroupedItems:
     def read(
         cls, collection: ClusterCollection, numbers: dict[str, int], keep: str, ranking: ix.Ranking
     ) -> _GroupedItems:
-        """Read what says in which order items are kept."""
+        """Read the values that decide which item of a group is kept."""
         ids, is_first = [*numbers], keep == "first"
         every, norms = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.float32)
         known = dict[int, bool | float | str]()
@@ -402,7 +401,7 @@ class _GroupedItems:
         pairs: tuple[ix.Int32s, ix.Int32s, ix.Float64s],
         params: ix.GroupParams,
     ) -> list[ix.Group] | None:
-        """Return the groups; None where items were deleted meanwhile, which then are left out.
+        """Return the groups; None if items were deleted since: the next call leaves them out.
 
         copies: numbers of the first of equal items, and of another one of them.
         """
@@ -411,7 +410,7 @@ class _GroupedItems:
         row_of = np.full(len(self.ids), -1, np.int32)
         row_of[numbers] = np.arange(len(numbers))
         first, other = copies
-        stands = row_of.copy()  # in the place of the first of equal items, another one of them
+        stands = row_of.copy()  # another equal item replaces a deleted first one
         for_it = ~is_there[first] & is_there[other]
         stands[first[for_it]] = row_of[other[for_it]]
         a, b, scores = stands[pairs[0]], stands[pairs[1]], pairs[2]
@@ -443,7 +442,7 @@ class _GroupedItems:
     def _score(
         self, ids: list[str], a: ix.Int64s, b: ix.Int64s, out_gone: list[ix.Int64s]
     ) -> ix.Float64s:
-        """Return the scores of pairs of rows; 0 where one is gone, which is added to those."""
+        """Return the scores of pairs of rows; 0 for a deleted row, which is added to ``gone``."""
         rows, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
         names = [ids[row] for row in rows.tolist()]
         answers = self.collection.ask("rows", ids=names, with_vector=True)
@@ -460,7 +459,7 @@ class _GroupedItems:
 
 
 def _equal_rows(first: ix.Int64s, other: ix.Int64s, row_of: ix.Int32s) -> list[ix.Int64s]:
-    """Return groups of equal rows of those that are there."""
+    """Return the groups of equal rows among existing ones."""
     heads = np.unique(first)
     marks, numbers = np.concatenate([heads, first]), np.concatenate([heads, other])
     rows = row_of[numbers].astype(np.int64)

@@ -1,11 +1,10 @@
-"""One collection of a shard: what has changed in the database is applied in the order of commits.
+"""One collection of a shard: applies the changes in the database in the order of commits.
 
-Ids that were deleted go first, then rows come chunk by chunk. Each chunk's commit stores how far it
-has come. A row older than a delete of its id is not among those read, so both may be applied again
-after a kill.
+Deleted ids are applied first, then rows in chunks; each chunk's commit stores the position. Rows
+are read in their current state, so deletes and rows may be applied again after a kill.
 
-A router that has made a commit sends what it changed. Where the collection has just what was before
-it, that is applied, and the database is not asked. Whatever is missed so is read from there.
+A router sends the changes of its commits. A collection that has everything before such a change
+applies it without a query of the database. Changes that it misses are read from the database.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Changes, Database
 from gcws_search.service.errors import StoreUnavailable
 
-_EMPTY: Final = -1  # what a collection has reached that has not been filled yet
+_EMPTY: Final = -1  # position of a collection that has not been filled yet
 
-_LAST: Final = 1 << 63  # above all keys
+_LAST: Final = 1 << 63  # greater than all keys
 
-_RECORD_KEY: Final = "position"  # of what a file keeps of its position, among the records of loads
+_RECORD_KEY: Final = "position"  # key of a file's position among the records of loads
 
 _MORE_ROOM: Final = 1.1
-# How long a file that did not fit is not filled again, unless there is more room.
+# How long a file that did not fit is not refilled, unless more room becomes free.
 _REFILL_SECONDS: Final = 600.0
-_CHUNK_BYTES: Final = 1 << 25  # about the vectors of one commit
+_CHUNK_BYTES: Final = 1 << 25  # approximate bytes of vectors per commit
 _CANNOT_STORE: Final = (ix.DiskFull, ix.StorageFailed, ix.OutOfDescriptors)
 
 _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """The part of a cluster that a file has."""
+    """The part of a cluster that a file belongs to."""
 
     cluster: str  # the identity of the cluster
     shard: int
@@ -64,15 +63,15 @@ class Place(NamedTuple):
 
 
 class FilePosition(NamedTuple):
-    """How far a file has followed."""
+    """The position of a file."""
 
     position: Position
-    whole: int  # the last key at which it had all that the database had; -1 before the first
-    epoch: int = 0  # number of the primary's that was read last
+    whole: int  # the last key at which it was complete; -1 before the first
+    epoch: int = 0  # number of the primary's epoch that was read last
 
 
 def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
-    """Return what a file keeps."""
+    """Return the record of a position that a file stores."""
     key, commit, stamp = followed.position
     said = {**place._asdict(), "key": key, "commit": commit, "stamp": stamp.hex()}
     said |= {"whole": followed.whole, "epoch": followed.epoch}
@@ -80,7 +79,7 @@ def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
 
 
 def read_position(collection: ix.StoredCollection, place: Place) -> FilePosition | None:
-    """Return how far a file has followed; None where it is of no use for this place."""
+    """Return the position of a file; None if it is unusable for this place."""
     try:
         [record] = collection.loads(0, _RECORD_KEY)
         said = orjson.loads(record.progress)
@@ -97,35 +96,35 @@ _NOTHING: Final = FilePosition(START, _EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How a shard is run, and how it follows."""
+    """Options of a shard and of its followers."""
 
-    address: str = ""  # of its HTTP application, for routers; empty: they find it otherwise
-    replica: int = 0  # which of its shard's it is
+    address: str = ""  # of its HTTP server, for routers; empty: determined otherwise
+    replica: int = 0  # its number among the replicas of the shard
     cell: str = "main"
-    shares_memory: bool = False  # whether the replicas of its host have one limit of memory
-    compiles: bool = False  # whether kernels are compiled before anything is read
-    poll_seconds: float = 1.0  # how often the database is asked for its collections
-    # how often the database forgets what no replica needs; asked for by those that are listed
+    shares_memory: bool = False  # whether the replicas of its host share one memory limit
+    compiles: bool = False  # whether to compile kernels before anything is read
+    poll_seconds: float = 1.0  # how often the list of collections is read
+    # how often the database deletes what no replica needs; listed replicas do so
     trim_seconds: float = 600.0
     chunk_rows: int = 4096  # rows of one commit
-    base: str = ""  # address of what replicas begin with; empty: they read all of the database
-    base_rows: int = 10_000  # of a shard, with fewer of which a collection has no base
-    base_seconds: float = 5.0  # how often it is looked whether a base is due
-    offload: bool = False  # whether vectors that bases have are moved out of the database
-    segment_bytes: int = 1 << 26  # of such vectors in a file
-    check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
-    # of changes that wait to be applied as routers sent them; with more, all are read instead
+    base: str = ""  # address of the bases; empty: replicas read everything from the database
+    base_rows: int = 10_000  # a collection with fewer items in a shard has no base
+    base_seconds: float = 5.0  # interval of checks whether a base is due
+    offload: bool = False  # whether to move vectors that bases have out of the database
+    segment_bytes: int = 1 << 26  # of vectors in a file
+    check_seconds: float = 10.0  # interval of queries for a collection whose head has not changed
+    # limit of queued changes from routers; beyond it, all are read from the database
     queue_bytes: int = 1 << 26
-    # how long a full disk is waited for before the file is dropped and filled again, and a backend
-    # that could not be attached is not tried again
+    # how long to wait on a full disk before the file is dropped and filled again, and before a
+    # backend that could not be attached is tried again
     full_seconds: float = 60.0
-    # takes the share of the memory that others have of those it is shared with; returns why nothing
-    # more is to be stored, None where more is
+    # called with the share of memory that others sharing the limit use; returns why nothing more
+    # can be stored, None if it can
     full: Callable[[float], Exception | None] = lambda _: None
 
 
 class _Failure(NamedTuple):
-    """Why a backend could not be attached, and until when (`monotonic`) that is not tried again."""
+    """Why a backend could not be attached, and when (`monotonic`) to try again."""
 
     row: ix.BackendRecord
     reason: str
@@ -146,15 +145,15 @@ class Follower:
         *,
         # returns whether another replica of the shard has all items, and can store more
         has_sister: Callable[[], bool],
-        bases: Bases | None,  # of the shard; None: all is read from the database
+        bases: Bases | None,  # of the shard; None: everything is read from the database
     ) -> None:
         self._row = row
         self.number = row.number
         self.name = name_of(row.served)
-        self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
-        self.head = row.head  # the last key that the database was seen to have
-        self._whole_at = time.monotonic()  # when all of an earlier one was here
-        # Rows say themselves when they expire.
+        self.reached = _EMPTY  # all changes up to this key are applied; -1 during a fill
+        self.head = row.head  # the last key seen in the database
+        self._whole_at = time.monotonic()  # last time at which it was complete
+        # Rows contain their own expiry.
         self._config = replace(ix.CollectionConfig.from_dict(row.config), ttl=None)
         self._weights = None if row.weights is None else ix.Weights.from_text(row.weights)
         self._place = place
@@ -164,7 +163,7 @@ class Follower:
         self._options = options
         self._has_sister = has_sister
         self._bases = bases
-        self._base_file = ""  # of the base that was read, or tried to be, last
+        self._base_file = ""  # the last base that was read or tried
         self._full_since: float | None = None
         self._is_discarded = False
         self._tried_bytes = 0.0
@@ -181,44 +180,44 @@ class Follower:
         self._checked = float("-inf")
         self._last_error = ""
         self._listing = threading.Lock()
-        self._listed: set[str] = set()  # backends of the database
-        self._failed: dict[str, _Failure] = {}  # of those that could not be attached
+        self._listed: set[str] = set()  # backends that the database lists
+        self._failed: dict[str, _Failure] = {}  # backends that could not be attached
         self._attaching: threading.Thread | None = None
-        self.fills = 0  # how often its file was of no use, and it was filled again
-        self.base_reads = 0  # how often its file began with a base
-        self.base_failures = 0  # how often a base was of no use
-        self.failures = 0  # how often the database could not be followed
-        self.refusal = ""  # why nothing more can be stored; empty where it can
-        # why nothing can be answered: the database of this epoch has forgotten what it had
+        self.fills = 0  # number of times that the file was unusable and filled again
+        self.base_reads = 0  # number of times that the file started from a base
+        self.base_failures = 0  # number of unusable bases
+        self.failures = 0  # number of failures to follow the database
+        self.refusal = ""  # why nothing more can be stored; empty if it can
+        # why queries are refused: the database of this epoch has lost changes that were applied
         self.dispute = ""
-        self.epoch = 0  # number of the primary's that was read last
+        self.epoch = 0  # number of the primary's epoch that was read last
         self._memory = database.connections.memory
 
     @property
     def collection(self) -> ix.StoredCollection | None:
-        """The items; None while they are being read or filled."""
+        """The items; None while they are read or filled."""
         return self._collection if self.reached > _EMPTY else None
 
     def see(self, head: int) -> None:
-        """Note the last key that the database has."""
+        """Record the last key of the database."""
         if self.reached >= self.head:
             self._whole_at = time.monotonic()
         self.head = head
 
     @property
     def seconds_behind(self) -> float:
-        """How long some change has not been applied; 0 where all that was seen are."""
+        """How long a change has been missing; 0 if all known changes are applied."""
         return 0.0 if self.reached >= self.head else time.monotonic() - self._whole_at
 
     # Asking
 
     def is_due(self, head: int) -> bool:
-        """Return whether the database should be asked, by the key that it has reached."""
+        """Return whether to query the database, by the key that it has reached."""
         idle = time.monotonic() - self._checked
         return self.reached != head or idle > self._options.check_seconds
 
     def wake(self, key: int = _LAST, *, here: bool = False) -> None:
-        """Follow, unless a key has been reached: in another thread, or in this one."""
+        """Follow unless a key has been reached: in another thread, or in this one."""
         with self._changed:
             self._wanted = max(self._wanted, key)
             if self._is_running or self._is_stopping:
@@ -237,7 +236,7 @@ class Follower:
                 raise
 
     def take(self, changes: Sequence[ChangeSet]) -> None:
-        """Take what commits changed, in their order; it is applied when it is waited for."""
+        """Queue the changes of commits, in order; apply them when a message waits for them."""
         with self._changed:
             self._queue += changes
             self._queued_bytes += sum(each.nbytes for each in changes)
@@ -245,16 +244,16 @@ class Follower:
                 self._queue, self._queued_bytes = [], 0
 
     def _is_sent(self, key: int) -> bool:
-        """Return whether changes up to a key were sent: to apply them is short work."""
+        """Return whether all changes up to a key are queued: applying them is fast."""
         with self._changed:
             sent = self._queue
             is_next = bool(sent) and sent[0].before == self._position and self.reached > _EMPTY
             return is_next and sent[-1].after.key >= key
 
     def has(self, key: int, epoch: int | None = None) -> bool:
-        """Return whether a key has been reached, of an epoch; None: of the last that is known.
+        """Return whether a key of an epoch has been reached; None: of the last known epoch.
 
-        What a former primary had is not answered: it may not be what its successor has.
+        Data of a former primary is not served: its successor may not have it.
         """
         last = max(self._memory.number, epoch or 0)
         wanted = Moment(last, max(0, key) if epoch in (None, last) else 0)
@@ -273,12 +272,12 @@ class Follower:
         return self.has(key, epoch)
 
     def note_damage(self) -> None:
-        """Have the file, which is not what was written, filled again."""
+        """Refill the file, which is damaged."""
         self._is_damaged = True
         self.wake()
 
     def stop(self) -> None:
-        """Leave the work at its next chunk; return when it has ended."""
+        """Stop at the next chunk; return when the work has ended."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -296,7 +295,7 @@ class Follower:
             try:
                 self._follow(wanted)
             except (CancelledError, ix.CollectionNotFound, ix.CollectionLoading):
-                continue  # the list of collections will say what has become of it
+                continue  # the list of collections will show its state
             except Exception as error:
                 self._note(error)
             else:
@@ -306,7 +305,7 @@ class Follower:
     def _next(self) -> int | None:
         """Return the key to follow to, `_LAST` for the database's last; None if there is no work.
 
-        Who asks after that is not too late.
+        A later request starts a new run.
         """
         with self._changed:
             wanted, self._wanted = self._wanted, _EMPTY
@@ -315,7 +314,7 @@ class Follower:
             return wanted if self._is_running else None
 
     def _note(self, error: Exception) -> None:
-        """Log why the collection is not followed, the first time of several."""
+        """Log why the collection is not followed; repeated errors are logged once."""
         self.failures += 1
         text = f"{type(error).__name__}: {error}"
         if text != self._last_error:
@@ -330,7 +329,7 @@ class Follower:
         self.refusal = str(error) if isinstance(error, _CANNOT_STORE) else ""
 
     def _follow(self, wanted: int) -> None:
-        """Follow; a file that is in the way of its own growth is dropped and filled again."""
+        """Follow; drop and refill a file that blocks its own growth."""
         if not self._is_discarded:
             try:
                 self._follow_file(wanted)
@@ -340,13 +339,13 @@ class Follower:
                 if now - self._full_since < self._options.full_seconds:
                     raise
                 if self.reached > _EMPTY and not self._has_sister():
-                    raise  # it is asked all the same
+                    raise  # queries still need this file
             else:
                 return
         self._fill_where_room()
 
     def _fill_where_room(self) -> None:
-        """Drop the file, and fill another one where there is more room than was too little."""
+        """Drop the file; fill another one if there is more room than was insufficient before."""
         self._discard()
         room, now = self._catalog.free_bytes, time.monotonic()
         is_recent = now - self._tried_at < _REFILL_SECONDS
@@ -356,18 +355,18 @@ class Follower:
         try:
             self._apply_changes(self._empty("its disk was full"))
         except ix.DiskFull:
-            self._discard()  # others on this disk need the room
+            self._discard()  # other files on this disk need the room
             raise
 
     def _discard(self) -> None:
-        """Drop the file, if there is one."""
+        """Drop the file, if it exists."""
         self._is_discarded = True
         self.reached, self._collection = _EMPTY, None
         with suppress(ix.CollectionNotFound):
             self._catalog.drop(self.name)
 
     def _follow_file(self, wanted: int) -> None:
-        """Apply what was sent, and all that the database has where that is not enough."""
+        """Apply the queued changes; read the others from the database."""
         collection = self._open()
         try:
             self._apply_queue(collection)
@@ -384,7 +383,7 @@ class Follower:
                 raise StoreUnavailable(self.dispute) from None
             self._apply_changes(self._empty(str(error)))
         except ix.DamagedFile as error:
-            if error.name != self.name:  # of the database, which is not ours to fill
+            if error.name != self.name:  # of the database: not repaired here
                 raise
             self._apply_changes(self._empty(error.reason))
         except ix.InvalidInput as error:
@@ -395,7 +394,7 @@ class Follower:
         self._checked = time.monotonic()
 
     def _open(self) -> ix.StoredCollection:
-        """Return the collection, its file made where there is none."""
+        """Return the collection; create a missing file."""
         if self._is_damaged:
             self._is_damaged = False
             return self._empty("an item read for a search was not what was written")
@@ -408,7 +407,7 @@ class Follower:
             return self._fill()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._empty(str(error))
-        # It was made just before a kill; one whose items were deleted has a record.
+        # It was created just before a kill; one whose items were deleted has a record.
         if known is None and not (len(found) or found.loads(0, _RECORD_KEY)):
             known = _NOTHING
             self._use_weights(found)
@@ -418,14 +417,14 @@ class Follower:
         return found
 
     def _empty(self, reason: str) -> ix.StoredCollection:
-        """Make the file once more, of no items."""
+        """Recreate the file without items."""
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
         self._discard()
         return self._fill()
 
     def _fill(self) -> ix.StoredCollection:
-        """Make the file: what the base has, where there is one of use, else of no items."""
+        """Create the file: from a usable base if there is one, else without items."""
         if (begun := self._read_base()) is None:
             begun = self._catalog.create(self.name, self._config)[0], _NOTHING
             self._use_weights(begun[0])
@@ -433,9 +432,9 @@ class Follower:
         return begun[0]
 
     def _read_base(self) -> tuple[ix.StoredCollection, FilePosition] | None:
-        """Return the collection as its base has it, and how far that is; None where none is of use.
+        """Return the collection and the position of its base; None if no base is usable.
 
-        None is tried twice; one that was replaced meanwhile may be gone, and the next one is tried.
+        No base is tried twice. If one was replaced and removed during the read, the next is tried.
         """
         while self._bases is not None:
             base = self._bases.current().get(self._row.served)
@@ -458,14 +457,14 @@ class Follower:
         return None
 
     def _require_run(self) -> None:
-        """Raise CancelledError once this is to stop."""
+        """Raise CancelledError once this follower is to stop."""
         if self._is_stopping:
             raise CancelledError
 
     def write_base(self, base: Base | None, scratch: Path) -> None:
-        """Make a copy of the file the shard's base in place of the one there is, where that is due.
+        """Replace the shard's base by a copy of the file if that is due.
 
-        An index that is being optimized is waited for: it is part of the file.
+        A running optimization of the index is waited for: the index is part of the file.
         """
         collection, key = self.collection, self.reached
         if self._bases is None or collection is None or self.dispute:
@@ -478,7 +477,7 @@ class Follower:
         try:
             is_written = self._bases.write(self._row, key, collection, scratch, self._require_run)
         except (OSError, ix.GcwsError):
-            if self.collection is not collection:  # its file was dropped meanwhile
+            if self.collection is not collection:  # its file was dropped since
                 raise CancelledError from None
             raise
         if is_written:
@@ -486,7 +485,7 @@ class Follower:
             _log.info("collection %d has a base of %d items (%.1f s)", self.number, items, seconds)
 
     def _use_weights(self, collection: ix.StoredCollection) -> None:
-        """Give a collection of no items the weights of its generation."""
+        """Give an empty collection the weights of its generation."""
         if self._weights is not None:
             collection.use_weights(self._weights)
 
@@ -502,7 +501,7 @@ class Follower:
             self._changed.notify_all()
 
     def _apply_queue(self, collection: ix.StoredCollection) -> None:
-        """Apply changes that routers sent, as long as each begins where the last one ended."""
+        """Apply changes from routers while each starts where the last one ended."""
         with self._changed:
             changes, self._queue, self._queued_bytes = self._queue, [], 0
         after, deleted, rows = self._position, dict[str, None](), dict[str, Row]()
@@ -514,7 +513,7 @@ class Follower:
                 rows.pop(item_id, None)
                 deleted[item_id] = None
             for row in change.rows:
-                rows.pop(row.id, None)  # which keeps them in the order of their keys
+                rows.pop(row.id, None)  # keeps them in the order of keys
                 rows[row.id] = row
         if after != self._position:
             ordered, size = [*rows.values()], self._chunk_rows(collection)
@@ -543,7 +542,7 @@ class Follower:
         return max(1, min(options.chunk_rows, _CHUNK_BYTES // (4 * config.dim)))
 
     def _apply(self, collection: ix.StoredCollection, changes: Changes) -> None:
-        """Apply changes, the last of them with the position of all."""
+        """Apply changes; the last commit stores the position after all of them."""
         head, deleted, chunks, epoch = changes
         chunk = next(chunks, None)
         if chunk is None:
@@ -571,7 +570,7 @@ class Follower:
     def _put(
         self, collection: ix.StoredCollection, rows: Sequence[Row], reached: FilePosition
     ) -> None:
-        """Put rows under their keys; the commit stores how far that is."""
+        """Put rows under their keys; the commit stores the position."""
         known = position_record(self._place, reached)
         write = collection.prepare(
             items_of(rows, collection.space),
@@ -581,14 +580,14 @@ class Follower:
         collection.commit(write)
         self._position = reached.position
 
-    # Backends: each is attached in the background
+    # Backends: attached in the background
 
     def follow_backends(self) -> list[str]:
-        """Drop backends that are not listed, begin to attach those missing; return those ready."""
+        """Drop unlisted backends, start to attach missing ones; return those that are ready."""
         collection = self._collection
         if collection is None:
             return []
-        with self._listing:  # the list is applied in the order in which it was read
+        with self._listing:  # lists are applied in the order in which they were read
             wanted = {row.name: row for row in self._database.backends(self.number)}
             self._listed = {*wanted}
             self._failed = {
@@ -614,12 +613,12 @@ class Follower:
 
     @property
     def failed_backends(self) -> dict[str, str]:
-        """Backends that could not be attached here, and why."""
+        """Backends that could not be attached here, with the reasons."""
         return {name: each.reason for name, each in self._failed.items()}
 
     def expects_backend(self, name: str, seconds: float) -> bool:
-        """Return whether the database lists a backend, after a wait while it is attached here."""
-        with suppress(StoreUnavailable):  # it listed what is known
+        """Return whether the database lists a backend; wait while it is attached here."""
+        with suppress(StoreUnavailable):  # the known list is used
             self.follow_backends()
         if name in self._listed and (thread := self._attaching) is not None:
             thread.join(seconds)
@@ -636,7 +635,7 @@ class Follower:
             except (ix.BackendExists, ix.BackendNotFound):
                 pass
             except Exception as error:
-                # A replica without room tries no more than half of the time.
+                # A replica without room spends at most half of the time on attempts.
                 rest = max(self._options.full_seconds, time.monotonic() - began)
                 reason = str(error) or type(error).__name__
                 failed[row.name] = _Failure(row, reason, time.monotonic() + rest)

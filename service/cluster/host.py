@@ -1,4 +1,4 @@
-"""One shard: a part of each collection that the database lists, and answers about it."""
+"""One replica of a shard: its part of each collection, and its answers to messages."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from gcws_search.service.limits import unmapped_bytes
 from gcws_search.service.messages import Malformed, Message, encode
 from gcws_search.service.startup import Startup
 
-AWAITED_SECONDS: Final = 30.0  # how long a generation is prepared that nobody waits for
-_FORMER_SECONDS: Final = 10.0  # how long a former one is kept
-_BASE_REST_SECONDS: Final = 300.0  # how long no base is written after one could not be
-_FOLLOWERS: Final = 8  # collections that are followed at once
-# What may be wrong with a message, and is nothing to be logged.
+AWAITED_SECONDS: Final = 30.0  # how long a generation is prepared while nobody waits for it
+_FORMER_SECONDS: Final = 10.0  # how long a former generation is kept
+_BASE_REST_SECONDS: Final = 300.0  # pause after a failure to write a base
+_FOLLOWERS: Final = 8  # collections that are followed in parallel
+# Errors of messages that are not logged.
 _EXPECTED: Final = (
     ix.InvalidInput,
     ix.ItemNotFound,
@@ -55,16 +55,16 @@ _log = logging.getLogger(__name__)
 
 
 class ShardHost:
-    """A replica of one shard; ClusterMismatch where there is no such shard, or too few buckets."""
+    """A replica of one shard; ClusterMismatch without such a shard, or with too few buckets."""
 
     def __init__(
         self,
-        database: Database,  # stays open when the host is closed
-        folder: Path,  # of the files, of no other replica
-        shard: int,  # which shard it is, and of how many
+        database: Database,  # stays open when the host closes
+        folder: Path,  # for the files of this replica alone
+        shard: int,  # its number, and the number of shards
         shards: int,
         *,
-        # threads for kernels; None takes as many as the process may use
+        # threads for kernels; None: as many as the process may use
         threads: int | None = None,
         policies: ix.Policies = ix.POLICIES,
         options: HostOptions = HostOptions(),  # noqa: B008  # it is frozen
@@ -89,15 +89,15 @@ class ShardHost:
         self._memory.watch(self._enter_epoch)
         self._database = database
         self._options = options
-        self._followers: dict[int, Follower] = {}  # by the number that routers ask for
+        self._followers: dict[int, Follower] = {}  # by the number that routers use
         self._served: set[int] = set()  # numbers of current generations
-        self._left: dict[int, float] = {}  # when one was seen last of those that are dropped soon
+        self._left: dict[int, float] = {}  # when collections that will be dropped were last listed
         self._changed = threading.Condition()
         self._polling = threading.Event()
         self._is_stopping = False
         self._is_loaded = False
         self._poll_number = self._last_poll = 0
-        self._absent: set[int] = set()  # numbers asked for that the database did not have
+        self._absent: set[int] = set()  # requested numbers that the database did not have
         self._is_announced = False
         self._other = ""
         self._others_share = 0.0
@@ -106,23 +106,23 @@ class ShardHost:
         self._trimmed = time.monotonic()
         self._last_error = ""
         self._bases = Bases(options.base, database, shard, shards) if options.base else None
-        self._current_bases: dict[int, Base] = {}  # as they were listed last
+        self._current_bases: dict[int, Base] = {}  # as last listed
         self._base_thread = ThreadPoolExecutor(
             1, thread_name_prefix="shard-bases", initializer=ix.give_way
         )
-        self.segment_bytes: dict[int, int] = {}  # of each collection, as they were seen last
-        self.base_failures = 0  # how often one could not be written
+        self.segment_bytes: dict[int, int] = {}  # of each collection, as last listed
+        self.base_failures = 0  # number of failures to write one
         self._writing_bases: Future[None] | None = None
         self._next_bases = time.monotonic() + options.base_seconds
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
 
     def start(self) -> None:
-        """Read the files, and begin to follow."""
+        """Read the files, and start to follow."""
         self._thread.start()
 
     def close(self) -> None:
-        """Leave what is under way at its next step, and close the files."""
+        """Stop running work at its next step, and close the files."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -133,7 +133,7 @@ class ShardHost:
         if self._thread.is_alive():
             self._thread.join()
         if self._is_announced and self.is_reachable:
-            with suppress(StoreUnavailable):  # it falls silent then
+            with suppress(StoreUnavailable):  # routers then notice its silence
                 self._database.withdraw(self._listing())
         for follower in self.followers:
             follower.stop()
@@ -142,33 +142,33 @@ class ShardHost:
         self.catalog.close()
 
     def withdraw(self, seconds: float) -> bool:
-        """Have routers ask others from now on; return whether the database says so by then."""
+        """Make routers ask other replicas; return whether the database recorded it in time."""
         self._is_leaving = True
         self._polling.set()
         return self._withdrawn.wait(seconds)
 
     def _clock(self) -> float:
-        """Return the instant of the message that is answered, or of now, in seconds since 1970."""
+        """Return the instant of the message being answered, or now, in seconds since 1970."""
         asked = self._instant.get()
-        # Half a ms more, lest the quotient be rounded down below that instant.
+        # Half a ms is added so that rounding cannot yield an earlier instant.
         return self._database.clock() if asked is None else (asked + 0.5) / 1000
 
-    # What there is
+    # State
 
     @property
     def followers(self) -> Sequence[Follower]:
-        """Those of all collections."""
+        """The followers of all collections."""
         return [*self._followers.values()]
 
     @property
     def positions(self) -> dict[int, int]:
-        """The key that each collection has reached, by number; -1 while one is being filled."""
+        """The key that each collection has reached, by number; -1 during a fill."""
         served, followers = self._served, self._followers
         return {each.number: each.reached for n, each in followers.items() if n in served}
 
     @property
     def base_ages(self) -> dict[int, float]:
-        """How old the base of each collection was, by number; 0 where it lacked no change."""
+        """Age of each collection's base, by number; 0 if it has all changes."""
         found, followers = dict[int, float](), self._followers
         for served in self._served & followers.keys():
             follower, base = followers[served], self._current_bases.get(served)
@@ -178,23 +178,23 @@ class ShardHost:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the collections take."""
+        """Bytes of memory that the collections use."""
         found = (each.collection for each in self.followers)
         return sum(each.memory.nbytes() for each in found if each is not None)
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the database answered when it was asked last."""
+        """Whether the database answered the last query."""
         return not self._last_error
 
     @property
     def is_ready(self) -> bool:
-        """Whether all collections can be asked."""
+        """Whether all collections can be queried."""
         return self._is_loaded and all(reached >= 0 for reached in self.positions.values())
 
     @property
     def refusal(self) -> str:
-        """Why nothing more can be stored; empty where it can."""
+        """Why nothing more can be stored; empty if it can."""
         refused = next((each.refusal for each in self.followers if each.refusal), "")
         return refused or str(self._options.full(self._others_share) or "")
 
@@ -204,7 +204,7 @@ class ShardHost:
         return self._is_announced and not self._is_leaving
 
     def follower(self, number: int, seconds: float = 0.0) -> Follower | None:
-        """Return the follower of a collection; CollectionNotFound where the database has none."""
+        """Return the follower of a collection; CollectionNotFound if the database has none."""
         found = self._followers.get(number)
         if found is None and number not in self._absent:
             asked = self._poll_number
@@ -228,7 +228,7 @@ class ShardHost:
     ) -> ix.StoredCollection:
         """Return a collection that has reached a key of an epoch; see `Follower.has`.
 
-        Behind where it has not within these seconds.
+        Behind if it has not after these seconds.
         """
         end = time.monotonic() + seconds
         follower = self.follower(number, seconds)
@@ -243,7 +243,7 @@ class ShardHost:
     # Epochs
 
     def hear(self, asked: Message) -> None:
-        """Take note of the last epoch that the sender knows; Malformed: of another cluster."""
+        """Record the last epoch known to the sender; Malformed if it is of another cluster."""
         self._memory.hear(asked.head.get("epoch"))
 
     def _enter_epoch(self) -> None:
@@ -253,22 +253,22 @@ class ShardHost:
 
     @property
     def dispute(self) -> str:
-        """Why nothing is answered of some collection; empty where all is."""
+        """Why some collection is not answered; empty if all are."""
         return next((each.dispute for each in self.followers if each.dispute), "")
 
     def has_reached(self, asked: Message) -> bool:
-        """Return whether a message need not wait."""
+        """Return whether the collection of a message has reached the required moment."""
         head = asked.head
         found = self._followers.get(head.get("collection", 0))
         return found is not None and found.has(head.get("at", 0), head.get("since"))
 
     def wait_for(self, asked: Message) -> None:
-        """Wait until a message need not wait, or has waited as long as it asks."""
+        """Wait for the moment that a message requires, as long as the message says."""
         with suppress(Behind, ix.CollectionNotFound, KeyError, TypeError, ValueError):
-            self._collection_of(asked)  # the answer will say so
+            self._collection_of(asked)  # the answer will contain the error
 
     def _collection_of(self, asked: Message) -> ix.StoredCollection:
-        """Return the collection of a message once it has reached what the message must see."""
+        """Return the collection of a message once it has reached the required moment."""
         head = asked.head
         number, at = int(head["collection"]), int(head.get("at", 0))
         return self.collection(number, at, float(head.get("seconds", 0.0)), head.get("since"))
@@ -276,8 +276,8 @@ class ShardHost:
     # Messages
 
     def answer_message(self, asked: Message, stop: threading.Event | None = None) -> bytes:
-        """Return the answer to a message, errors in it; any thread. ``stop`` ends long work."""
-        token = self._instant.set(asked.head.get("now"))  # older programs do not say it
+        """Return the answer to a message, or its error; any thread. ``stop`` ends long work."""
+        token = self._instant.set(asked.head.get("now"))  # older programs do not send it
         try:
             answer = self._answer(asked, stop)
             return encode(answer._replace(head=answer.head | {"epoch": self._memory.document}))
@@ -294,7 +294,7 @@ class ShardHost:
     def _answer(self, asked: Message, stop: threading.Event | None) -> Message:
         """Answer a message about the replica, or about one of its collections.
 
-        Behind where the collection has not reached the key or attached the backend in time.
+        Behind if the collection has not reached the key, or attached the backend, in time.
         """
         head = asked.head
         try:
@@ -340,12 +340,12 @@ class ShardHost:
         )
 
     def _answer_follow(self, number: int, asked: Message, seconds: float) -> Message:
-        """Wait for a key, whose changes may come with the message; return the one reached."""
+        """Wait for a key, whose changes may be in the message; return the key reached."""
         key = int(asked.head["key"])
         changes = decode_changes(asked.head.get("changes", ()), asked.blobs)
         if (follower := self.follower(number, seconds)) is None:
             return Message({"key": -1})
-        said = asked.head.get("epoch")  # an older program does not say it
+        said = asked.head.get("epoch")  # older programs do not send it
         if changes and (said is None or Epoch.read(said).number == self._memory.number):
             follower.take(changes)
         follower.wait(key, seconds, asked.head.get("since"))
@@ -367,7 +367,7 @@ class ShardHost:
                 self._poll()
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
-                if text != self._last_error:  # the first of several
+                if text != self._last_error:  # log repeated errors once
                     _log.warning("the database is not followed now; searches go on (%s)", text)
                 self._last_error = text
             else:
@@ -382,7 +382,7 @@ class ShardHost:
         rows = {row.served: row for row in self._database.collections()}
         served, numbers, now = {*rows}, {row.number for row in rows.values()}, time.monotonic()
         rows |= {row.served: row for row in self._database.next_generations(AWAITED_SECONDS)}
-        # Routers may ask for a former generation until they have read which is the current one.
+        # Routers may ask for a former generation until they have read the current one.
         left = {
             n for n, each in self._followers.items() if n not in rows and each.number in numbers
         }
@@ -409,14 +409,14 @@ class ShardHost:
             self._announce()
 
     def _look_at_bases(self, bases: Bases) -> None:
-        """Now and then have bases written that are due, unless some are being written."""
+        """At intervals, start to write the bases that are due, unless some are being written."""
         is_writing = self._writing_bases is not None and not self._writing_bases.done()
         if not is_writing and time.monotonic() >= self._next_bases:
             self._next_bases = time.monotonic() + self._options.base_seconds
             self._writing_bases = self._base_thread.submit(self._write_bases, bases)
 
     def _write_bases(self, bases: Bases) -> None:
-        """Write the bases that are due, and remove those that nobody can begin with any more."""
+        """Write the bases that are due, and remove those that replicas can no longer start from."""
         try:
             self._current_bases = bases.current()
             bases.remove_useless()
@@ -429,7 +429,7 @@ class ShardHost:
             try:
                 follower.write_base(self._current_bases.get(number), self._scratch)
             except (CancelledError, ix.CollectionNotFound, ix.CollectionLoading):
-                continue  # it ends, or its file is being replaced
+                continue  # it is stopping, or its file is being replaced
             except (OSError, ix.GcwsError, StoreUnavailable) as error:
                 text = f"the base of collection {follower.number} could not be written (%s)"
                 self._note_base_failure(text, error)
@@ -454,12 +454,12 @@ class ShardHost:
             _log.info("%d vectors of collection %d are in segments now", moved, number)
 
     def _require_run(self) -> None:
-        """Raise CancelledError once this is to stop."""
+        """Raise CancelledError once this host is to stop."""
         if self._is_stopping:
             raise CancelledError
 
     def _note_base_failure(self, text: str, error: Exception) -> None:
-        """Count and log a failure; a store that is gone is not sent copies again and again."""
+        """Count and log a failure; pause, so that a lost store does not get copies repeatedly."""
         _log.warning(text, error)
         self._next_bases = time.monotonic() + _BASE_REST_SECONDS
         self.base_failures += 1
@@ -509,7 +509,7 @@ class ShardHost:
                     self.catalog.drop(name)
 
     def _announce(self) -> None:
-        """List this replica once it has what there was at its start, or cannot have it."""
+        """List this replica once it has the data of its start, or cannot get it."""
         is_decided = all(each.reached >= 0 or each.failures for each in self.followers)
         if self._is_leaving:
             self._database.withdraw(self._listing())
@@ -517,7 +517,7 @@ class ShardHost:
         elif self._is_announced or is_decided:
             listed = self._database.announce(self._listing())
             if self._is_announced and listed not in {"", self._options.address, self._other}:
-                self._other = listed  # said once of each
+                self._other = listed  # logged once per process
                 _log.error(
                     "another process, at %s, says that it is replica %d of shard %d as well;"
                     " give one of them another number",

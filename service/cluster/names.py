@@ -1,8 +1,8 @@
-"""Names of coordinates that no item has any more are taken out of the database.
+"""Frees names of coordinates that no item uses: removes them from the database.
 
-The vectors are read, those of one moment first, then those that were put meanwhile, the last few
-under the lock of writes. Names without an item are deleted under the same lock, as a change that
-routers follow. A write whose names were read before that change asks for them again.
+The vectors of one moment are read first, then those put since, the last few under the lock of
+writes. Unused names are deleted under the same lock, as a change that routers follow. A write that
+read its names before that change reads them again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gcws_search.service.cluster.connections import LOCK, Connection
 from gcws_search.service.cluster.database import LOCK_HEAD, SNAPSHOT, STAMP_COMMIT, Database
 from gcws_search.service.errors import StoreUnavailable
 
-_MANY_ITEMS: Final = 1 << 16  # from here on it rests until as many were removed as are left
-_REST: Final = 50.0  # it rests as many times as long as it took
+_MANY_ITEMS: Final = 1 << 16  # larger collections wait until as many were removed as are left
+_REST: Final = 50.0  # pause between runs, as a multiple of the last run's duration
 _FAILED_REST: Final = 60.0  # seconds
 _ROWS_AT_ONCE: Final = 4096
-_NAMES_AT_ONCE: Final = 4096  # deleted while writes wait
-_FEW_ROWS: Final = 1024  # read while writes wait
+_NAMES_AT_ONCE: Final = 4096  # names deleted per lock
+_FEW_ROWS: Final = 1024  # rows read under the lock
 _MAX_PASSES: Final = 4
 
 _DUE: Final = """
@@ -47,20 +47,20 @@ WHERE collection = %b
 
 
 def collections_with_unused_names(database: Database) -> list[int]:
-    """Return the numbers of collections some of whose names may have no item."""
+    """Return the numbers of collections in which some names may be unused."""
     with database.connections.use() as connection:
         return connection.column(_DUE, _MANY_ITEMS)
 
 
 def free_names(
     database: Database,
-    number: int,  # of a collection of an open slot space
+    number: int,  # a collection with an open slot space
     coordinates_of: Callable[[Sequence[bytes]], ix.Int32s],  # of stored vectors
     stop: threading.Event,
 ) -> int:
-    """Delete the names that no item has, a few at a time; return how many.
+    """Delete the unused names in batches; return how many.
 
-    None while another router does, or one of a program that would not ask for them again runs.
+    Delete none while another router does, or runs an older program that would not reread names.
     """
     start = time.monotonic()
     with database.connections.lock(LOCK, number, of="%b::int, %b::int") as guard:
@@ -68,13 +68,13 @@ def free_names(
             return 0
         try:
             return _Sweep(database, number, coordinates_of, stop).run(start)
-        except (ix.DamagedFile, StoreUnavailable):  # all would be read again at once
+        except (ix.DamagedFile, StoreUnavailable):  # a retry would read all items again
             guard.run(_REST_FOR, 0, _FAILED_REST, number)
             raise
 
 
 class _Sweep:
-    """The names of one collection, and which of them items were seen to have."""
+    """The names of one collection, and which of them items use."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class _Sweep:
         self._number = number
         self._coordinates_of = coordinates_of
         self._stop = stop
-        self._read = 0  # key up to which items were read
+        self._read = 0  # items up to this key were read
 
     def run(self, start: float) -> int:
-        """Look at all items, and delete the names that none of them has."""
+        """Read all items, and delete the names that none of them uses."""
         with self._transaction(SNAPSHOT) as connection:
             removed = self._state(connection)[1]
             names = "SELECT coordinate FROM names WHERE collection = %b AND stored ORDER BY 1"
@@ -117,14 +117,14 @@ class _Sweep:
         return self._database.connections.transaction(how, self._database.label(self._number))
 
     def _state(self, connection: Connection) -> tuple[int, int]:
-        """Return the last key, and how many items were removed."""
+        """Return the last key, and the number of items removed so far."""
         found = connection.run(_STATE, self._number).fetchone()
         if found is None:
             raise ix.CollectionNotFound(self._database.label(self._number))
         return found[0], found[1]
 
     def _look(self, connection: Connection) -> int:
-        """Look at the items that were put since the last look; return how many."""
+        """Read the items put since the last call; return how many."""
         head, seen = self._state(connection)[0], 0
         items, read = f"items_{self._number} WHERE key > %b", self._database.read_in_order
         for found in read(connection, self._number, _ROWS_AT_ONCE, items, self._read):
@@ -139,7 +139,7 @@ class _Sweep:
         return seen
 
     def _delete(self, connection: Connection, some: ix.Int64s) -> int:
-        """Delete some names, but of those that items have got meanwhile."""
+        """Delete some names, except those that items use by now."""
         connection.column(LOCK_HEAD, self._number)
         self._look(connection)
         unused = self._names[some[~self._used[some]]].tolist()

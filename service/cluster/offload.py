@@ -1,16 +1,16 @@
-"""Vectors that all replicas have from bases are moved out of the database, in the background.
+"""Moves vectors that all replicas have from bases out of the database, in the background.
 
-One process does that for a collection at a time, under a lock of the database that ends with its
-connection. It lists a segment, writes its file, reads it back, and only then has items refer to it,
-on that connection and under the lock of writes: an item that was replaced meanwhile has another
-key. Whenever it ends, an item has its vector in the database or in a file that is whole.
+One process at a time does so for a collection, under a lock that ends with its database connection.
+It lists a segment, writes its file, reads it back, and only then updates the items, on that
+connection and under the lock of writes. An item that was replaced since has another key, so it is
+not changed. Whenever the process stops, each vector is in the database or in a complete file.
 
-A segment that no item refers to stays as long as the database keeps what came after a base: who
-reads an earlier moment, such as that of a backup, finds it. No database removes a file that it does
-not list, or one of another identity than its own.
+A segment without references stays as long as the database keeps changes after a base: readers of an
+earlier moment, such as a restored backup, still find it. A database only removes files that it
+lists and that have its own identity.
 
-A database notes each of its epochs beside the segments that it lists, and removes nothing beside an
-epoch that it does not know: it was replaced, or a copy of it was adopted, and that needs them.
+A database records each of its epochs beside its segments. It removes nothing if it finds an epoch
+that it does not know: then it was replaced, or a copy was adopted that needs the files.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gcws_search.service.cluster.contract import Row
 from gcws_search.service.cluster.database import BASE_DAYS, LOCK_HEAD, Database
 from gcws_search.service.cluster.segments import COLUMNS
 
-# Vectors are moved once as many changes came since as this share of the items: fewer of them would
-# be many small segments. Whether items refer to these is counted then, too.
+# Vectors are moved once this share of the items has changed: fewer would make many small segments.
+# Unreferenced segments are looked for at the same time.
 _SHARE: Final = 0.125
-_LEAST_USED: Final = 0.5  # of a segment; with less, what is used moves to another one
-_ROWS_AT_ONCE: Final = 2048  # that are read, and for which writes wait
-_BYTES_AT_ONCE: Final = 1 << 24  # of their vectors
+_LEAST_USED: Final = 0.5  # of a segment; below it, the used vectors move to another segment
+_ROWS_AT_ONCE: Final = 2048  # rows per read, for which writes wait
+_BYTES_AT_ONCE: Final = 1 << 24  # bytes of their vectors
 _EVERY_KEY: Final = -1, 2**63 - 1
 
 _DUE: Final = """
@@ -86,9 +86,9 @@ SELECT number, file FROM segments WHERE unused < now() - interval '{BASE_DAYS} d
 
 
 def due(database: Database, shards: int) -> dict[int, tuple[int, int]]:
-    """Return the collections that have vectors to be moved: after a key, up to another one.
+    """Return the collections with vectors to move: those between two keys.
 
-    That is the last one that the bases of all shards have.
+    The upper key is the last one that the bases of all shards have.
     """
     with database.connections.use() as connection:
         found = connection.run(_DUE, shards, shards, _SHARE).fetchall()
@@ -96,16 +96,16 @@ def due(database: Database, shards: int) -> dict[int, tuple[int, int]]:
 
 
 def segment_bytes(database: Database) -> dict[int, int]:
-    """Return the bytes of the segments of each collection, also of those that are of no use."""
+    """Return the bytes of the segments of each collection, including unused ones."""
     statement = "SELECT collection, sum(bytes)::bigint FROM segments GROUP BY collection"
     with database.connections.use() as connection:
         return dict(connection.run(statement).fetchall())
 
 
 def remove_useless(database: Database) -> None:
-    """Remove the segments that no item has referred to for long, unless another process does.
+    """Remove segments that have long been unreferenced, unless another process is doing so.
 
-    StoreFailed as of `Segments.require_only`.
+    StoreFailed as in `Segments.require_only`.
     """
     with database.connections.lock(f"{_folder(database)}useless") as connection:
         if connection is None:
@@ -115,7 +115,7 @@ def remove_useless(database: Database) -> None:
             for folder in connection.column(_FOLDERS):
                 database.segments.note_use(folder, epoch)
         for number, file in connection.run(_USELESS).fetchall():
-            if file.startswith(_folder(database)):  # else it is of another database
+            if file.startswith(_folder(database)):  # else it belongs to another database
                 stamps = connection.column("SELECT stamp FROM epochs")
                 database.segments.require_only(database.identity, stamps)
                 (database.segments.root / file).remove()
@@ -128,28 +128,28 @@ def _folder(database: Database) -> str:
 
 def offload(
     database: Database,
-    number: int,  # of a collection
+    number: int,  # the collection
     shards: int,
-    segment_bytes: int,  # of vectors, from which on a segment is written
-    check: Callable[[], None],  # may end it between two steps
+    segment_bytes: int,  # of vectors; enough for a segment
+    check: Callable[[], None],  # called between two steps; raises to cancel
 ) -> int:
-    """Move the vectors of a collection that is due; return how many were.
+    """Move the vectors of a collection that is due; return how many were moved.
 
-    None where another process does. StoreFailed, StoreUnavailable, DiskFull, and DamagedFile where
-    an item or a file is not what was written: what was not moved stays.
+    0 if another process is doing so. StoreFailed, StoreUnavailable, DiskFull, and DamagedFile if
+    an item or a file differs from what was written: the other vectors stay in the database.
     """
     key, name = f"{_folder(database)}c{number}", database.label(number)
     with database.connections.lock(key, name=name) as connection:
         if connection is None:
             return 0
-        found = due(database, shards).get(number)  # unless another has just done it
+        found = due(database, shards).get(number)  # another process may just have done it
         if found is None:
             return 0
         return _Offload(database, connection, number, segment_bytes, check).run(*found)
 
 
 class _Offload:
-    """The work on one collection by who has its lock."""
+    """The work on one collection, by the holder of its lock."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Offload:
         self._check = check
 
     def run(self, after: int, last: int) -> int:
-        """Move the vectors of items between two keys, and those of segments of little use."""
+        """Move the vectors of items between two keys, and those of segments with few used bytes."""
         little_used = self._little_used()
         rows, size, moved = list[Row](), 0, 0
         for row in self._movable(_EVERY_KEY[0] if little_used else after, last, little_used):
@@ -182,7 +182,7 @@ class _Offload:
         return moved
 
     def _stretches(self, after: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """Yield stretches of keys, bucket by bucket, of not too many items each."""
+        """Yield ranges of keys, bucket by bucket, with a limited number of items each."""
         statement = _LAST.format(number=self._number)
         for bucket in range(self._database.buckets):
             end: int | None = after
@@ -195,7 +195,7 @@ class _Offload:
                     yield bucket, start, end
 
     def _little_used(self) -> list[int]:
-        """Note which segments no item refers to; return others that few bytes are used of."""
+        """Record unreferenced segments; return others of which few bytes are used."""
         segments = self._connection.run(_SEGMENTS, self._number).fetchall()
         if not segments:
             return []
@@ -211,7 +211,7 @@ class _Offload:
         ]
 
     def _movable(self, after: int, last: int, segments: Sequence[int]) -> Iterator[Row]:
-        """Yield the items between two keys that have their vectors, or have them in segments."""
+        """Yield items between two keys with vectors in the database, and items of some segments."""
         statement = _MOVABLE.format(number=self._number)
         for stretch in self._stretches(after, last):
             found = self._connection.run(statement, *stretch, [*segments]).fetchall()
@@ -236,7 +236,7 @@ class _Offload:
             for _ in read_file(place, file, sha256.hexdigest(), self._check):
                 pass
         except BaseException:
-            with suppress(OSError):  # it is listed
+            with suppress(OSError):  # it is listed, so it is removed later
                 place.remove()
             raise
         move, places = _MOVE.format(number=self._number), iter(pairwise(ends))

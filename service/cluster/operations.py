@@ -1,4 +1,4 @@
-"""What routers ask shards of a collection: each shard's answer, and the answers of all as one.
+"""Questions that routers ask shards about a collection, the answers, and how answers merge.
 
 `OPERATIONS` and `LONG` have a row for each message about a collection's items.
 """
@@ -34,12 +34,12 @@ from gcws_search.service.searches import measured_recall, search
 Answer = Callable[[ix.StoredCollection, Message], Message]
 Heads = Sequence[dict[str, Any]]
 
-LONG_SECONDS: Final = 3600.0  # how long shards may take to compare, or to find pairs
+LONG_SECONDS: Final = 3600.0  # timeout of shards for comparisons and pairs
 
-# A shard's hits may take this many times the longest answer: routers show few of them.
+# Limit of a shard's hits as a multiple of the longest answer: routers show few of them.
 _SPARE_ANSWERS: Final = 8
-_MAX_HINTED: Final = 64  # conditions of a filter that hints are given on
-# Columns of a shard's ``work``: the number of the method, then what `Explanation` has.
+_MAX_HINTED: Final = 64  # conditions of a filter for which hints are given
+# Columns of a shard's ``work``: the number of the method, then the fields of `Explanation`.
 _METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
 _WORK: Final = 6
 
@@ -55,9 +55,9 @@ def search_message(
 ) -> Message:
     """Return the message that asks a shard for the hits of some vectors.
 
-    ``more``: ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, ``skip``,
-    the id of the item that the only vector is of, or in the place of vectors ``unknown``, one with
-    names that the space has not.
+    ``more``: ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, ``skip``
+    (the id of the item whose vector is the only query), or instead of vectors ``unknown``, a query
+    with names that the space does not have.
     """
     said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
     asked = {"filter": None, "backend": None, "with_payload": False, "with_vector": False}
@@ -82,7 +82,7 @@ def _decode_query(asked: Message) -> QueryRequest:
 
 
 def _answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return the hits of each query; an InvalidVector has a place that begins with the row."""
+    """Return the hits of each query; the place of an InvalidVector begins with the row."""
     head = asked.head
     query = _decode_query(asked)
     if (skipped := head.get("skip")) is None:
@@ -98,7 +98,7 @@ def _answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     if query.with_payload:
         payloads = [view.payloads[row] for row in rows]
     if (max_bytes := head.get("max_bytes")) is not None:
-        # Of memory here; routers limit what is shown of all shards' hits.
+        # Limits memory here; routers limit the answer of all shards together.
         payload_bytes = sum(len(payload or b"") for payload in payloads or ())
         vectors = len(ids) if query.with_vector else 0
         require_short_answer(
@@ -118,7 +118,7 @@ def _answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def _flatten(results: ix.QueryResults) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
-    """Return the view that was searched, hits a query, and the scores, rows and ids of all hits."""
+    """Return the searched view, hits per query, and the scores, rows and ids of all hits."""
     found, view = results.found, results.view
     is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
     is_same = found.scores[:, 1:] == found.scores[:, :-1]
@@ -141,10 +141,10 @@ def _encode_stored_vectors(
     rows: ix.Int64s,
     ids: Sequence[str],
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the vectors of rows as sent.
+    """Return the vectors of rows as clients sent them.
 
-    Where a transform keeps them out of memory they are the file's: those of items deleted since are
-    zeros, and ``missing`` names their places.
+    If a transform keeps them out of memory, they are read from the file. Items deleted since have
+    zeros, and ``missing`` contains their places.
     """
     raw, missing = view.raw(rows), list[int]()
     if raw is None:
@@ -159,22 +159,22 @@ def _encode_stored_vectors(
 
 
 class ShardHits(NamedTuple):
-    """What one shard found for m queries."""
+    """The hits of one shard for m queries."""
 
     starts: ix.Int64s  # borders of the queries' hits
     scores: Any
     lengths: ix.AnyArray  # of the ids, in bytes
-    ids: bytes  # one after the other: few of them are shown
-    payloads: list[bytes | None]  # empty where they were not asked for
-    # Vectors and their places among them, None for an item deleted since; empty if not asked for.
+    ids: bytes  # concatenated: few of them are shown
+    payloads: list[bytes | None]  # empty if not requested
+    # Vectors and their places among them, None for an item deleted since; empty if not requested.
     vectors: list[tuple[ix.RawBatch, int] | None]
     work: ix.Int64s
     expected_recall: Any
-    measured_recall: Any  # NaN: nothing was measured
+    measured_recall: Any  # NaN: not measured
 
     @classmethod
     def decode(cls, answer: Message) -> ShardHits:
-        """Read an answer; Malformed where it is none."""
+        """Decode an answer; Malformed if it is none."""
         head, blobs = answer.head, iter(answer.blobs)
         payloads, vectors = list[bytes | None](), list[tuple[ix.RawBatch, int] | None]()
         try:
@@ -199,7 +199,7 @@ class ShardHits(NamedTuple):
 
 
 def search_costs(shards: Sequence[ShardHits]) -> list[ix.Total]:
-    """Return what searches cost, by method; each query counts once."""
+    """Return the costs of searches by method; each query counts once."""
     work = np.array([shard.work for shard in shards])
     recall = np.mean([shard.expected_recall for shard in shards], axis=0)
     methods = work[0, :, _METHOD]
@@ -214,10 +214,10 @@ def search_costs(shards: Sequence[ShardHits]) -> list[ix.Total]:
 def merge_hits(
     shards: Sequence[ShardHits],
     asked: QueryRequest,
-    seconds: float = 0.0,  # how long each query took
+    seconds: float = 0.0,  # duration of each query
     missing: Sequence[int] = (),  # shards that did not answer
 ) -> list[ix.QueryResult]:
-    """Return the best hits of each query over all shards: scores are exact, so they compare.
+    """Return the best hits of each query over all shards; exact scores are comparable.
 
     ``vectors`` of a result are as in `ShardHits`.
     """
@@ -261,12 +261,12 @@ def merge_hits(
 
 def _explain(
     shards: Sequence[ShardHits],
-    number: int,  # of the query
-    weights: ix.AnyArray,  # its hits of each shard
+    number: int,  # the number of the query
+    weights: ix.AnyArray,  # its number of hits in each shard
     seconds: float,
     backend: str | None,
 ) -> ix.Explanation:
-    """Return what a query cost on all shards; recall is their mean, weighted by hits."""
+    """Return the costs of a query on all shards; recall is the mean weighted by hits."""
     work = np.array([shard.work[number] for shard in shards])
     expected = np.array([shard.expected_recall[number] for shard in shards])
     measured = np.array([shard.measured_recall[number] for shard in shards])
@@ -288,12 +288,12 @@ def _explain(
 def _order_of_hits(
     scores: ix.AnyArray, queries: ix.Int64s, sizes: Sequence[ix.Int64s]
 ) -> ix.Int64s:
-    """Return the order of hits by query, then by falling score."""
+    """Return the order of hits by query, then by descending score."""
     count = len(sizes[0])
     width = len(scores) // (len(sizes) * max(1, count))
     if any((each != width).any() for each in sizes):
         return np.lexsort((-scores, queries))
-    # As many hits of each query from each shard: short lines are sorted in a tenth of the time.
+    # With equal counts per query in each shard, sorting short lines takes a tenth of the time.
     by_shard = np.arange(len(scores)).reshape(len(sizes), count, width)
     lines = by_shard.transpose(1, 0, 2).reshape(count, len(sizes) * width)
     order = np.argsort(-scores[lines], axis=1, kind="stable")
@@ -306,7 +306,7 @@ def _sort_ties(
     scores: ix.AnyArray,
     ids_at: Callable[[ix.Int64s], list[str]],
 ) -> None:
-    """Put hits of one query with the same score in the order of their ids."""
+    """Order hits of one query with equal scores by their ids."""
     is_tied = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
     borders = np.flatnonzero(np.diff(np.concatenate(([0], is_tied, [0])))).tolist()
     for first, last in zip(borders[::2], borders[1::2], strict=True):
@@ -315,7 +315,7 @@ def _sort_ties(
 
 
 def _weighted_mean(values: Any, weights: Any) -> float:  # noqa: ANN401  # arrays of equal length
-    """Return a weighted mean; the plain one where all weights are 0."""
+    """Return a weighted mean; the plain mean if all weights are 0."""
     total = float(weights.sum())
     return float((values * weights).sum() / total) if total else float(values.mean())
 
@@ -324,7 +324,7 @@ def _weighted_mean(values: Any, weights: Any) -> float:  # noqa: ANN401  # array
 
 
 def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return items: of those ids, those that pass a filter, beyond a key, or drawn at random."""
+    """Return items: some ids, those that pass a filter, those above a key, or a random sample."""
     head, memory = asked.head, collection.memory
     view, permitted = memory.permit(decode_filter(head.get("filter")), head.get("ids"))
     sample, limit = head.get("sample"), head.get("limit")
@@ -345,13 +345,13 @@ def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def decode_keys(answer: Message) -> list[int]:
-    """Return the keys of the rows that a shard names."""
+    """Return the keys of the rows in an answer."""
     keys: list[int] = np.frombuffer(answer.blobs[0], np.int64).tolist()
     return keys
 
 
 def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
-    """Return the items that a shard sends, and their keys; without those deleted since."""
+    """Return the items in an answer and their keys, without items deleted since."""
     blobs, shape, keys = answer.blobs, answer.head["vectors"], decode_keys(answer)
     vectors = decode_vectors(shape, iter(blobs[5:]))
     items = ix.ItemBatch(decode_names(*blobs[1:3]), vectors, decode_texts(*blobs[3:5]))
@@ -362,7 +362,7 @@ def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
 
 
 def decode_listed(answer: Message) -> list[tuple[int, str]]:
-    """Return the keys and ids of the rows that a shard names."""
+    """Return the keys and ids of the rows in an answer."""
     return [*zip(decode_keys(answer), decode_names(*answer.blobs[1:3]), strict=True)]
 
 
@@ -374,7 +374,7 @@ def _answer_find(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def merge_found(answers: Sequence[Message]) -> dict[int, str]:
-    """Return keys and ids that shards found: by their ids' beginning first, each kind rising."""
+    """Return keys and ids that shards found: matches of the id's beginning first, then by key."""
     found: tuple[dict[int, str], dict[int, str]] = {}, {}
     for answer in answers:
         keys = [np.frombuffer(blob, np.int64).tolist() for blob in answer.blobs[:2]]
@@ -385,7 +385,7 @@ def merge_found(answers: Sequence[Message]) -> dict[int, str]:
 
 
 def _answer_hints(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return what this shard's items have of the first conditions of a filter."""
+    """Return what items of this shard have of the first conditions of a filter."""
     where = decode_filter(asked.head["filter"])
     known = None if where is None else collection.memory.known_words(where)
     if known is None:
@@ -394,13 +394,13 @@ def _answer_hints(collection: ix.StoredCollection, asked: Message) -> Message:
     said: list[tuple[bool, list[int], dict[str, str]]] = []
     for has_key, missing, words in found:
         if not has_key:
-            keys = words  # the same of each
+            keys = words  # the same for each condition
         said.append((has_key, [*missing], words if has_key else {}))
     return Message({"known": said, "keys": keys})
 
 
 def merge_hints(where: ix.Filter, answers: Sequence[Message]) -> list[str]:
-    """Return which keys and values of a filter no item of any shard has."""
+    """Return the keys and values of a filter that no item of any shard has."""
     said = [answer.head for answer in answers if answer.head["known"] != []]
     if any(each["known"] is None for each in said):
         return []
@@ -443,7 +443,7 @@ class ShardPairs(NamedTuple):
 
     a, b: (p,) int32, places in ``ids``.
     first, copies: (c,) int32, places of the first of equal items and of another one of them.
-    keys: (c,) int64, of these others.
+    keys: (c,) int64, keys of these other items.
     """
 
     ids: list[str]
@@ -471,7 +471,7 @@ class ShardPairs(NamedTuple):
 
     @classmethod
     def decode(cls, answer: Message) -> ShardPairs:
-        """Read an answer."""
+        """Decode an answer."""
         lengths, ids, *blobs = answer.blobs
         kinds = np.int32, np.int32, np.float64, np.int32, np.int32, np.int64
         columns = [np.frombuffer(blob, kind) for blob, kind in zip(blobs, kinds, strict=True)]
@@ -481,7 +481,7 @@ class ShardPairs(NamedTuple):
 def _answer_join(
     collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
 ) -> Message:
-    """Return all hits of vectors, without items whose keys are the last blob."""
+    """Return all hits of vectors, except items whose keys are in the last blob."""
     head = asked.head
     vectors = decode_vectors(head, iter(asked.blobs))
     without = np.frombuffer(asked.blobs[-1], np.int64)
@@ -502,7 +502,7 @@ def comparison_message(
     backends: Sequence[str] | None,
     skip: Sequence[str],
 ) -> Message:
-    """Return what a comparison asks; see `StoredCollection.compare`."""
+    """Return the message of a comparison; see `StoredCollection.compare`."""
     parts: list[dict[str, Any]] = []
     blobs: list[bytes | memoryview] = []
     for part in queries:
@@ -548,7 +548,7 @@ _MERGED_COLUMNS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 
 
 def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
-    """Return what backends found for the same queries, each shard among its own items."""
+    """Return the results of backends for the same queries, each shard among its own items."""
     named = _by_name(answer.head["backends"] for answer in answers)
     every = [np.frombuffer(answer.blobs[0]).reshape(answer.head["shape"]) for answer in answers]
     best = np.sort(np.concatenate(every, axis=1), axis=1)[:, -limit:]
@@ -573,7 +573,7 @@ def _answer_describe(collection: ix.StoredCollection, _: Message) -> Message:
 
 
 def _by_name(parts: Iterable[Heads]) -> dict[str, list[dict[str, Any]]]:
-    """Return what shards say of backends, by the names of these."""
+    """Return the descriptions of backends by shards, grouped by name."""
     named: dict[str, list[dict[str, Any]]] = {}
     for part in parts:
         for each in part:
@@ -587,7 +587,7 @@ def total(parts: Iterable[dict[str, Any]], name: str) -> int:
 
 
 def merge_backends(parts: Sequence[Heads]) -> list[ix.BackendDescription]:
-    """Return the backends of shards by name, in the first shard's order."""
+    """Return the backends by name, in the first shard's order."""
     named = _by_name(parts)
     found = []
     for same in named.values():
@@ -604,7 +604,7 @@ def merge_backends(parts: Sequence[Heads]) -> list[ix.BackendDescription]:
     return found
 
 
-# Statistics whose sum is that of all shards; other numbers are the same on all, or means.
+# Statistics that are summed over shards; other numbers are equal on all shards, or averaged.
 _COUNTED: Final = {
     "bytes",
     "delta_rows",
@@ -620,7 +620,7 @@ _COUNTED: Final = {
 
 
 def merge_stats(parts: Heads) -> dict[str, Any]:
-    """Return statistics of shards as one: sums of counts, means of other numbers."""
+    """Return statistics of all shards: sums of counts, means of other numbers."""
     found: dict[str, Any] = {}
     for name, first in parts[0].items():
         values = [part[name] for part in parts if name in part]
@@ -647,7 +647,7 @@ def _answer_curve(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def merge_curves(parts: Heads) -> ix.CostCurve:
-    """Return what recall costs on all shards together: at equal recall, the sum of their costs."""
+    """Return the cost of recall over all shards: the sum of their costs at equal recall."""
     limit = parts[0]["limit"]
     reasons = [part["reason"] for part in parts if part["reason"] is not None]
     rows, holds = total(parts, "rows"), all(part["holds"] for part in parts)
@@ -665,7 +665,7 @@ def merge_curves(parts: Heads) -> ix.CostCurve:
 
 
 def merge_audits(parts: Heads) -> ix.AuditedQueries:
-    """Return what audited queries found on all shards; an allowance is the largest."""
+    """Return the audited queries of all shards; the allowance is the largest."""
     allowance: dict[int | None, float] = {}
     for part in parts:
         for limit, share in part["allowance"]:
@@ -675,7 +675,7 @@ def merge_audits(parts: Heads) -> ix.AuditedQueries:
 
 
 def merge_audited_recall(parts: Iterable[Heads]) -> list[ix.AuditedRecall]:
-    """Return what audited queries found; the interval is that of the shards' weighted mean."""
+    """Return the audited recall; its interval is that of the shards' weighted mean."""
     asked: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
     for part in parts:
         for each in part:
