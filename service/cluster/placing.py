@@ -1,7 +1,7 @@
-"""Replicas as actors of Ray, which starts them again: on their node, or on another one; tasks.
+"""Replicas as Ray actors, which Ray restarts on their node or another one; calls of tasks.
 
-Nothing else here knows Ray. Actors are detached and have names. A shard has a placement group with
-a bundle a replica, each on a node of its own; a replica that was moved is outside of it.
+Only this module uses Ray. Actors are detached and named. A shard has a placement group with one
+bundle per replica, each on a separate node; a replica that was moved is outside of it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from gcws_search.service.errors import ServiceError
 from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
 
-# That a replica asks for: not none, so that none is on a node that has none to give.
+# Resources of a replica: not zero, so that nodes without any are left out.
 CPUS: Final = 0.01
 _RETRY_SECONDS: Final = 1.0
 _STATE_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 30.0
-_CLOSE_SECONDS: Final = 15.0  # how long a replica may take to close its files
+_CLOSE_SECONDS: Final = 15.0  # limit for a replica to close its files
 _NODE_ID: Final = "ray.io/node-id"
-_CALLS: Final = 4  # of one actor at once: one may wait while another asks how it is
+_CALLS: Final = 4  # parallel calls of an actor: one may wait while another asks for the state
 
 _log = logging.getLogger(__name__)
 
 
 class ReplicaActor:
-    """The process of a replica; its settings are those of its node but for the place."""
+    """The process of a replica; its settings are those of its node except the place."""
 
-    def __init__(self, place: tuple[str, int, int, int]) -> None:  # as of `ReplicaPlace`
+    def __init__(self, place: tuple[str, int, int, int]) -> None:  # a `ReplicaPlace`
         self._place = ReplicaPlace(*place)
         node, settings = ray.util.get_node_ip_address(), Settings()
         configure_logs(settings.log_level, settings.log_format)
@@ -63,7 +63,7 @@ class ReplicaActor:
         self._thread.start()
 
     def _run(self) -> None:
-        """Serve; end the process where that ends by itself, so that Ray starts another."""
+        """Serve; exit if the server fails, so that Ray starts another process."""
         try:
             while not self._stopping.is_set():
                 try:
@@ -86,7 +86,7 @@ class ReplicaActor:
             os._exit(1)
 
     def state(self) -> ReplicaState:
-        """Return how it is."""
+        """Return the state of the replica."""
         server = self._server
         return ReplicaState(
             ray.get_runtime_context().get_node_id(),
@@ -96,7 +96,7 @@ class ReplicaActor:
         )
 
     def leave(self, seconds: float, discards: bool) -> None:
-        """Have routers ask others, end, and remove the files where they are of no more use."""
+        """Make routers ask other replicas, then stop; remove the files if they are not needed."""
         self._stopping.set()
         if self._server is not None:
             self._server.leave(seconds)
@@ -109,7 +109,7 @@ _Actor: Final = ray.remote(ReplicaActor)
 
 
 class RayPlacement:
-    """Where replicas run, and what has them run again: actors and placement groups."""
+    """Runs replicas as actors in placement groups; Ray restarts them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -123,12 +123,12 @@ class RayPlacement:
         ]
 
     def places(self, cell: str) -> list[ReplicaPlace]:
-        """Return the replicas that there are, or that Ray is to start."""
+        """Return the replicas that run, or that Ray will start."""
         found = (ReplicaPlace.parse(name) for name in ray.util.list_named_actors())
         return sorted(place for place in found if place is not None and place.cell == cell)
 
     def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
-        """Return how replicas are; those that do not answer are not in it."""
+        """Return the states of the replicas that answer."""
         asked = {}
         for place in places:
             with suppress(ValueError, RayError):
@@ -142,15 +142,15 @@ class RayPlacement:
     def start(
         self, place: ReplicaPlace, *, without: Collection[str], avoided: Collection[str] = ()
     ) -> None:
-        """Start a replica, in its shard's group where nodes permit it.
+        """Start a replica, in its shard's group if nodes permit it.
 
-        It is on none of the nodes ``without``, and on ``avoided`` ones only if there is no choice.
+        It never runs on the nodes ``without``, and on ``avoided`` ones only without an alternative.
         """
         nbytes = self._settings.replica_bytes
         memory = {} if nbytes is None else {"memory": float(nbytes)}
         try:
             group = get_placement_group(place.group)
-        except ValueError:  # there is none
+        except ValueError:  # no such group
             bundles = [{"CPU": CPUS, **memory} for _ in range(self._settings.replicas)]
             group = placement_group(
                 bundles, strategy="STRICT_SPREAD", name=place.group, lifetime="detached"
@@ -177,11 +177,11 @@ class RayPlacement:
         ).remote(tuple(place))
 
     def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
-        """End replicas for good: they leave the list, answer while they are asked, and stop."""
+        """Stop replicas for good: unlist them, let them answer while they are asked, end them."""
         seconds = _LEAVE_SECONDS if waits else 0.0
         actors = {}
         for place in places:
-            with suppress(ValueError):  # it is not there any more
+            with suppress(ValueError):  # already gone
                 actors[place] = ray.get_actor(place.name)
         asked = [each.leave.remote(seconds, discards) for each in actors.values()]
         _wait_for_calls(asked, seconds + _CLOSE_SECONDS)
@@ -189,16 +189,16 @@ class RayPlacement:
             ray.kill(actor, no_restart=True)
 
     def remove_groups(self, cell: str, *, but: int | None) -> None:
-        """Remove the groups of all numbers of shards but one; no replica is in them any more."""
+        """Remove the empty groups of all numbers of shards except one."""
         for each in placement_group_table().values():
             place = ReplicaPlace.parse(f"{each['name']}/0")
             if place is not None and place.cell == cell and place.shards != but:
-                with suppress(ValueError):  # it was removed before
+                with suppress(ValueError):  # already removed
                     remove_placement_group(get_placement_group(each["name"]))
 
 
 def _wait_for_calls(asked: list[Any], seconds: float) -> list[Any]:
-    """Return the calls that have ended within a time."""
+    """Return the calls that end within a time."""
     return ray.wait(asked, num_returns=len(asked), timeout=seconds)[0] if asked else []
 
 

@@ -1,4 +1,4 @@
-"""What commands do to replicas: start and fill all, move one, change their number, show them."""
+"""The operations of commands on replicas: start and fill, move, change the number, show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gcws_search.service.cluster.contract import DEAD_SECONDS, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
 
-if TYPE_CHECKING:  # Ray reads its variables when it is imported
+if TYPE_CHECKING:  # Ray reads environment variables at import
     from gcws_search.service.cluster.placing import RayPlacement
 
 HEADS: Final = ("replica", "state", "node", "address", "behind", "items", "memory")
@@ -23,7 +23,7 @@ _NONE: Final = "-"
 
 
 class ReplicaPlace(NamedTuple):
-    """A replica of a shard, of a number of shards."""
+    """Which replica of which shard, for a number of shards."""
 
     cell: str
     shards: int
@@ -56,24 +56,24 @@ class ReplicaPlace(NamedTuple):
 
 
 class ReplicaState(NamedTuple):
-    """How a replica's process is."""
+    """The state of a replica's process."""
 
     node: str  # its id
-    address: str  # where it listens; empty before it does
-    is_filled: bool  # whether it has all collections, and routers find it
+    address: str  # its address; empty before it listens
+    is_filled: bool  # whether it has all collections and is listed for routers
     failure: str  # why it does not start
 
 
 class Rollout:
-    """Changes the replicas of a cell; ValueError where that cannot be done, or not in time."""
+    """Changes the replicas of a cell; ValueError if that is impossible, or takes too long."""
 
     def __init__(
         self,
         placement: RayPlacement,
         database: Database,
         settings: Settings,
-        say: Callable[[str], None],  # shows a line of progress
-        fill_seconds: float,  # how long replicas may take to be filled
+        say: Callable[[str], None],  # shows a progress message
+        fill_seconds: float,  # time limit for filling replicas
     ) -> None:
         self._placement = placement
         self._database = database
@@ -81,10 +81,10 @@ class Rollout:
         self._cell = settings.cell
         self._say = say
         self._fill_seconds = fill_seconds
-        self.poll_seconds = 0.5  # from one look at replicas to the next
+        self.poll_seconds = 0.5  # interval of checks
 
     def up(self) -> None:
-        """Start what is missing, have routers ask it, and end what is too much."""
+        """Start missing replicas, make routers ask them, and stop superfluous ones."""
         settings, placement = self._settings, self._placement
         shards, replicas = settings.shards, settings.replicas
         if shards > (buckets := self._database.buckets):
@@ -128,7 +128,7 @@ class Rollout:
         return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
 
     def _wait_until_filled(self, places: Sequence[ReplicaPlace]) -> None:
-        """Return when all have all collections."""
+        """Return when all replicas have all collections."""
         end, said = time.monotonic() + self._fill_seconds, ""
         while True:
             states = self._placement.states(places)
@@ -154,7 +154,7 @@ class Rollout:
             time.sleep(self.poll_seconds)
 
     def _end_others(self) -> None:
-        """End the replicas of other numbers of shards, and those beyond the number of replicas."""
+        """Stop replicas of other numbers of shards, and those above the number of replicas."""
         shards, replicas = self._settings.shards, self._settings.replicas
         there = self._placement.places(self._cell)
         former = [each for each in there if each.shards != shards]
@@ -170,7 +170,7 @@ class Rollout:
             self._placement.end(surplus, discards=True)
 
     def _spread(self) -> None:
-        """Move a replica that has come to the node of its sister, where there is another node."""
+        """Move replicas that share a node with another one of their shard, if a node is free."""
         for shard in range(self._settings.shards):
             there = self._replicas_of(shard, self._settings.shards)
             states = self._placement.states(there)
@@ -183,7 +183,7 @@ class Rollout:
                 self.move(crowded.shard, crowded.replica)
 
     def move(self, shard: int, replica: int) -> ReplicaPlace:
-        """Fill a replica on another node, and end this one then; return the new one."""
+        """Fill a replica on another node, then stop this one; return the new one."""
         shards = self._database.shards(self._cell) or self._settings.shards
         former = ReplicaPlace(self._cell, shards, shard, replica)
         there = self._replicas_of(shard, shards)
@@ -212,7 +212,7 @@ class Rollout:
         return place
 
     def down(self) -> None:
-        """End all replicas; the database and their files stay."""
+        """Stop all replicas; the database and their files stay."""
         there = self._placement.places(self._cell)
         self._placement.end(there, discards=False, waits=False)
         self._placement.remove_groups(self._cell, but=None)
@@ -223,9 +223,9 @@ class Rollout:
 def status_of(
     database: Database, settings: Settings, placement: RayPlacement | None
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Return a row of `HEADS` a replica, and the shards without one that has all collections.
+    """Return a row of `HEADS` per replica, and the shards without a complete replica.
 
-    Without a placement (no Ray) it is what the database knows.
+    Without a placement (no Ray) the rows show what the database knows.
     """
     cell = settings.cell
     asked = database.shards(cell) or settings.shards

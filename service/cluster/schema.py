@@ -1,4 +1,4 @@
-"""The tables: their definition, and what they say of the cluster that they are of."""
+"""The tables of the database: definition, creation, and identity of the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 from gcws_search.service.cluster.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.contract import ClusterMismatch
 
-FORMAT: Final = 2  # of the tables; another program refuses another format
+FORMAT: Final = 2  # of the tables; programs of another format refuse them
 
 TABLES: Final = """
 CREATE TABLE cluster (
@@ -94,8 +94,8 @@ CREATE UNLOGGED TABLE replicas (
 """
 
 MIGRATIONS: Final = {
-    # The number for the next item without an id. Programs that do not know it may write meanwhile:
-    # before a number is given it is looked up.
+    # Next number for an item without an id. Older programs ignore this counter, so the ids are
+    # checked before a number is assigned.
     "free ids": "ALTER TABLE heads ADD COLUMN IF NOT EXISTS free_id bigint NOT NULL DEFAULT 0",
     "epochs": """
 CREATE TABLE epochs (
@@ -113,7 +113,7 @@ CREATE TABLE keys (
     hash bytea NOT NULL
 );
 """,
-    # When items expire, in ms since 1970. Older programs leave rows of items that they replace.
+    # Expiry times of items in ms since 1970. Older programs leave rows of items that they replace.
     "expiries": """
 CREATE TABLE expiries (
     collection bigint,
@@ -123,7 +123,7 @@ CREATE TABLE expiries (
     PRIMARY KEY (collection, at, bucket, id)
 );
 """,
-    # Of collections whose weights were learned: that of the head, and later ones being prepared.
+    # Generations with learned weights: the current one, and those being prepared.
     "generations": """
 ALTER TABLE heads ADD COLUMN IF NOT EXISTS generation bigint NOT NULL DEFAULT 0;
 CREATE TABLE generations (
@@ -135,7 +135,7 @@ CREATE TABLE generations (
     PRIMARY KEY (collection, generation)
 );
 """,
-    # Files that new replicas of a shard begin with. Those of dropped collections are listed until
+    # Files that new replicas of a shard start from. Those of dropped collections stay listed until
     # the files are removed.
     "bases": """
 CREATE TABLE bases (
@@ -151,16 +151,16 @@ CREATE TABLE bases (
     PRIMARY KEY (collection, generation, shards, shard)
 );
 """,
-    # The last change that freed names of coordinates; items removed since names without items were
-    # looked for, as many as are counted; when that may be done again.
+    # The last change that freed names; items removed since the last search for unused names, as
+    # counted; and the time when the next search is due.
     "freed names": """
 ALTER TABLE heads ADD COLUMN removed bigint NOT NULL DEFAULT 1,
     ADD COLUMN freed bigint NOT NULL DEFAULT 0,
     ADD COLUMN rested timestamptz NOT NULL DEFAULT '-infinity';
 ALTER TABLE heads ALTER COLUMN removed SET DEFAULT 0;
 """,
-    # Files of vectors that items refer to, or may soon; since when no item does. No item up to the
-    # key `offloaded` has its vector here.
+    # Files of vectors that items refer to, or will soon; when they became unreferenced. Items up to
+    # the key `offloaded` have their vectors in files.
     "segments": """
 CREATE TABLE segments (
     number int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -224,13 +224,13 @@ ALTER TABLE items_{number} ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFA
 
 
 def prepare(connections: Connections, buckets: int, key: str | None = None) -> str:
-    """Make the tables where there are none; return the identity of their cluster.
+    """Create missing tables; return the identity of their cluster.
 
-    The first key that comes is the database's; None is not compared. ClusterMismatch where they are
-    of another format, of another number of buckets, or have another key.
+    The first key given becomes the database's; None is not compared. ClusterMismatch if the tables
+    have another format, number of buckets or key.
     """
     with connections.use(is_confirmed=False) as connection:
-        # Before the transaction begins, which sees the tables that others made meanwhile.
+        # Before the transaction, whose snapshot then includes tables that others create.
         connection.run("SELECT pg_advisory_lock(%b)", LOCK)
         try:
             with connection.transaction():
@@ -272,7 +272,7 @@ def _check_key(connection: Connection, key: str) -> None:
 
 
 def set_key(connection: Connection, key: str) -> None:
-    """Have a key be the one that routers and shards must have."""
+    """Replace the key that routers and shards must have."""
     salt = os.urandom(16)
     connection.run(
         "INSERT INTO keys (salt, hash) VALUES (%b, %b)"
@@ -295,9 +295,9 @@ def _migrate(connection: Connection) -> None:
 
 
 def adopt(connection: Connection) -> str:
-    """Make a database the truth, as another cluster; return its new identity.
+    """Make a database the primary of a new cluster; return its new identity.
 
-    ClusterMismatch where it has no tables.
+    ClusterMismatch if it has no tables.
     """
     connection.run("SELECT pg_advisory_lock(%b)", LOCK)
     with connection.transaction():

@@ -1,8 +1,8 @@
 """Segments: immutable files of vectors that items of the database refer to.
 
-A segment is vectors as clients sent them, one after the other: of any shards, whatever the weights
-are. All else of an item stays in the database, its checksum among it, with which a vector is
-compared that comes from a segment.
+A segment is a concatenation of vectors as clients sent them, of any shards and independent of
+weights. The other columns of an item stay in the database. Its checksum there is compared when a
+vector is read from a segment.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ COLUMNS: Final = """
     (SELECT s.file FROM segments AS s WHERE s.number = segment)
 """
 """Of items, as `Segments.rows` takes them."""
-_GAP_BYTES: Final = 1 << 17  # parts of a file that are so near each other are read together
-_READS_AT_ONCE: Final = 16  # of an object store
+_GAP_BYTES: Final = 1 << 17  # parts of a file with smaller gaps are read together
+_READS_AT_ONCE: Final = 16  # parallel reads of an object store
 
 
 Part: TypeAlias = tuple[str, int, int]
 """Where the vector of an item is: the file, its first byte, and the one behind it."""
 
 
-class Unread(Exception):  # nothing is wrong
+class Unread(Exception):  # no failure
     """Vectors have to be read from segments first."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -42,17 +42,17 @@ class Unread(Exception):  # nothing is wrong
 class Segments:
     """Reads vectors from segments; any thread.
 
-    ``address``: of the folder or the object store of all bases, which has them too; None: unknown.
-    It is not looked at before a vector is read.
+    ``address``: the folder or object store of all bases and segments; None: unknown. It is first
+    opened when a vector is read.
     """
 
     def __init__(self, address: str | None) -> None:
         self._address = address
-        self._noted: set[str] = set()  # of `note_use`
+        self._noted: set[str] = set()  # recorded by `note_use`
 
     @cached_property
     def root(self) -> StoredPath:
-        """The place of the address; StoreUnavailable where none is known."""
+        """The place of the address; StoreUnavailable if it is unknown."""
         if not self._address:
             raise StoreUnavailable(
                 "vectors were moved out of it: expected GCWS_BASE, the folder or the address of"
@@ -64,15 +64,15 @@ class Segments:
             raise StoreUnavailable(f"GCWS_BASE: {error}") from None
 
     def note_use(self, folder: str, epoch: Epoch) -> None:
-        """Note that a database refers to segments of a folder in an epoch."""
+        """Record that a database refers to segments of a folder in an epoch."""
         if (note := f"segments/{folder}/uses/{epoch.stamp}") not in self._noted:
             (self.root / note).write([f"database {epoch.cluster}, {epoch}\n".encode()])
             self._noted.add(note)
 
     def require_only(self, folder: str, stamps: Collection[str]) -> None:
-        """Raise StoreFailed where segments of a folder are referred to in epochs but these."""
+        """Raise StoreFailed if segments of a folder are referred to in other epochs."""
         for note in (self.root / f"segments/{folder}/uses").files():
-            if note.name.removesuffix(".part") not in stamps:  # it may be written just now
+            if note.name.removesuffix(".part") not in stamps:  # a note that is being written
                 words = "a successor or an adopted copy of this database may need its segments"
                 raise StoreFailed(errno.EBUSY, words, str(note))
 
@@ -82,10 +82,10 @@ class Segments:
         found: Sequence[tuple[Any, ...]],
         known: Mapping[Part, bytes | Exception] | None = None,  # of `try_read`; None: read them
     ) -> list[Row]:
-        """Return the items of a collection, each with its vector, from their `COLUMNS`.
+        """Return the items of a collection with their vectors from their `COLUMNS`.
 
-        DamagedFile where one is not what was written; StoreUnavailable where a segment cannot be
-        read. Unread where a vector is not known.
+        DamagedFile if one differs from what was written; StoreUnavailable if a segment cannot be
+        read; Unread if a vector is not in ``known``.
         """
         parts = [_part(number, row) for row in found if row[2] is None]
         if known is None:
@@ -106,14 +106,14 @@ class Segments:
         return rows
 
     def try_read(self, parts: Sequence[Part]) -> dict[Part, bytes | Exception]:
-        """Return the bytes of parts, or for all of them why some cannot be read."""
+        """Return the bytes of parts; if some cannot be read, the error for all of them."""
         try:
             return dict(zip(parts, self._read(parts), strict=True))
         except (StoreUnavailable, ix.DamagedFile) as error:
             return dict.fromkeys(parts, error)
 
     def _read(self, parts: Sequence[Part]) -> list[bytes]:
-        """Return the bytes of parts; those near each other are read together."""
+        """Return the bytes of parts; parts close to each other are read together."""
         if not parts:
             return []
         by_file = dict[str, list[tuple[int, int, int]]]()
@@ -151,7 +151,7 @@ class Segments:
 
 
 def _part(number: int, row: tuple[Any, ...]) -> Part:
-    """Return where the vector of an item is that the database does not have."""
+    """Return the location of a vector that is not in the database."""
     *_, place, length, file = row
     if file is None:
         reason = f"row {row[0]} of the database has no vector, nor a segment that has it"

@@ -1,4 +1,4 @@
-"""A replica behind its port: messages of routers as HTTP bodies, health and metrics."""
+"""The HTTP server of a replica: messages of routers as bodies, health and metrics."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings
 
 MAX_BODY_BYTES: Final = 1 << 28
-_SHORT_BYTES: Final = 1 << 16  # a message of more is one of many queries
-_WAITING: Final = frozenset({"follow", "refresh", "status"})  # messages that compute nothing
-_WAITING_THREADS: Final = 64  # messages that may wait for a change at once
-_LONG_THREADS: Final = 1  # messages of minutes that run at once
-_ANY: Final = {"0.0.0.0", "::", ""}  # what a replica may listen on, and none can ask
-# Routers read the list of replicas each second: one that nobody asked for longer is not asked.
+_SHORT_BYTES: Final = 1 << 16  # a larger message contains many queries
+_WAITING: Final = frozenset({"follow", "refresh", "status"})  # messages without computation
+_WAITING_THREADS: Final = 64  # messages that may wait for a change in parallel
+_LONG_THREADS: Final = 1  # messages that may run for minutes in parallel
+_ANY: Final = {"0.0.0.0", "::", ""}  # addresses to listen on that clients cannot use
+# Routers read the list of replicas each second; after a longer silence none asks this one.
 _QUIET_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.1
 
@@ -65,11 +65,11 @@ class ShardServer:
 
     def __init__(
         self,
-        settings: Settings,  # where it listens, its folder, its database and its cell
+        settings: Settings,  # address, folder, database and cell
         shard: int,
         replica: int,
         *,
-        # whether the replicas of its host have one limit of memory together
+        # whether the replicas of its host share one memory limit
         shares_memory: bool = False,
     ) -> None:
         (url, key), name = cluster_access(settings), f"shard {shard} replica {replica}"
@@ -93,7 +93,7 @@ class ShardServer:
                 base=settings.base,
             )
             opened.callback(database.close)
-            if not shares_memory:  # those that Ray places may be the first of another number
+            if not shares_memory:  # Ray may place the first of another number
                 database.require_shards(settings.cell, settings.shards)
             self.host = ShardHost(
                 database,
@@ -120,7 +120,7 @@ class ShardServer:
         _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until stopped."""
         with self._opened:
             self._server.run(sockets=[self._listening])
 
@@ -129,7 +129,7 @@ class ShardServer:
         self._server.should_exit = True
 
     def leave(self, seconds: float) -> None:
-        """Have routers ask others, and stop once none asks this replica, or after some seconds."""
+        """Make routers ask other replicas; stop once none asks this one, or after some seconds."""
         end = time.monotonic() + seconds
         withdrawn = self.host.withdraw(seconds) and time.monotonic()
         while withdrawn and (now := time.monotonic()) < end:
@@ -140,7 +140,7 @@ class ShardServer:
 
 
 def address_of(settings: Settings, listening: socket.socket) -> str:
-    """Return where routers find the replica: on its published host, or the one it listens on."""
+    """Return the address for routers: the published host, or the one it listens on."""
     host = settings.published_host or settings.host
     if host in _ANY:
         host = socket.gethostname()
@@ -150,9 +150,9 @@ def address_of(settings: Settings, listening: socket.socket) -> str:
 
 
 class ShardService(Collector):
-    """Answers routers that have the key of the cluster, and counts; ValueError without a key.
+    """Answers routers that have the key of the cluster; ValueError without a key.
 
-    ``keys``: of those who may read metrics besides.
+    ``keys``: keys of other clients that may read metrics.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ShardService(Collector):
         if not key:
             raise ValueError("a shard does not start without a key of its cluster")
         self.host = host
-        # As many threads for batches as for short messages: a query never waits for a batch.
+        # Batches and short messages each have threads of their own: no query waits for a batch.
         count = threads or len(os.sched_getaffinity(0))
         self.searches = ThreadPoolExecutor(count, thread_name_prefix="shard-search")
         self.batches = ThreadPoolExecutor(count, thread_name_prefix="shard-batch")
@@ -179,12 +179,12 @@ class ShardService(Collector):
         self._keys = keys
 
     def close(self) -> None:
-        """Finish what waits, and join the threads."""
+        """Finish waiting messages, and join the threads."""
         for each in (self.searches, self.batches, self.waiting, self.long):
             each.shutdown()
 
     async def message(self, request: Request) -> Response:
-        """Answer a message; errors are in the answer."""
+        """Answer a message; errors are part of the answer."""
         if (refused := self._refuse(request)) is not None:
             return refused
         self._under_way += 1
@@ -196,11 +196,11 @@ class ShardService(Collector):
 
     @property
     def quiet_seconds(self) -> float:
-        """How long there has been no message; any thread."""
+        """Seconds since the last message; any thread."""
         return 0.0 if self._under_way else time.monotonic() - self._asked
 
     def _refuse(self, request: Request) -> Response | None:
-        """Return a refusal for a request with another key or for another shard."""
+        """Return a refusal if a request has another key, or is for another shard."""
         if not self._is_of_cluster(request):
             return PlainTextResponse("expected the key of the cluster", 401)
         if PLACE in request.headers:
@@ -215,7 +215,7 @@ class ShardService(Collector):
         return hmac.compare_digest(_digest(given), self._digest)
 
     def _may_read(self, request: Request) -> bool:
-        """Whether a request has a key that permits reading, or that of the cluster."""
+        """Whether a request has a key that permits reading, or the key of the cluster."""
         if not self._is_of_cluster(request) and self._keys is not None and self._keys.are_set:
             _, _, key = request.headers.get("authorization", "").partition("Bearer ")
             with suppress(Refused):
@@ -254,13 +254,13 @@ class ShardService(Collector):
             self._seconds[name] += time.perf_counter() - start
 
     async def _reach(self, asked: Message) -> None:
-        """Wait, as long as the message says, for the changes that it must see."""
+        """Wait for the changes that a message requires, as long as the message says."""
         if not self.host.has_reached(asked):
             await asyncio.wrap_future(self.waiting.submit(self.host.wait_for, asked))
             asked.head["seconds"] = 0.0  # it has waited
 
     async def _answer_long(self, asked: Message, request: Request) -> bytes:
-        """Answer a message of minutes; stop soon after the client has gone."""
+        """Answer a message that may take minutes; stop soon after the client disconnects."""
         stop = threading.Event()
 
         async def watch() -> None:
@@ -279,11 +279,11 @@ class ShardService(Collector):
             watching.cancel()
 
     async def live(self, _: Request) -> Response:
-        """Say that the process runs."""
+        """Report that the process runs."""
         return JSONResponse({"status": "live"})
 
     async def ready(self, _: Request) -> Response:
-        """Say whether all collections can be asked."""
+        """Report whether all collections can be queried."""
         host = self.host
         document = {
             "status": "ready" if host.is_ready else "starting",
@@ -294,7 +294,7 @@ class ShardService(Collector):
         return JSONResponse(document, 200 if host.is_ready else 503)
 
     async def show_metrics(self, request: Request) -> Response:
-        """Return what is counted, as Prometheus reads it."""
+        """Return the metrics in the format of Prometheus."""
         if not self._may_read(request):
             return PlainTextResponse("expected a key that may read, or that of the cluster", 401)
         text = await asyncio.to_thread(generate_latest, self._registry)
@@ -304,7 +304,7 @@ class ShardService(Collector):
         """Yield all metrics; any thread."""
         host, followers = self.host, self.host.followers
         heads = {each.number: each.head for each in followers}
-        # The head is that of the last poll; a message may have brought later changes.
+        # The head is that of the last poll; messages may have brought later changes.
         behind = {n: max(0, heads.get(n, key) - key) for n, key in host.positions.items()}
         late = {each.number: each.seconds_behind for each in followers}
         took = "How long they took, together."

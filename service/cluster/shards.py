@@ -1,4 +1,4 @@
-"""The shards as a router asks them: which replica, and what is done where it is late or gone."""
+"""The shards as a router asks them: choice of replicas, and fail-over to other ones."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ T = TypeVar("T")
 
 TLS_NAME: Final = "gcws-shard"
 """What a shard's certificate is for: addresses may not be known before it runs."""
-LIST_SECONDS: Final = 1.0  # how often the database is asked which replicas there are
-_RENEW_SECONDS: Final = 0.1  # how old the list may be for a query that no replica has answered
+LIST_SECONDS: Final = 1.0  # interval at which the list of replicas is read
+_RENEW_SECONDS: Final = 0.1  # maximum age of the list for a query that no replica has answered
 _BAD_STATUS: Final = 400
-_LARGE_BYTES: Final = 1 << 20  # messages of more are written in pieces
+_LARGE_BYTES: Final = 1 << 20  # larger messages are written in pieces
 
-_LATE_SHARE: Final = 0.4  # of the time that a replica has, after which a sister is asked as well
+_LATE_SHARE: Final = 0.4  # share of a replica's time after which another replica is asked as well
 _REST_SECONDS: Final = 1.0
 _FOLLOW_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 0.1  # how often work of minutes looks whether it is still waited for
-_MAX_CHANGE_BYTES: Final = 1 << 24  # of changes that wait to be sent to a replica
-# Ids that were deleted, of a change that is sent; replicas read those of larger ones.
+_LOOK_SECONDS: Final = 0.1  # interval at which work of minutes checks whether it is still needed
+_MAX_CHANGE_BYTES: Final = 1 << 24  # of changes queued for a replica
+# Limit of deleted ids in a change that is sent; replicas read larger changes.
 _MAX_DELETED: Final = 10_000
 _FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
 
 _log = logging.getLogger(__name__)
 
 
-# Which replicas there are
+# The list of replicas
 
 
 class HttpReplica:
@@ -67,17 +67,17 @@ class HttpReplica:
 
     def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
         self.address = address
-        self.refusal = ""  # why it can store nothing more; empty where it can
+        self.refusal = ""  # why it cannot store more; empty if it can
         self.is_filled = False
-        self.seen = 0.0  # when it gave its last sign of life
-        self.rests_until: float | None = None  # since it failed; None once it has answered
-        self.is_told_full = False  # whether its refusal is logged
+        self.seen = 0.0  # time of its last sign of life
+        self.rests_until: float | None = None  # after a failure; None once it answers
+        self.is_told_full = False  # whether its refusal was logged
         self.followings = defaultdict[int, _Following](_Following)  # by number of the collection
         self._headers = {PLACE: place}
         self._replicas = replicas
 
     async def ask(self, message: bytes) -> bytes:
-        """Return the answer to a message; OSError where it gives none."""
+        """Return the answer to a message; OSError without an answer."""
         body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
             async with self._replicas.session.post(
@@ -96,19 +96,18 @@ class HttpReplica:
 class HttpReplicas:
     """The replicas of all shards, as the database lists them.
 
-    All of one list are of the same number of shards: the one that the database says, or that of the
-    settings where it says none.
+    All are of the same number of shards: the number in the database, else that of the settings.
     """
 
     def __init__(
         self,
         database: Database,
-        cell: str,  # name of the cluster
-        shards: int,  # how many there are, where the database does not say it
-        key: str,  # that replicas ask for
+        cell: str,  # name of the cell
+        shards: int,  # number of shards, if the database has none
+        key: str,  # the key that replicas require
         *,
-        authority: ssl.SSLContext | None = None,  # that checks them; None: they have no TLS
-        dead_seconds: float = DEAD_SECONDS,  # how long one is asked after its last sign of life
+        authority: ssl.SSLContext | None = None,  # checks certificates of replicas; None: no TLS
+        dead_seconds: float = DEAD_SECONDS,  # maximum time since a sign of life
     ) -> None:
         self._database = database
         self._cell = cell
@@ -128,23 +127,23 @@ class HttpReplicas:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """Connections to all replicas, of the event loop that asks first."""
+        """Connections to all replicas, on the event loop of the first caller."""
         if self._session is None:
             headers = {"Authorization": f"Bearer {self._key}"}
             connector = aiohttp.TCPConnector(limit=0, ssl=self._authority or True)
-            endless = aiohttp.ClientTimeout()  # who asks has a limit
+            endless = aiohttp.ClientTimeout()  # callers have their own timeouts
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=headers, timeout=endless
             )
         return self._session
 
     def start(self) -> None:
-        """Read the list, and then again and again."""
+        """Read the list now and at intervals."""
         self.refresh()
         self._thread.start()
 
     async def renew(self) -> None:
-        """Read the list now: once for all who ask meanwhile, and not again at once."""
+        """Read the list now: once for all concurrent callers, and not again at once."""
         now = time.monotonic()
         if self._renewal is None or (self._renewal.done() and now - self._renewed > _RENEW_SECONDS):
             self._renewed = now
@@ -152,11 +151,11 @@ class HttpReplicas:
         await asyncio.shield(self._renewal)
 
     def _try_refresh(self) -> None:
-        with suppress(StoreUnavailable):  # those known are asked meanwhile
+        with suppress(StoreUnavailable):  # the known replicas are asked
             self.refresh()
 
     def targets(self) -> list[dict[str, Any]]:
-        """Return all replicas, those that are being filled too, as Prometheus discovers them."""
+        """Return all replicas, also those being filled, in the format of Prometheus discovery."""
         return [
             {
                 "targets": [known.address],
@@ -176,10 +175,10 @@ class HttpReplicas:
             self._try_refresh()
 
     def refresh(self) -> None:
-        """Read the list; replicas are taken off it by their word, or by their last sign of life.
+        """Read the list; a replica is removed if it withdraws, or gives no sign of life.
 
-        None can give one while the database is gone (StoreUnavailable); one that has restarted may
-        have lost the list.
+        Signs of life need the database; while it is gone (StoreUnavailable) the list stays. A
+        restarted database may have lost the list.
         """
         with self._refreshing:
             try:
@@ -200,9 +199,9 @@ class HttpReplicas:
             listed: list[Sequence[HttpReplica]] = []
             for shard in range(shards):
                 there = [e for place, e in self._known.items() if place[:2] == (shards, shard)]
-                # those that have all their collections, or all where none has
+                # replicas that have all their collections, or all replicas if none has
                 listed.append([each for each in there if each.is_filled] or there)
-            self.shards = listed  # at once: others read it meanwhile
+            self.shards = listed  # one assignment: others read it concurrently
 
     def _take(self, row: Replica, now: float) -> None:
         place = row.shards, row.shard, row.replica
@@ -217,7 +216,7 @@ class HttpReplicas:
         known.refusal, known.is_filled, known.seen = row.refusal, row.is_filled, now - row.seen
 
 
-# Asking them
+# Asking replicas
 
 
 class ShardSet(Collector):
@@ -229,24 +228,24 @@ class ShardSet(Collector):
         self.seconds = seconds
         self._memory = memory or EpochMemory()
         self._heard = 0.0
-        self.follow_seconds = _FOLLOW_SECONDS  # how long a write waits for replicas that are there
+        self.follow_seconds = _FOLLOW_SECONDS  # how long a write waits for live replicas
         self.rest_seconds = _REST_SECONDS  # how long a replica that failed is asked last
-        # messages sent to replicas, and those that no replica answered in time, by shard
+        # messages sent to replicas, and messages that no replica answered in time, by shard
         self._calls = Counter[int]()
         self._unanswered = Counter[int]()
-        # messages that a replica did not answer as it should, by shard and what was wrong
+        # messages that a replica did not answer correctly, by shard and kind of failure
         self.failures = Counter[tuple[int, str]]()
         self._replicas = replicas
         self.targets = replicas.targets
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = Counter[int]()
-        # One message of each: writes that come meanwhile wait for the next.
+        # One message per replica at a time: later writes wait for the next one.
         self._follow_messages = Batcher(max_calls=1)
 
     def _able(self) -> list[Sequence[HttpReplica]]:
-        """Return the replicas of each shard that are asked and followed.
+        """Return the replicas of each shard to ask and follow.
 
-        One that can store nothing is left out while a sister can; its sister has what it lacks.
+        A replica that can store nothing is left out if another can, which then has more changes.
         """
         found: list[Sequence[HttpReplica]] = []
         for shard, replicas in enumerate(self._replicas.shards):
@@ -293,7 +292,7 @@ class ShardSet(Collector):
         return len(self._able())
 
     def full(self) -> Refused | None:
-        """Return which shard's replicas can all store nothing more; None where each has another."""
+        """Return the refusal of a shard whose replicas can all store no more; None without one."""
         for shard, replicas in enumerate(self._able()):
             for replica in replicas:
                 if replica.refusal:
@@ -307,7 +306,7 @@ class ShardSet(Collector):
         seconds: float | None = None,
         count: int | None = None,
     ) -> list[Message]:
-        """Return each shard's answer; else ShardUnavailable, as of `ask_some`."""
+        """Return each shard's answer; else ShardUnavailable, as in `ask_some`."""
         answers, missing = await self.ask_some(messages, seconds, count)
         if missing:
             raise ShardUnavailable(missing, len(self))
@@ -315,15 +314,14 @@ class ShardSet(Collector):
 
     async def ask_some(
         self,
-        messages: Message | Mapping[int, Message],  # the same to all shards, or some's own
+        messages: Message | Mapping[int, Message],  # one for all shards, or one for each of some
         seconds: float | None = None,
-        count: int | None = None,  # of shards that the caller knows; None: as many as there are
+        count: int | None = None,  # number of shards that the caller assumes; None: the present one
     ) -> tuple[list[Message], list[int]]:
-        """Return the answers of those shards that answer in time, and the numbers of the others.
+        """Return the answers of the shards that answer in time, and the numbers of the others.
 
-        A shard's is that of its first replica to answer. ShardUnavailable where no shard answers,
-        or there is another number of shards by now; else what a shard says is wrong with the
-        question.
+        The first replica of a shard to answer counts. ShardUnavailable if no shard answers, or the
+        number of shards has changed; else the error if the question is invalid.
         """
         listed = self._able()
         if count not in (None, len(listed)):
@@ -349,7 +347,7 @@ class ShardSet(Collector):
         data: bytes,
         seconds: float | None,
     ) -> Message | None:
-        """Return the answer of the first replica of a shard to answer, None where none does."""
+        """Return the answer of the first replica of a shard to answer; None without an answer."""
         seconds = self.seconds if seconds is None else seconds
         end = time.monotonic() + seconds
         waiting: set[asyncio.Task[Message | None]] = set()
@@ -395,8 +393,8 @@ class ShardSet(Collector):
         self,
         message: Message,
         listed: Sequence[Sequence[HttpReplica]] | None = None,  # None: all that can store something
-        seconds: float | None = None,  # for one replica of each shard
-        all_seconds: float | None = None,  # for the others
+        seconds: float | None = None,  # timeout for one replica of each shard
+        all_seconds: float | None = None,  # timeout for the others
     ) -> list[Message]:
         """Return the answers of all replicas that answer in time; ShardUnavailable without any."""
         listed, data = listed or self._able(), encode(message)
@@ -425,9 +423,9 @@ class ShardSet(Collector):
         return answers
 
     def _in_order(self, shard: int, listed: Sequence[HttpReplica]) -> list[HttpReplica]:
-        """Return a shard's replicas: by turns, those that failed just now last.
+        """Return a shard's replicas in turn, those that failed recently last.
 
-        One that has rested is tried by one message: until it has answered, others do not wait.
+        After its rest a replica gets one message; until it answers, others do not wait for it.
         """
         replicas = [*listed]
         if len(replicas) > 1:
@@ -443,7 +441,7 @@ class ShardSet(Collector):
     async def _ask(
         self, shard: int, replica: HttpReplica, data: bytes, end: float
     ) -> Message | None:
-        """Return what a replica answers, an error too; None where it does not as it should."""
+        """Return a replica's answer, which may be an error; None if it is missing or invalid."""
         self._calls[shard] += 1
         try:
             async with asyncio.timeout(max(0.001, end - time.monotonic())):
@@ -458,7 +456,7 @@ class ShardSet(Collector):
         return answer
 
     def _note(self, shard: int, replica: HttpReplica, kind: str, said: str) -> None:
-        """Log a failure, the first of several, and count it."""
+        """Log a failure, repeated ones once, and count it."""
         self.failures[shard, kind] += 1
         if replica.rests_until is None:
             _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
@@ -468,11 +466,11 @@ class ShardSet(Collector):
 
     @property
     def epoch(self) -> list[str | int] | None:
-        """The last epoch that is known, as messages say it."""
+        """The last known epoch as messages encode it."""
         return self._memory.document
 
     def confirm(self) -> None:
-        """Have each shard say which epoch it knows, else StoreUnavailable; called in a thread."""
+        """Ask each shard for its known epoch, else StoreUnavailable; called in a thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -488,7 +486,7 @@ class ShardSet(Collector):
             ) from None
 
     def hear(self, silent_seconds: float) -> None:
-        """Ask replicas which epoch they know, unless one has answered just now."""
+        """Ask replicas for their known epoch, unless one has answered recently."""
         if time.monotonic() - self._heard > silent_seconds:
             with suppress(ShardUnavailable):
                 self.wait(self._ask_for_epochs(self._live, self.follow_seconds))
@@ -501,7 +499,7 @@ class ShardSet(Collector):
         await self.tell(message, list_replicas(), seconds, self.follow_seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what is counted."""
+        """Yield the metrics."""
         label = ["shard"]
         replicas = Gauge("gcws_router_replicas", "Replicas that may be asked.", labels=label)
         full = Gauge(
@@ -543,7 +541,7 @@ class ShardSet(Collector):
                     replica.followings[number].add(part)
 
     def _live(self) -> list[list[HttpReplica]]:
-        """Return the replicas of each shard that have not failed just now."""
+        """Return the replicas of each shard that have not failed recently."""
         return [
             [each for each in replicas if each.rests_until is None] for replicas in self._able()
         ]
@@ -551,10 +549,10 @@ class ShardSet(Collector):
     async def follow(
         self, number: int, moment: Moment, concerned: Collection[int] | None = None
     ) -> None:
-        """Return when every replica that is there has reached a moment, or after a second.
+        """Return when every live replica has reached a moment, or after a second.
 
-        Of the shards concerned, all where None. One that failed is not waited for until it has
-        answered a query.
+        ``concerned``: the shards to wait for; None: all. A replica that failed is skipped until it
+        has answered a query.
         """
         waiting = [
             self._follow_messages.search(
@@ -571,10 +569,10 @@ class ShardSet(Collector):
     async def _ask_to_follow(
         self, shard: int, replica: HttpReplica, number: int, moments: Sequence[Moment]
     ) -> Sequence[Moment]:
-        """Ask a replica to reach the last of some moments, with changes on the way."""
+        """Ask a replica to reach the last of some moments; send changes along."""
         following = replica.followings[number]
         moment, changes = max(moments), following.take()
-        if replica.rests_until is not None:  # since these writes came
+        if replica.rests_until is not None:  # it failed after these writes
             return moments
         head = {
             "method": "follow",
@@ -588,8 +586,8 @@ class ShardSet(Collector):
         blobs = [blob for change in changes for blob in change.blobs]
         end = time.monotonic() + 2 * self.follow_seconds
         answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
-        if answer is None or "key" not in answer.head:  # not waited for: a query sees what it has
-            following.take()  # without the changes of that message the next ones are of no use
+        if answer is None or "key" not in answer.head:  # not awaited: queries check its state
+            following.take()  # later changes are unusable without those of the lost message
         else:
             said = answer.head
             following.reached = Moment(int(said.get("since", moment.epoch)), int(said["key"]))
@@ -597,7 +595,7 @@ class ShardSet(Collector):
 
 
 async def _first(waiting: set[asyncio.Task[Message | None]], until: float) -> Message | None:
-    """Return the first answer before a time; remove tasks that have ended from ``waiting``."""
+    """Return the first answer before a time; remove finished tasks from ``waiting``."""
     while waiting and (left := until - time.monotonic()) > 0:
         done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         waiting -= done
@@ -608,7 +606,7 @@ async def _first(waiting: set[asyncio.Task[Message | None]], until: float) -> Me
 
 
 class _Following:
-    """How one replica follows one collection, and the changes that the next message takes."""
+    """The progress of a replica in a collection, and the changes for its next message."""
 
     def __init__(self) -> None:
         self.reached = Moment(0, 0)
@@ -616,13 +614,13 @@ class _Following:
         self._bytes = 0
 
     def add(self, change: Message) -> None:
-        """Attach a change to the next message; beyond a limit the replica reads the database."""
+        """Queue a change for the next message; above a limit the replica reads the database."""
         self._bytes += sum(map(len, change.blobs))
         self._changes.append(change)
         if self._bytes > _MAX_CHANGE_BYTES:
             self.take()
 
     def take(self) -> Sequence[Message]:
-        """Return the changes, which are not attached any more."""
+        """Return and clear the queued changes."""
         changes, self._changes, self._bytes = self._changes, [], 0
         return changes
