@@ -1,4 +1,4 @@
-"""The application: its parts are built here, handed to the routes, and closed at the end."""
+"""The application: creates its parts, passes them to the routes, and closes them at the end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +39,7 @@ Near-neighbour search for weighted, signed vectors, dense or sparse: exact GMM s
 and a recall promise.
 """
 
-# Matching goes through these in order: the hot path first.
+# Matching tries these in order: the most frequent routes come first.
 _ROUTERS = (
     query.router,
     items.writing,
@@ -72,9 +72,9 @@ def create_app(
 ) -> FastAPI:
     """Return the application.
 
-    ``catalog`` is closed at its end; without one the settings' directory is opened at the start
-    (DirectoryLocked then ends the start). ``open_router`` returns the collections of a cluster;
-    None takes those of the catalog, or of the cluster that the settings name.
+    ``catalog`` is closed when the application ends; without one, the directory of the settings is
+    opened at the start (DirectoryLocked prevents the start). ``open_router`` returns the
+    collections of a cluster; None: those of the catalog, or of the cluster in the settings.
     """
     metrics, keys, admission = Metrics(), ApiKeys(settings), Admission(settings)
 
@@ -88,7 +88,7 @@ def create_app(
         cluster = await asyncio.to_thread(_join_cluster, settings, opened, metrics, open_router)
         if cluster is not None:
             await asyncio.to_thread(cluster.start, asyncio.get_running_loop())
-        # Those of a cluster answer to the same calls.
+        # Collections of a cluster have the same methods.
         collections = opened if cluster is None else cast("Catalog", cluster)
         room = Room(settings) if cluster is None else Room(settings, cluster.full)
         app.state.service = Service(
@@ -125,13 +125,13 @@ def create_app(
         title="gcws-search",
         version=program_version(),
         description=_DESCRIPTION,
-        servers=[{"url": "./"}],  # where this page is, below the prefix of a proxy too
+        servers=[{"url": "./"}],  # relative to this page, also below the prefix of a proxy
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
     )
-    # The routes are complete as they are: a router within a router costs at every request.
+    # The routes are complete: a router within a router would cost time in each request.
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     openapi.install(app)
     return app
@@ -140,15 +140,15 @@ def create_app(
 def _join_cluster(
     settings: Settings, opened: Catalog, metrics: Metrics, open_router: OpenRouter | None
 ) -> RouterProtocol | None:
-    """Return the collections of a cluster; None where they are this process's own."""
+    """Return the collections of a cluster; None without a cluster."""
     if open_router is None and database_url(settings) is not None:
-        # What a cluster needs is installed and imported for it alone.
+        # Cluster dependencies are installed and imported only for a cluster.
         from gcws_search.service.cluster.catalog import open_router  # noqa: PLC0415
     return None if open_router is None else open_router(settings, opened, metrics)
 
 
 def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalog:
-    """Take the data directory and open what is in it."""
+    """Lock the data directory and open its collections."""
     return Catalog.open(
         settings.data_dir,
         durability=settings.durability,

@@ -1,6 +1,6 @@
 """The command ``serve``.
 
-It imports little, so that the server listens soon; `StartingApplication` imports the rest.
+It imports little, so that the server listens early; `StartingApplication` imports the rest.
 `gcws_search.commands.app` has the list of all commands.
 """
 
@@ -56,7 +56,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             if cluster_key(settings) is not None:
                 _log.warning("GCWS_DATABASE_URL is not set: this process joins no cluster")
         else:
-            # What a cluster needs is installed and imported for it alone.
+            # Cluster dependencies are installed and imported only for a cluster.
             from gcws_search.service.cluster.catalog import require_cluster  # noqa: PLC0415
 
             require_cluster(settings)
@@ -67,7 +67,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             _log.info("open %s in a browser; its API page is %sdocs", page, page)
         _log.info("collections are in %s; the program is being loaded", settings.data_dir.resolve())
         if settings.workers > 1:
-            # BLAS starts no threads when it is imported: a process of one thread forks safely.
+            # BLAS starts no threads at import: a process with one thread forks safely.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
 
@@ -84,9 +84,9 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
 
 
 def _run(settings: Settings) -> int:
-    """Serve until told to stop; return the exit code, or raise what opening the application did."""
-    allow_descriptors()  # connections that wait must leave some to what is imported
-    # The server hands the signal on after it has stopped; having stopped well is no failure.
+    """Serve until stopped; return the exit code, or raise the error of opening the application."""
+    allow_descriptors()  # waiting connections must leave some for imports
+    # The server raises the signal again after a clean stop, which is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     starting = StartingApplication(partial(_open_application, settings))
     server = HttpServer(

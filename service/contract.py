@@ -1,8 +1,8 @@
-"""Queries on their way to a collection, and who searches for them.
+"""Queries as collections receive them, and the protocols that answer them.
 
 Routes call the index's own collections, `ix.StoredCollection` in `ix.Catalog`; those of a cluster
-answer to the same calls. Searching is awaited. All else is called in a thread, where it may wait
-for a disk or a network.
+have the same methods. Searches are awaited. Other methods are called in a thread, where they may
+wait for a disk or a network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Point = str | Sequence[float] | ix.OneVector
 
 
 class QueryRequest(NamedTuple):
-    """Queries that ask for the same, ready to be searched."""
+    """Queries with equal options, ready for a search."""
 
     vectors: ix.RawBatch | None
     """One a query; None: they are one, around a stored item or of unknown names."""
@@ -59,19 +59,19 @@ class QueryRequest(NamedTuple):
     """Whether all hits are part of an answer, whose length is limited."""
 
     def exactly(self) -> QueryRequest:
-        """Return the queries asked so that a scan answers them."""
+        """Return the same queries, answered by an exact scan."""
         return self._replace(params=replace(self.params, recall=1.0))
 
     @property
     def group(self) -> Hashable:
-        """Queries of one group ask for the same, but for their vectors: one call answers them."""
+        """Key of all but the vectors: one call answers the queries of a group."""
         shown = self.with_payload, self.with_vector, self.explain
         asked = self.params, self.filter_text, self.backend
         return *asked, *shown, self.allow_partial, self.is_strict
 
 
 def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], QueryRequest]]:
-    """Return queries of at most one vector as few requests, with the numbers of their queries."""
+    """Merge queries of at most one vector into few requests; return these with query numbers."""
     groups: dict[Hashable, list[int]] = {}
     for number, one in enumerate(asked):
         groups.setdefault(number if one.vectors is None else one.group, []).append(number)
@@ -85,7 +85,7 @@ def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], Qu
 
 @contextmanager
 def number_errors(numbers: Sequence[int]) -> Iterator[None]:
-    """Have an InvalidVector begin with the number of its query, in the place of the row."""
+    """Replace the row in the place of an InvalidVector by the number of its query."""
     try:
         yield
     except ix.InvalidVector as error:
@@ -102,11 +102,11 @@ class SearchesProtocol(Protocol):
         asked: QueryRequest,
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
-        """Search for one query, or for several vectors that ask for the same; at least one.
+        """Search for one query, or for several vectors with equal options; at least one.
 
-        ``show`` is handed the hits of each where the search ran, on the event loop or in a thread;
-        what it returns is the result. InvalidVector, whose place begins with the row, says that the
-        transform leaves nothing of a vector.
+        ``show`` gets the hits of each vector where the search ran, on the event loop or in a
+        thread; its return value is the result. InvalidVector, whose place begins with the row: the
+        transform makes a vector zero.
         """
 
     def search_batch(
@@ -115,25 +115,25 @@ class SearchesProtocol(Protocol):
         asked: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
-        """Search for many queries; those that ask for the same are searched together.
+        """Search for many queries; queries with equal options are searched together.
 
-        An only query may have several vectors. Then there is an answer for each. The place of an
+        A single query may have several vectors: then each has an answer. The place of an
         InvalidVector begins with the number of the query.
         """
 
 
 class RouterProtocol(SearchesProtocol, Protocol):
-    """The collections of a cluster; besides, all that `index.Catalog` has."""
+    """The collections of a cluster; also has all methods of `index.Catalog`."""
 
     @property
     def is_store_reachable(self) -> bool:
-        """Whether the database answered last."""
+        """Whether the last query of the database was answered."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop."""
 
     def targets(self) -> list[dict[str, Any]]:
-        """Return all replicas of shards, as Prometheus discovers them."""
+        """Return all replicas of shards, in the format of Prometheus discovery."""
 
     def full(self) -> Refused | None:
         """Return a shard all of whose replicas are full; None if every shard has one with room."""

@@ -1,4 +1,4 @@
-"""Errors of a request before the index is asked; no status codes here."""
+"""Errors of a request that the service raises before it calls the index; no status codes here."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,7 +7,7 @@ from gcws_search.index import Loc
 
 
 class ServiceError(Exception):
-    """The root of every error this package raises on purpose."""
+    """The root of all errors that this package raises on purpose."""
 
 
 Refusal = Literal[
@@ -28,7 +28,7 @@ Refusal = Literal[
 
 
 class Refused(ServiceError):
-    """A request that is refused for a reason that ``code`` names, and nobody catches by itself."""
+    """A refused request; ``code`` names the reason, which no caller handles separately."""
 
     def __init__(self, code: Refusal, detail: str) -> None:
         self.code = code
@@ -36,26 +36,26 @@ class Refused(ServiceError):
 
 
 def require_place(others: int, most: int) -> None:
-    """Raise Refused where there are so many collections that one more is too many."""
+    """Raise Refused if one more collection exceeds the limit."""
     if others >= most:
         detail = f"expected at most {most} collections, got one more; drop one first"
         raise Refused("too_many_collections", detail)
 
 
 def unsupported(got: str, expected: Sequence[str], hint: str = "") -> Refused:
-    """Return why a content type or encoding is not read; ``hint`` says what to do instead."""
+    """Return the error for an unsupported content type or encoding; ``hint``: the next step."""
     detail = f"expected {' or '.join(expected)}, got {got}"
     return Refused("unsupported_media_type", f"{detail}; {hint}" if hint else detail)
 
 
 class MalformedBody(ServiceError):
-    """The body cannot be read at all."""
+    """The body cannot be read."""
 
 
 class InvalidRequest(ServiceError):
     """A field is missing, unknown, or of the wrong type.
 
-    ``code`` is that of the offending field; ``errors`` say where, outermost first, and what.
+    ``code`` is that of the field; ``errors`` are places, outermost part first, and causes.
     """
 
     def __init__(self, code: str, errors: Sequence[tuple[Loc, str]], detail: str) -> None:
@@ -73,21 +73,21 @@ class BodyTooLarge(ServiceError):
 
 
 class IdempotencyMismatch(ServiceError):
-    """A load under a key that is known is not the load that was sent under it before."""
+    """The key of a load is known from a load with other parameters."""
 
 
 class QueueFull(ServiceError):
-    """Too much work waits: the request should be sent again."""
+    """Too many calls wait: send the request again."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are under way or waiting; try again")
 
 
 class AnswerTooLarge(ServiceError):
-    """What is asked for would be more than is sent in one answer."""
+    """The answer would be too long."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes  # messages of a cluster carry it
+        self.limit_bytes = limit_bytes  # included in messages of a cluster
         super().__init__(
             f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
             "items, or without payloads and vectors"
@@ -95,14 +95,14 @@ class AnswerTooLarge(ServiceError):
 
 
 class RequestTimeout(ServiceError):
-    """The body comes too slowly."""
+    """The body arrives too slowly."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"expected the body within {seconds:g} s, got a part of it")
 
 
 class OwnerUnavailable(ServiceError):
-    """The process that has the collections has ended, or has not begun yet."""
+    """The process with the collections has ended, or has not started yet."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -119,7 +119,7 @@ class StoreUnavailable(ServiceError):
 
 
 class ShardUnavailable(ServiceError):
-    """No replica of some shards answers, or in time."""
+    """Some shards have no replica that answers in time."""
 
     def __init__(self, missing: Sequence[int], total: int) -> None:
         self.missing = missing
@@ -128,7 +128,7 @@ class ShardUnavailable(ServiceError):
 
 
 class Stopping(ServiceError):
-    """The service stops, and the request would take longer than the service may."""
+    """The service is stopping, and the request would take too long."""
 
     def __init__(self) -> None:
         super().__init__(

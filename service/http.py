@@ -1,9 +1,9 @@
 """From a request to its endpoint and back: the parts of the service, keys, bodies, dispatch.
 
-FastAPI describes all routes, and calls those that are no JSON. Between a server and an endpoint the
-framework has eight calls of its own, which took a third of the time of a small request. `JsonRoute`
-validates a body once where the stock route does so twice (59 µs a request where that takes 136 µs,
-with 16 numbers); `Application` calls such routes at once.
+FastAPI describes all routes, and calls those that do not use JSON. The framework makes eight calls
+between server and endpoint, a third of the time of a small request. `JsonRoute` validates a body
+once, the stock route twice (59 µs and 136 µs per request with 16 numbers). `Application` calls a
+`JsonRoute` directly.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ Params = TypeVar("Params", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What every process has that takes requests."""
+    """Parts of every process that accepts requests."""
 
     settings: Settings
     workers: Pools
@@ -87,7 +87,7 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Service(Guards):
-    """The parts of one application while it runs; ``cluster`` is None on one machine."""
+    """The parts of a running application; ``cluster`` is None on one machine."""
 
     startup: Startup
     collections: ix.Catalog
@@ -99,14 +99,14 @@ class Service(Guards):
 
     @property
     def catalog(self) -> ix.Catalog:
-        """The catalog; Refused until items of any form can be stored and scanned."""
+        """The catalog; Refused until the kernels to store and scan items are compiled."""
         self.startup.require_basics()
         return self.collections
 
     def collection(self, name: str) -> ix.StoredCollection:
         """Return a collection.
 
-        Raises Refused (it starts), CollectionNotFound, CollectionLoading, DamagedFile.
+        Raises Refused (during the start), CollectionNotFound, CollectionLoading, DamagedFile.
         """
         if self.startup.is_compiled:
             return self.collections.get(name)
@@ -115,22 +115,22 @@ class Service(Guards):
         return found
 
     def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
-        """Return the collection of this name, and whether it was made just now; any thread.
+        """Return the collection of this name, and whether it was created by this call; any thread.
 
-        Raises Refused (it starts, or is full), InvalidParameter, CollectionExists,
-            CollectionBusy, CollectionLoading, DamagedFile, DiskFull.
+        Raises Refused (during the start, or no room), InvalidParameter, CollectionExists,
+        CollectionBusy, CollectionLoading, DamagedFile, DiskFull.
         """
         self.startup.require_basics(config.form)
         return self.collections.create(name, config, admit=self.require_place)
 
     def require_place(self, others: int) -> None:
-        """Raise Refused where ``others`` leave no room for a new collection."""
+        """Raise Refused if ``others`` leave no room for a new collection."""
         self.room.require()
         require_place(others, self.settings.max_collections)
 
 
 def guards_of(request: Request) -> Guards:
-    """Return what guards the application that serves this request."""
+    """Return the guards of the application that serves this request."""
     guards: Guards = request.scope["app"].state.service
     return guards
 
@@ -142,7 +142,7 @@ def service_of(request: Request) -> Service:
 
 
 def collection_of(request: Request, name: str) -> ix.StoredCollection:
-    """Return the collection of this name; raises as `Service.collection` does."""
+    """Return the collection of this name; raises the errors of `Service.collection`."""
     return service_of(request).collection(name)
 
 
@@ -152,7 +152,7 @@ CollectionOf = Annotated[ix.StoredCollection, Depends(collection_of)]
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """Return a header by its name in lower case, None where it was not sent."""
+    """Return a header by its lower-case name; None if it is missing."""
     value: bytes | None = request.scope[HEADERS].get(name)
     return None if value is None else value.decode("latin-1")
 
@@ -165,7 +165,7 @@ def _key_of(request: Request) -> str | None:
 
 
 def permission_of(request: Request) -> Permission:
-    """Return what the key of a request permits; raises Refused."""
+    """Return the permission of a request's key; raises Refused."""
     return guards_of(request).keys.permission(_key_of(request))
 
 
@@ -185,8 +185,8 @@ async def may_read(request: Request) -> None:
                 "expected a request to localhost, an IP address or a name without dots, as no key "
                 f"is set, got one to {name[:80]!r} (a key or GCWS_ALLOW_NO_KEY=true permits it)",
             )
-    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
-    # browser says itself which page is this service's own, also where a proxy changes the host.
+    # A page from elsewhere, in a browser on this machine, needs no key here, but has an origin.
+    # Browsers report whether a page is of this service, also if a proxy changes the host.
     if origin is None or headers.get(b"sec-fetch-site") == b"same-origin":
         return
     if origin.partition(b"://")[2] != host:
@@ -200,32 +200,32 @@ async def may_write(request: Request) -> None:
     guards: Guards = request.scope["app"].state.service
     if guards.keys.are_set:
         guards.keys.check(_key_of(request), writes=True)
-    else:  # whoever may come in may do all
+    else:  # everybody who may connect may write
         await may_read(request)
 
 
 def media_type(request: Request) -> str:
-    """Return the body's content type without its parameters, in lower case; "" when not said."""
+    """Return the body's content type without parameters, in lower case; "" if it is missing."""
     said: bytes = request.scope[HEADERS].get(b"content-type", b"")
     return said.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def charset(request: Request) -> str | None:
-    """Return the encoding that the body's content type says; None where it says none."""
+    """Return the charset of the body's content type; None without one."""
     said = EmailMessage()
     said["content-type"] = header(request, b"content-type") or ""
     return said.get_content_charset()
 
 
 def require_media_type(request: Request, *permitted: str) -> None:
-    """Raise Refused where the body's content type is said, and not permitted."""
+    """Raise Refused if the body has a content type that is not permitted."""
     got = media_type(request) or permitted[0]
     if got not in permitted:
         raise unsupported(repr(got), permitted)
 
 
 def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str | None:
-    """Return the body's content type; None where it says nothing of the body.
+    """Return the body's content type; None if it is missing or unspecific.
 
     ``hint``: what to do with a body of another type.
     """
@@ -238,7 +238,7 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
 
 
 def require_utf8(raw: bytes, where: str) -> None:
-    """Raise InvalidParameter when a part of a URL, which has ids and texts, is not UTF-8."""
+    """Raise InvalidParameter if the path or query of a URL is not UTF-8."""
     try:
         unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
@@ -249,21 +249,21 @@ def require_utf8(raw: bytes, where: str) -> None:
 
 
 def require_plain(request: Request) -> None:
-    """Raise Refused when the body is compressed."""
+    """Raise Refused if the body is compressed."""
     encoding = (header(request, b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
         raise unsupported(repr(encoding), ["a body without Content-Encoding"])
 
 
 def refuse_announced(request: Request, limit_bytes: int, instead: str = "") -> None:
-    """Raise BodyTooLarge when the announced length is above the limit."""
+    """Raise BodyTooLarge if the announced length exceeds the limit."""
     announced = request.scope[HEADERS].get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise BodyTooLarge(limit_bytes, hint=instead)
 
 
 def refuse_parameters(request: Request) -> None:
-    """Raise InvalidParameter when the URL has parameters."""
+    """Raise InvalidParameter if the URL has parameters."""
     for name in request.query_params if request.scope["query_string"] else ():
         raise ix.InvalidParameter(
             expected="no parameters in the URL", got="one of this name", loc=(name[:80],)
@@ -271,7 +271,7 @@ def refuse_parameters(request: Request) -> None:
 
 
 def read_params(request: Request, model: type[Params]) -> Params:
-    """Return the parameters in the URL; InvalidParameter of one that is no list and comes twice."""
+    """Return the parameters of the URL; InvalidParameter if one that is no list is repeated."""
     if not request.scope["query_string"]:
         defaults: Params = _default_params(model)
         return defaults
@@ -290,7 +290,7 @@ def read_params(request: Request, model: type[Params]) -> Params:
             if kind in (annotation, *get_args(annotation)) and not pattern.fullmatch(found[0]):
                 raise ix.InvalidParameter(expected=expected, got=f"{found[0]!r:.80}", loc=(name,))
         values[name] = found if is_list else found[0]
-        if any("\ufffd" in each for each in (name, *found)):  # stands for bytes that are no text
+        if any("\ufffd" in each for each in (name, *found)):  # replaces bytes that are no text
             require_utf8(request.scope["query_string"], name[:80])
     return _params_of(model, values)
 
@@ -308,7 +308,7 @@ def _default_params(model: type[Params]) -> Params:
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
-    """Return the request's JSON body as its model."""
+    """Return the request's JSON body as a model."""
     headers = request.scope[HEADERS]
     if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
         require_media_type(request, JSON)
@@ -321,10 +321,10 @@ async def read_model(request: Request, model: type[Model]) -> Model:
 
 
 async def read_body(request: Request, limit_bytes: int, instead: str = "") -> bytes:
-    """Return the whole body, counting what really arrives; ``instead`` is said of one too large.
+    """Return the whole body, counting the received bytes; ``instead`` is part of the error.
 
-    BodyTooLarge is raised at once when the announced length is above the limit, else when that many
-    bytes have arrived.
+    BodyTooLarge is raised at once if the announced length exceeds the limit, else once more bytes
+    have arrived.
     """
     guards: Guards = request.scope["app"].state.service
     chunks: list[bytes] = []
@@ -333,7 +333,7 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
     deadline = asyncio.get_running_loop().time() + seconds
     while more:
         try:
-            # A clock takes more than the rest of this, and most bodies come with their heads.
+            # Starting a timer takes longer than this read, and most bodies arrive with their heads.
             async with nullcontext() if HAS_BODY in request.scope else asyncio.timeout_at(deadline):
                 message = await request.receive()
         except TimeoutError:
@@ -352,7 +352,7 @@ async def read_body(request: Request, limit_bytes: int, instead: str = "") -> by
 
 
 async def body_pieces(request: Request) -> AsyncIterator[bytes]:
-    """Yield a body of any length as it comes; RequestTimeout where the next piece does not."""
+    """Yield a body of any length as it arrives; RequestTimeout if the next piece is late."""
     seconds = guards_of(request).settings.body_seconds
     stream = aiter(request.stream())
     while True:
@@ -367,27 +367,27 @@ async def body_pieces(request: Request) -> AsyncIterator[bytes]:
 
 
 def break_off(scope: Scope) -> None:
-    """Close the connection of a request with the answer as short as it is."""
+    """Close the connection of a request without completing its answer."""
     cycle: RequestResponseCycle | None = scope[CYCLE]() if CYCLE in scope else None
     if cycle is not None:
-        cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
+        cycle.disconnected = True  # nothing more is sent, and no error is logged
         if not cycle.transport.is_closing():
             cycle.transport.abort()
 
 
 class _Packet(list[bytes]):
-    """In the place of a transport: what is written, to be sent at once."""
+    """Replaces a transport: collects what is written, to be sent at once."""
 
     write = list.append
     is_closed = False
 
     def close(self) -> None:
-        """Note that the connection is to be closed behind it."""
+        """Record that the connection is to be closed afterwards."""
         self.is_closed = True
 
 
 class JsonResponse(Response):
-    """A value as a JSON answer, whose head has nothing to be found out."""
+    """A value as a JSON answer with a precomputed head."""
 
     def __init__(self, value: object, status: int = 200) -> None:
         self.status_code = status
@@ -396,7 +396,7 @@ class JsonResponse(Response):
         self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", _JSON)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it as one packet, where the server would send two: each wakes the client."""
+        """Send head and body as one packet: two would wake the client twice."""
         cycle = scope[CYCLE]() if CYCLE in scope else None
         if cycle is None or not cycle.keep_alive:
             await super().__call__(scope, receive, send)
@@ -406,14 +406,14 @@ class JsonResponse(Response):
             await super().__call__(scope, receive, send)
         finally:
             cycle.transport = transport
-        if packet:  # nothing is written to a client that has gone
+        if packet:  # nothing is written if the client has disconnected
             transport.write(b"".join(packet))
         if packet.is_closed:
             transport.close()
 
 
 class AnyTextConvertor(PathConvertor):
-    """The rest of a path, at least a character, whatever it holds: ``path`` drops a line break."""
+    """The rest of a path, at least one character; unlike ``path`` it accepts line breaks."""
 
     regex = "(?s:.+)"
 
@@ -422,11 +422,11 @@ register_url_convertor("any_text", AnyTextConvertor())
 
 
 class JsonRoute(APIRoute):
-    """Calls ``endpoint(**path parameters)``, and hands it what else it names.
+    """Calls ``endpoint(**path parameters)``, and adds other parameters that it names.
 
-    ``request``; ``service``, its parts; ``params``, read from the URL, or each `Query` by itself;
-    ``body``, read from the request; then the ``collection`` that the path names. Other parameters
-    in the URL are refused, unless the endpoint reads all of a body, and of the URL, itself.
+    These are ``request``; ``service``, its parts; ``params``, read from the URL, or each `Query`
+    separately; ``body``, read from the request; and the ``collection`` that the path names. Other
+    URL parameters are refused, unless the endpoint reads the whole body and URL itself.
     The router's dependencies must be coroutine functions of the request alone; they run first.
     """
 
@@ -480,7 +480,7 @@ def json_router(
     check: Callable[[Request], Awaitable[None]],
     declared: dict[int | str, dict[str, Any]],
 ) -> APIRouter:
-    """Return a router of `JsonRoute`s that have a check, and declare some problems."""
+    """Return a router of `JsonRoute`s that have a dependency, and declare some problems."""
     return APIRouter(
         prefix=prefix,
         tags=[tag],
@@ -491,9 +491,9 @@ def json_router(
 
 
 class Application(FastAPI):
-    """Calls a `JsonRoute` at once, and all else through the framework.
+    """Calls a `JsonRoute` directly, and other routes through the framework.
 
-    It adds ``X-Request-Id``, counts and times, and lets no exception through.
+    Adds ``X-Request-Id``, counts and times requests, and answers every exception.
     """
 
     def __init__(
@@ -518,11 +518,11 @@ class Application(FastAPI):
         if scope["path"].endswith("/"):
             self._drop_slash(scope)
         is_head = scope["method"] == "HEAD" and not self._has_route(scope)
-        if is_head:  # as GET: the server, which has its own scope, sends no body
+        if is_head:  # handled as GET; the server drops the body
             scope = {**scope, "method": "GET"}
-        scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of a name counts
+        scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of equal names counts
         given = scope[HEADERS].get(_REQUEST_ID, b"")
-        # Asking the system for each would let other threads have the interpreter first.
+        # Reading system randomness each time would hand the interpreter to other threads.
         sent_id = given if _PERMITTED.fullmatch(given) else b"%032x" % _draw.getrandbits(128)
         request_id.set(sent_id.decode())
         status, start = 0, time.perf_counter()
@@ -547,7 +547,7 @@ class Application(FastAPI):
                 response = await problems.answer(Request(scope), error)
             if is_head and isinstance(response, StreamingResponse):
                 response.body_iterator = _first_piece(response.body_iterator)
-            if isinstance(response, JsonResponse):  # needs nobody between
+            if isinstance(response, JsonResponse):  # sent without the framework
                 status = response.status_code
                 response.raw_headers.append((_REQUEST_ID, sent_id))
                 await response(scope, receive, send)
@@ -562,15 +562,15 @@ class Application(FastAPI):
             seconds = time.perf_counter() - start
             self._metrics.observe(scope, status, seconds)
             if self._access_log:
-                # Without the query string: a key that was put there by mistake is not kept.
+                # Without the query string: a key put there by mistake is not logged.
                 path = scope["path"][:_PATH_SHOWN]
                 method = "HEAD" if is_head else scope["method"]
                 _access.info("%s %r %d in %.6f s", method, path, status, seconds)
 
     def find_route(self, scope: Scope) -> JsonRoute | None:
-        """Return the route that the framework would choose, where it is called at once.
+        """Return the route that the framework would choose, if it is called directly.
 
-        Middleware that somebody adds is for all routes: then none is.
+        Added middleware concerns all routes: then none is called directly.
         """
         if self.user_middleware or scope.get("root_path"):
             return None
@@ -580,15 +580,15 @@ class Application(FastAPI):
                 continue
             found = route.path_regex.match(path)
             if found is not None:
-                scope["path_params"] = found.groupdict()  # all of them are texts
+                scope["path_params"] = found.groupdict()  # all are texts
                 return route if isinstance(route, JsonRoute) else None
         return None
 
     def _drop_slash(self, scope: Scope) -> None:
-        """Take the slash off the end of a path, unless a route, such as that of an id, has it.
+        """Remove the slash at the end of a path, unless a route, such as that of an id, has it.
 
-        A deletion keeps it: many clients make ``…/{name}/`` of ``…/{name}/items/..``, which was to
-        delete one item, and not its collection.
+        A deletion keeps it: many clients normalize ``…/{name}/items/..`` to ``…/{name}/``, and
+        would delete the collection instead of one item.
         """
         if scope["method"] != "DELETE" and not self._has_route(scope):
             scope["path"] = scope["path"][:-1] or "/"
@@ -598,23 +598,23 @@ class Application(FastAPI):
 
 
 async def _first_piece(pieces: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # of Starlette
-    """Yield the first piece of a body, and close what the others would be read from."""
+    """Yield the first piece of a body, and close the source of the others."""
     yield await anext(pieces, b"")
     await pieces.aclose()
 
 
 def _unforeseen(scope: Scope, error: BaseException, *, is_begun: bool) -> Exception:
-    """Return what ended a request that no route foresaw; raise a cancellation of our own."""
+    """Return the error of a request that no route expected; re-raise our own cancellation."""
     if isinstance(error, Exception):
         found = problems.own_error(error)
-        # Without descriptors even the traceback's files cannot be read.
+        # Without descriptors the files of the traceback cannot be read.
         trace = None if isinstance(found, ix.OutOfDescriptors) else error
         told = request_id.get(), scope["method"], scope["path"], error
         _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
         return found
     if CYCLE not in scope:
         raise error
-    # The server cancels what has not ended when its time to stop is over, and says so.
+    # The server cancels requests that run when its time to stop is over, and logs it.
     if is_begun:
         break_off(scope)
     return Stopping()

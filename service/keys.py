@@ -1,4 +1,4 @@
-"""Keys: who may read and who may write; several at once, so that one can replace another."""
+"""Keys: who may read and who may write. Several may be valid, so that one can replace another."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gcws_search.service.settings import Settings
 Permission = Literal["read", "write"]
 """What a request may do; who may write may read."""
 
-# The least that the key of a cluster has: 128 bits where they are hexadecimal digits.
+# Minimum length of a cluster's key: 128 bits as hexadecimal digits.
 _CLUSTER_KEY_CHARACTERS: Final = 32
 
 _log = logging.getLogger(__name__)
 
 
 class _Ring:
-    """Keys that permit one thing: given with commas, or a line each in a file that may change."""
+    """Keys with one permission: separated by commas, or lines of a file that may change."""
 
     def __init__(self, given: SecretStr | None, file: Path | None) -> None:
         text = "" if given is None else given.get_secret_value()
@@ -37,7 +37,7 @@ class _Ring:
         self._read = () if file is None else _digests(file.read_text().splitlines())
 
     def has(self, digest: bytes) -> bool:
-        """Whether this is the digest of a key; takes as long for any."""
+        """Whether this is the digest of a key, in constant time."""
         self._refresh()
         found = False
         for known in (*self._given, *self._read):
@@ -45,7 +45,7 @@ class _Ring:
         return found
 
     def _refresh(self) -> None:
-        """Read the file again where it is another than before; keep the keys if it cannot be."""
+        """Read the file again if it has changed; keep the former keys if it is unreadable."""
         if self._file is None:
             return
         try:
@@ -61,7 +61,7 @@ class _Ring:
 
 
 class ApiKeys:
-    """All keys of a service; OSError where a file of keys cannot be read."""
+    """All keys of a service; OSError if a file of keys cannot be read."""
 
     def __init__(self, settings: Settings) -> None:
         self._admin = _Ring(settings.api_key, settings.api_key_file)
@@ -69,9 +69,9 @@ class ApiKeys:
         self.are_set = self._admin.is_set or self._reader.is_set
 
     def permission(self, key: str | None) -> Permission:
-        """Return what a key permits; "write" for any, and for none, where no keys are set.
+        """Return the permission of a key; "write" for all requests if no keys are set.
 
-        A key is text as headers are read: a character a byte.
+        A key is text as decoded from headers: one character per byte.
         """
         if not self.are_set:
             return "write"
@@ -92,12 +92,12 @@ class ApiKeys:
 
 
 def cluster_key(settings: Settings) -> str | None:
-    """Return the key between routers and shards of a cluster; None where none is set."""
+    """Return the key between routers and shards of a cluster; None if not set."""
     return _secret(settings.cluster_key, settings.cluster_key_file)
 
 
 def database_url(settings: Settings) -> str | None:
-    """Return the URL of a cluster's database; None where none is set."""
+    """Return the URL of a cluster's database; None if not set."""
     return _secret(settings.database_url, settings.database_url_file)
 
 
@@ -118,9 +118,9 @@ def cluster_access(settings: Settings) -> tuple[str, str]:
 
 
 def shard_authority(settings: Settings) -> ssl.SSLContext | None:
-    """Return what routers check the certificates of shards with; None where there is no TLS.
+    """Return the SSL context that verifies shards for routers; None without TLS.
 
-    ValueError where a shard would have a certificate, or the file has none.
+    ValueError if a shard would have a certificate without an authority, or the file contains none.
     """
     file = settings.tls_ca_file
     if file is None:
@@ -137,9 +137,9 @@ def shard_authority(settings: Settings) -> ssl.SSLContext | None:
 
 
 def shard_certificate(settings: Settings) -> dict[str, Any]:
-    """Return uvicorn's options for the certificate of a shard; none where there is no TLS.
+    """Return uvicorn's options for the certificate of a shard; empty without TLS.
 
-    ValueError where there is an authority and no certificate, or certificate and key are no pair.
+    ValueError for an authority without a certificate, or if certificate and key do not match.
     """
     if shard_authority(settings) is None:
         return {}
@@ -160,7 +160,7 @@ def shard_certificate(settings: Settings) -> dict[str, Any]:
 
 
 def _secret(given: SecretStr | None, file: Path | None) -> str | None:
-    """Return what is given, or else the text of a file; None where there is neither."""
+    """Return the given secret, or else the text of a file; None without both."""
     text = ""
     if given is not None:
         text = given.get_secret_value()
@@ -170,7 +170,7 @@ def _secret(given: SecretStr | None, file: Path | None) -> str | None:
 
 
 def require_guard(settings: Settings) -> None:
-    """Raise ServiceError where others than this machine could come in without a key."""
+    """Raise ServiceError if other machines could connect without a key."""
     reached_at = settings.published_host or settings.host
     guarded = ApiKeys(settings).are_set
     if not (guarded or settings.allow_no_key or is_loopback(reached_at)):
@@ -183,10 +183,10 @@ def require_guard(settings: Settings) -> None:
 
 @lru_cache(maxsize=64)
 def is_local(host: str) -> bool:
-    """Return whether a Host header names what only this machine or its network calls so.
+    """Return whether a Host header is a name that only this machine or its network uses.
 
-    Anybody may let a public name point to this machine: to a browser, pages of that name then are
-    of the same origin as the service.
+    Anybody may point a public name at this machine. To a browser, pages of that name then have the
+    same origin as the service.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     if "." not in name or name.rstrip(".").endswith(".localhost"):
@@ -199,7 +199,7 @@ def is_local(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or a name, is surely this machine's alone."""
+    """Whether an address or a name certainly belongs to this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

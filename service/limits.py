@@ -1,6 +1,6 @@
-"""Limits: what one request may ask for (422), and what all together may have under way or stored.
+"""Limits of one request (422), and of all requests and stored data together (503, 507).
 
-503 and 507 are decided here. The 429 of a full queue is raised in `pools`.
+A full queue (429) is raised in `pools`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIN_HIT_BYTES = 23
 
 
 def require_count(count: int, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidVector when ``count`` numbers are more than a vector may have."""
+    """Raise InvalidVector if a vector has more numbers than permitted."""
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
             expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc
@@ -40,19 +40,19 @@ def require_count(count: int, limits: Settings, *loc: str | int) -> None:
 
 
 def require_at_most(count: int, limit: int, name: str) -> None:
-    """Raise InvalidParameter where a number, or the entries of a list, are more than permitted."""
+    """Raise InvalidParameter if a number, or the length of a list, exceeds its limit."""
     if count > limit:
         raise ix.InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
 
 
 def require_at_least(value: int, least: int, name: str) -> None:
-    """Raise InvalidParameter where a number is too small."""
+    """Raise InvalidParameter if a number is too small."""
     if value < least:
         raise ix.InvalidParameter(expected=f"at least {least}", got=str(value), loc=(name,))
 
 
 def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidId when an id is longer than permitted."""
+    """Raise InvalidId if an id is longer than permitted."""
     if len(text) > limits.max_id_length:
         raise ix.InvalidId(
             expected=f"1 to {limits.max_id_length} characters",
@@ -62,7 +62,7 @@ def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
 
 
 def require_short_payload(text: bytes | None, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidPayload when a payload is longer than permitted."""
+    """Raise InvalidPayload if a payload is longer than permitted."""
     if text is not None and len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(
             expected=f"at most {limits.max_payload_bytes} bytes of JSON",
@@ -72,7 +72,7 @@ def require_short_payload(text: bytes | None, limits: Settings, *loc: str | int)
 
 
 def id_in_url(text: str, name: str = "id") -> str:
-    """Return an id that came in a URL, as this parameter."""
+    """Return an id from a URL; errors name this parameter."""
     if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
         raise ix.InvalidId(
             expected=f"1 to {ix.MAX_ID_LENGTH} characters",
@@ -83,7 +83,7 @@ def id_in_url(text: str, name: str = "id") -> str:
 
 
 class AnswerBytes:
-    """About how long an answer gets, counted as its parts come; AnswerTooLarge ends it."""
+    """Approximate length of an answer, counted during its creation; raises AnswerTooLarge."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -99,7 +99,7 @@ class AnswerBytes:
             raise AnswerTooLarge(self._limit_bytes)
 
     def add_vectors(self, vectors: Sequence[Any]) -> None:
-        """Count vectors as the API shows them."""
+        """Count vectors in the form of the API."""
         numbers = 0
         for vector in vectors:
             is_sparse = isinstance(vector, dict)
@@ -107,11 +107,11 @@ class AnswerBytes:
         self._add(_NUMBER_BYTES * numbers)
 
     def add_integers(self, numbers: AnyArray) -> None:
-        """Count integers, as if all had as many digits as the largest."""
+        """Count integers, each with the digits of the largest."""
         self._add(numbers.size * (len(str(numbers.max(initial=0))) + 1))
 
     def require(self, hits: int) -> None:
-        """Refuse an answer that must get too long with this many more hits."""
+        """Raise AnswerTooLarge if this many more hits would exceed the limit."""
         if self._bytes + _MIN_HIT_BYTES * hits > self._limit_bytes:
             raise AnswerTooLarge(self._limit_bytes)
 
@@ -124,13 +124,13 @@ class AnswerBytes:
 def require_short_answer(
     payload_bytes: int, vectors: int, dim: int | None, limit_bytes: int
 ) -> None:
-    """Raise AnswerTooLarge when payloads and vectors would make an answer longer than permitted."""
+    """Raise AnswerTooLarge if payloads and vectors exceed the limit of an answer."""
     if payload_bytes + vectors * min(dim or 64, 4096) * _NUMBER_BYTES > limit_bytes:
         raise AnswerTooLarge(limit_bytes)
 
 
 class Admission:
-    """Counts what is under way; used on the event loop alone."""
+    """Counts running requests; used on the event loop alone."""
 
     def __init__(self, settings: Settings) -> None:
         self._max_requests = settings.max_requests
@@ -139,9 +139,9 @@ class Admission:
         self.held_bytes = 0
 
     def enter(self, scope: Scope) -> None:
-        """Count a request that begins, also one that is refused.
+        """Count a request that starts, even if it is refused.
 
-        Refused: too many are under way. OutOfDescriptors: those that are left are for files.
+        Refused: too many are running. OutOfDescriptors: the remaining ones are reserved for files.
         """
         self.requests += 1
         if scope["path"] in ALWAYS:
@@ -153,7 +153,7 @@ class Admission:
             raise Refused("overloaded", detail)
 
     def hold(self, scope: Scope, size: int) -> None:
-        """Count bytes of a request's body, kept until it is answered, or raise Refused."""
+        """Count bytes of a request's body, held until it is answered, or raise Refused."""
         if self.held_bytes + size > self._max_held:
             detail = f"{self.held_bytes} bytes of bodies are being worked on; try again"
             raise Refused("overloaded", detail)
@@ -161,7 +161,7 @@ class Admission:
         scope[_HELD] = scope.get(_HELD, 0) + size
 
     def gauges(self) -> dict[tuple[str, str], float]:
-        """Return what is under way, as metrics name it."""
+        """Return the counts of running requests as metrics."""
         return {
             ("gcws_requests_under_way", ""): self.requests,
             ("gcws_held_bytes", ""): self.held_bytes,
@@ -177,7 +177,7 @@ class Admission:
 class Room:
     """Whether more may be stored; any thread.
 
-    ``elsewhere`` returns what has been used up on other machines, None where nothing has.
+    ``elsewhere`` returns the refusal of other machines, None without one.
     """
 
     max_age_seconds = 0.25
@@ -194,7 +194,7 @@ class Room:
         self._refusal: Refused | None = None
 
     def require(self) -> None:
-        """Raise what has been used up, memory or disk, as of at most ``max_age_seconds`` ago."""
+        """Raise Refused if memory or disk was used up at most ``max_age_seconds`` ago."""
         now = time.monotonic()
         if now - self._checked_at > self.max_age_seconds:
             self._checked_at = now
@@ -203,7 +203,7 @@ class Room:
             raise self._refusal.with_traceback(None)
 
     def gauges(self) -> dict[tuple[str, str], float]:
-        """Return the sizes that are held against the limits, as metrics name them."""
+        """Return the sizes that the limits apply to, as metrics."""
         found = {("gcws_memory_limit_bytes", ""): float(self._memory)}
         with suppress(OSError):
             disk = shutil.disk_usage(self._folder)
@@ -211,9 +211,9 @@ class Room:
         return found
 
     def look(self, elsewhere: float = 0.0) -> Refused | None:
-        """Return what has been used up at this moment.
+        """Return the present refusal: memory or disk is used up.
 
-        ``elsewhere``: the share of the memory that other processes have within the same limit.
+        ``elsewhere``: the share of the memory that other processes use within the same limit.
         """
         used = unmapped_bytes() + int(elsewhere * self._memory)
         if used > self._memory_share * self._memory:
@@ -224,7 +224,7 @@ class Room:
             )
         try:
             disk = shutil.disk_usage(self._folder)
-        except OSError:  # the write itself will say what is wrong
+        except OSError:  # the write itself will report the error
             return None
         if disk.total - disk.free > self._disk_share * disk.total:
             return Refused(
@@ -236,11 +236,11 @@ class Room:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has."""
+    """Return the resident memory of this process in bytes."""
     return int(psutil.Process().memory_info().rss)
 
 
 def unmapped_bytes() -> int:
-    """Return how much of it the system cannot take back: what is no page of a file."""
+    """Return the resident bytes that are no pages of files: the system cannot reclaim them."""
     memory = psutil.Process().memory_info()
-    return int(memory.rss - getattr(memory, "shared", 0))  # not every system tells the latter
+    return int(memory.rss - getattr(memory, "shared", 0))  # not every system reports shared memory

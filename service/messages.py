@@ -1,4 +1,4 @@
-"""Messages between processes: a JSON head and raw bytes; arrays as they are, all else as JSON."""
+"""Messages between processes: a JSON head, and blobs with arrays as raw bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import orjson
 
 from gcws_search import index as ix
 
-VERSION: Final = 1  # of the messages; a process of another version refuses
+VERSION: Final = 1  # of the format; processes of another version refuse messages
 
 # Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each.
 _HEAD: Final = struct.Struct("<HHI")
 
 
 class Malformed(Exception):
-    """A message that is none, or lacks something."""
+    """Bytes that are no message, or an incomplete one."""
 
 
 class Message(NamedTuple):
@@ -37,13 +37,13 @@ def encode(message: Message) -> bytes:
 
 
 def encode_parts(head: bytes, blobs: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Return the pieces of a message whose head is JSON text already."""
+    """Return the pieces of a message whose head is JSON text."""
     lengths = struct.pack(f"<{len(blobs)}Q", *map(len, blobs))
     return [_HEAD.pack(VERSION, len(blobs), len(head)), lengths, head, *blobs]
 
 
 def decode(data: bytes) -> Message:
-    """Inverse of `encode`, Malformed for no message; blobs share the memory of the bytes."""
+    """Inverse of `encode`; else Malformed; blobs share the memory of the bytes."""
     text, blobs = decode_parts(data)
     try:
         head = orjson.loads(text)
@@ -81,7 +81,7 @@ def encode_texts(texts: Sequence[bytes | None]) -> list[bytes]:
 
 
 def encode_names(names: Sequence[str]) -> list[bytes]:
-    """Return strings as `encode_texts` does."""
+    """Return strings in the format of `encode_texts`."""
     text = "".join(names)
     if not text.isascii():
         return encode_texts([each.encode() for each in names])
@@ -89,7 +89,7 @@ def encode_names(names: Sequence[str]) -> list[bytes]:
 
 
 def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[str]:
-    """Inverse of `encode_names`; UnicodeDecodeError where it is no text."""
+    """Inverse of `encode_names`; UnicodeDecodeError for invalid UTF-8."""
     text = bytes(data).decode()
     if not text.isascii():
         return [(each or b"").decode() for each in decode_texts(lengths, data)]
@@ -110,7 +110,7 @@ def decode_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[
 
 
 def encode_vectors(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
-    """Return what the head says of vectors, and their arrays as blobs."""
+    """Return the fields of the head that describe vectors, and their arrays as blobs."""
     if raw.form == "dense":
         rows = np.ascontiguousarray(raw.dense, np.float32)
         return {"form": "dense", "shape": list(rows.shape)}, [rows.tobytes()]
@@ -120,7 +120,7 @@ def encode_vectors(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def decode_vectors(head: dict[str, Any], blobs: Iterator[bytes | memoryview]) -> ix.RawBatch:
-    """Inverse of `encode_vectors`; takes the blobs that are theirs."""
+    """Inverse of `encode_vectors`; consumes its blobs."""
     if head["form"] == "dense":
         rows, columns = head["shape"]
         return ix.RawBatch("dense", dense=_array(next(blobs), np.float32).reshape(rows, columns))
@@ -133,7 +133,7 @@ def decode_vectors(head: dict[str, Any], blobs: Iterator[bytes | memoryview]) ->
 
 
 def encode_sparse(vector: ix.SparseVector) -> dict[str, list[Any]]:
-    """Return what a head says of one vector that may have names which the space has not."""
+    """Return a head's form of one vector, which may have names that are unknown in the space."""
     return {
         "indices": np.asarray(vector.indices).tolist(),
         "values": np.asarray(vector.values).tolist(),
@@ -148,5 +148,5 @@ def decode_sparse(said: dict[str, list[Any]]) -> ix.SparseVector:
 
 
 def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:
-    # Kernels are compiled for arrays that may be written to.
+    # Kernels are compiled for writable arrays.
     return np.frombuffer(bytearray(blob), kind)

@@ -1,8 +1,8 @@
-"""What the service counts, as Prometheus reads it; one registry an application.
+"""The service's metrics in the format of Prometheus; one registry per application.
 
-Requests and searches are counted in plain lists, and Prometheus metrics are built from them at
-each scrape. The counters of the client library lock once for each bucket of a histogram, which
-costs more than the rest of the counting.
+Requests and searches are counted in plain lists, and Prometheus metrics are built from them at each
+scrape. The client library's counters take a lock for each bucket of a histogram, which costs more
+than the rest of the counting.
 """
 
 import threading
@@ -109,23 +109,23 @@ class Metrics(Collector):
         times[-1] += seconds
 
     def take(self) -> list[RouteCounts]:
-        """Return what has been counted of requests, and forget it."""
+        """Return the counts of requests, and reset them."""
         taken, self._times = self._times, {}
         return [(*key, [*map(int, counts)], seconds) for key, (*counts, seconds) in taken.items()]
 
     def add(self, counted: Iterable[RouteCounts]) -> None:
-        """Add what another process has counted."""
+        """Add counts of another process."""
         for route, method, status, counts, seconds in counted:
             more = [*counts, seconds]
             times = self._times.get((route, method, status), [0] * len(more))
             self._times[route, method, status] = [*map(sum, zip(times, more, strict=True))]
 
     def report_front(self, front: object, requests: int, held_bytes: int) -> None:
-        """Take note of what a front has under way."""
+        """Record the running requests and held bytes of a front."""
         self._fronts[front] = requests, held_bytes
 
     def forget_front(self, front: object) -> None:
-        """Take note that a front has ended."""
+        """Record that a front has ended."""
         self._fronts.pop(front, None)
 
     def count_searches(self, totals: Iterable[Total]) -> None:
@@ -146,25 +146,25 @@ class Metrics(Collector):
         is_ready: Callable[[], bool],
         gauges: Callable[[], Gauges],
     ) -> None:
-        """Report the sizes of these collections too, whether all are loaded, and what waits."""
+        """Also report these collections' sizes, whether all are loaded, and queue lengths."""
         self._summaries = summaries
         self._is_ready = is_ready
         self._gauges = gauges
 
     def register(self, collector: Collector) -> None:
-        """Report what something else counts too."""
+        """Also report the metrics of another collector."""
         self._registry.register(collector)
 
     def text(self) -> bytes:
-        """Return everything in Prometheus' text form."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Any]:
-        """Name nothing in advance, so that registering reads nothing."""
+        """Return no names, so that registering reads nothing."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every quantity."""
+        """Yield all metrics."""
         build = GaugeMetricFamily("gcws_build_info", "The service.", labels=["version"])
         build.add_metric([program_version()], 1)
         yield build
@@ -225,7 +225,7 @@ class Metrics(Collector):
     def _now(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily] = {}
         gauges = dict(self._gauges())
-        # What is under way here is so in a front too, whose last report may be from before.
+        # A front's requests also run here; its last report may be older.
         for place, name in enumerate(("gcws_requests_under_way", "gcws_held_bytes")):
             of_fronts = sum(front[place] for front in [*self._fronts.values()])
             gauges[name, ""] = max(of_fronts, gauges.get((name, ""), 0))

@@ -1,11 +1,11 @@
-"""What bodies are made of, and how JSON becomes one of the models that describe them.
+"""Models of bodies, and how JSON becomes one of them.
 
-A compiled parser keeps Python's lock until it is done, and makes objects that take up to 400 times
-the text: 32 MiB read at once kept others waiting for 0.5 s (vectors) to 3 s (empty lists, in 11
-times the bytes), and 25 ms in pieces. So NumPy counts brackets and commas outside of strings of a
-long body first, in blocks and without the lock. Long lists, however deep in models, are left out of
-what the parser gets and read afterwards in pieces of whole entries. Numbers go straight into one
-array.
+A compiled parser holds Python's lock until it ends, and makes objects that take up to 400 times the
+size of the text. 32 MiB parsed at once blocked other threads for 0.5 s (vectors) to 3 s (empty
+lists, in 11 times the bytes), and for 25 ms in pieces. So NumPy first counts brackets and commas
+outside of strings of a long body, in blocks and without the lock. Long lists at any depth are
+removed from the text for the parser, and then read in pieces of whole entries. Numbers go directly
+into one array.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from gcws_search.service.settings import Settings
 
 try:
     from simdjson import Parser
-except ImportError:  # there is no wheel for this Python
+except ImportError:  # there is no wheel for this Python version
     Parser = None
 
 MAX_VERSION: Final = 2**63 - 1
@@ -118,24 +118,24 @@ def _id_text(value: str | int) -> str:
 
 
 def without_default(schema: dict[str, Any]) -> None:
-    """Let the API page show a field that may be left out, and is not null."""
+    """Let the API page show an optional field that cannot be null."""
     del schema["default"]
 
 
 def bounds(low: int, high: int | None = None) -> dict[str, Any]:
-    """Return bounds for the API page alone: it is the index that holds numbers to them."""
+    """Return bounds for the API page alone: the index checks the numbers."""
     return {"minimum": low} if high is None else {"minimum": low, "maximum": high}
 
 
 def reference(name: str) -> dict[str, Any]:
-    """Return what stands on the API page for a schema of this name."""
+    """Return the API page's reference to a schema of this name."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 class FirstErrorOnly(FailFast):
-    """Stop at the first bad entry of a list: one error says enough, a million say no more."""
+    """Stop at the first bad entry of a list: further errors add nothing."""
 
-    __hash__ = object.__hash__  # Python 3.11 wants the parts of a union hashable
+    __hash__ = object.__hash__  # Python 3.11 requires hashable parts of a union
 
 
 Id = Annotated[
@@ -156,14 +156,14 @@ Names = Annotated[list[str], FirstErrorOnly()]
 
 
 def _float_array(values: Any) -> Any:  # noqa: ANN401
-    """Return numbers in a quarter of the memory that Python's take; sparse vectors as they are."""
+    """Return numbers as an array, a quarter of the size of a list; sparse vectors unchanged."""
     if isinstance(values, PackedBody):
         return np.frombuffer(values.base64, "<f4").astype(np.float32)
     return np.fromiter(values, np.float64, len(values)) if isinstance(values, list) else values
 
 
 def _index_array(values: list[int]) -> AnyArray | list[int]:
-    """Return integers as an array; those beyond 64 bits as they are, for the index to refuse."""
+    """Return integers as an array; those beyond 64 bits unchanged, for the index to refuse."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except OverflowError:
@@ -171,20 +171,20 @@ def _index_array(values: list[int]) -> AnyArray | list[int]:
 
 
 def json_text(value: dict[str, Any]) -> bytes:
-    """Return a JSON object as compact text, all of it; ValueError at NaN or an infinity."""
+    """Return a JSON object as compact text; ValueError for NaN or an infinity."""
     try:
         text = orjson.dumps(value)
     except TypeError:  # integers beyond 64 bits
         return json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         ).encode()
-    if b"null" in text:  # what orjson writes for NaN
+    if b"null" in text:  # orjson writes it for NaN
         json.dumps(value, allow_nan=False)
-    return bytes(memoryview(text))  # what orjson returns keeps the 4 KiB that it was written to
+    return bytes(memoryview(text))  # a copy: orjson's result holds a buffer of 4 KiB
 
 
 def _finite_text(value: dict[str, Any]) -> bytes:
-    """Return an object as it is stored: Python's objects take many times the memory."""
+    """Return an object as stored text: Python's objects take many times the memory."""
     try:
         return json_text(value)
     except ValueError:
@@ -193,7 +193,7 @@ def _finite_text(value: dict[str, Any]) -> bytes:
         ) from None
 
 
-if TYPE_CHECKING:  # what validation makes of them
+if TYPE_CHECKING:  # the types after validation
     Document = bytes
     Weights = AnyArray
 else:
@@ -269,13 +269,13 @@ class PackedBody(Body):
 
     base64: Annotated[
         bytes,
-        Field(strict=False),  # that the validator decodes text
+        Field(strict=False),  # decoded by the validator
         AfterValidator(_whole_floats),
         WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
     ] = Field(description="4 bytes per number, `dim` numbers.")
 
 
-# The first form that fits is the one that is meant: no vector fits two of them.
+# The first form that fits is used: no vector fits two of them.
 class TextPointBody(Body):
     """A text instead of a vector, in a collection of texts."""
 
@@ -285,7 +285,7 @@ class TextPointBody(Body):
 
 
 def _array_or_text(point: Any) -> Any:  # noqa: ANN401
-    """Return a point as `_float_array` does, a text as the index takes it."""
+    """Return a point as `_float_array` does, a text as the index expects it."""
     return ix.Text(point.text) if isinstance(point, TextPointBody) else _float_array(point)
 
 
@@ -306,7 +306,7 @@ else:
 
 
 def point_of(body: PointBody) -> ix.OneVector:
-    """Return a vector, or a text, as the index takes it; see `vector_of`."""
+    """Return a vector, or a text, as the index expects it; see `vector_of`."""
     return body if isinstance(body, ix.Text) else vector_of(body)
 
 
@@ -317,7 +317,7 @@ def weights_of(body: SparseBody | NamedBody) -> AnyArray:
 
 
 def vector_of(body: VectorBody) -> ix.AnyArray | ix.SparseVector:
-    """Return a vector as the index takes it; that its names differ is not checked."""
+    """Return a vector as the index expects it; duplicate names are not checked."""
     if isinstance(body, SparseBody):
         return ix.SparseVector(body.indices, weights_of(body))
     if isinstance(body, NamedBody):
@@ -371,7 +371,7 @@ class ItemBody(Body):
         return self.vector if self.text is None else ix.Text(self.text)
 
     def stored_payload(self) -> bytes | None:
-        """Return the payload, with the text where there is one."""
+        """Return the payload, including the text if there is one."""
         return self.payload if self.text is None else ix.with_text(self.payload, self.text)
 
 
@@ -388,7 +388,7 @@ class PutItemBody(ItemBody):
 
 
 def require_short_vector(vector: PointBody, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidVector when a vector has more numbers than permitted, or a text is longer."""
+    """Raise InvalidVector if a vector or a text exceeds its limit of numbers or characters."""
     if isinstance(vector, ix.Text):
         if len(vector.text) > limits.max_payload_bytes:
             raise ix.InvalidVector(
@@ -406,7 +406,7 @@ def require_short_vector(vector: PointBody, limits: Settings, *loc: str | int) -
 
 
 def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
-    """Return a body as its model: JSON is parsed and checked by compiled code."""
+    """Return a body as its model: compiled code parses and checks JSON."""
     body = body or model.without_body
     if not body:
         raise MalformedBody("expected a JSON object, got an empty body")
@@ -424,10 +424,10 @@ def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
 
 
 def _parse_around_vector(model: type[Model], body: bytes) -> Model | None:
-    """Return a body that begins with a vector of numbers, or an id and one; None for any other.
+    """Parse a body that begins with a numeric vector, or an id and one; None for any other.
 
-    The numbers become arrays without Python's: 784 of them in 7 µs, not 26. The validator reads
-    what stands around them, and the whole body where anything is odd.
+    The numbers become arrays without Python objects: 784 of them in 7 µs instead of 26. The
+    validator reads the rest, and the whole body if anything is irregular.
     """
     head = _PLAIN_HEAD.match(body)
     if head is None or Parser is None:
@@ -455,7 +455,7 @@ def _parse_around_vector(model: type[Model], body: bytes) -> Model | None:
 
 
 def _sparse(parsed: Any, text: bytes) -> SparseBody:  # noqa: ANN401  # of the parser
-    """Return the indices and values of a parsed object; some error where there is anything else."""
+    """Return the indices and values of a parsed object; raise for any other content."""
     if len(parsed) != 2 or text.count(b"[") != 2:  # noqa: PLR2004  # it flattens lists in lists
         raise ValueError
     indices = np.frombuffer(parsed["indices"].as_buffer(of_type="i"), np.int64)
@@ -464,7 +464,7 @@ def _sparse(parsed: Any, text: bytes) -> SparseBody:  # noqa: ANN401  # of the p
 
 
 def list_limit(model: type[Body], name: str, settings: Settings) -> int:
-    """Return how many entries a list of a body may have, which is among its ``limited``."""
+    """Return the limit of entries of a body's list, which is among its ``limited``."""
     limit = model.limited[name]
     return limit if isinstance(limit, int) else int(getattr(settings, limit))
 
@@ -472,13 +472,13 @@ def list_limit(model: type[Body], name: str, settings: Settings) -> int:
 def parse_in_pieces(
     model: type[Model], body: bytes, limits: Settings, *, piece_bytes: int = PIECE_BYTES
 ) -> Model:
-    """Return a body as its model, counted first and read a piece at a time."""
+    """Return a body as its model: count its parts first, then read it in pieces."""
     found: Model = _Reader(model, body, limits, piece_bytes).read()
     return found
 
 
 class _Kind(NamedTuple):
-    """What a value may be: its validator, the models among that, and the kind of its entries."""
+    """The type of a value: its validator, its models, and the type of its entries."""
 
     adapter: TypeAdapter[Any]
     models: tuple[type[BaseModel], ...]
@@ -502,13 +502,13 @@ class _Kind(NamedTuple):
 
 
 def _are_closed(models: Sequence[type[BaseModel]]) -> bool:
-    """Whether objects of these models have the fields of the models alone."""
+    """Whether objects of these models have no other fields."""
     closed = [model.model_config.get("extra") == "forbid" for model in models]
     return bool(closed) and all(closed)
 
 
 def entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
-    """Return what the entries of a list may be, None where an annotation has no list."""
+    """Return the type of the entries of a list; None if an annotation has no list."""
     if get_origin(annotation) is list:
         return get_args(annotation)[0]
     found = (entry_annotation(part) for part in get_args(annotation))
@@ -552,7 +552,7 @@ class _Reader:
             raise invalid_request(error, self._model) from None
 
     def _read_entry(self, kind: _Kind | None, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
-        """Return a long entry of a list; None where it has to be read at once."""
+        """Return a long entry of a list; None if it must be read at once."""
         start = _skip_blanks(self._body, start)
         if kind is not None and _are_closed(kind.models) and self._body[start : start + 1] == b"{":
             return self._read_object(kind, start, stop, place)
@@ -563,7 +563,7 @@ class _Reader:
         return None
 
     def _read_object(self, kind: _Kind, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
-        """Return an object of models: without its long lists, which are then read into it."""
+        """Return an object of models: parse it without its long lists, then read these into it."""
         lists: list[tuple[Place, Span]] = []
         text = self._skeleton(kind.models, start, stop, place, lists)
         found = self._validate(kind, text, place)
@@ -585,7 +585,7 @@ class _Reader:
         place: Place,
         lists: list[tuple[Place, Span]],
     ) -> bytes:
-        """Return an object's text: long lists go to ``lists``, unknown members are null."""
+        """Return an object's text: long lists go to ``lists``, unknown members become null."""
         found = outline_object(self._body, start, stop, piece_bytes=self._piece_bytes)
         members = {member.name: member for member in found}
         if not place:
@@ -602,7 +602,7 @@ class _Reader:
     def _without_lists(
         self, kinds: Sequence[_Kind], member: Span, place: Place, lists: list[tuple[Place, Span]]
     ) -> bytes:
-        """Return the text of a member, which may be of several kinds, without its long lists."""
+        """Return the text of a member, which may have several types, without its long lists."""
         if not kinds:
             return b"null"
         start, stop = member.start, member.stop
@@ -639,7 +639,7 @@ class _Reader:
         return found
 
     def _pieces(self, member: Span) -> Iterator[Piece]:
-        """Yield the entries of a list in pieces, smaller ones where they hold many containers."""
+        """Yield the entries of a list in pieces, smaller ones if they have many containers."""
         for piece in member.pieces(self._body):
             text = b"[%s]" % self._body[piece.start : piece.stop]
             if piece.entries == 1 or text.count(b"[") + text.count(b"{") <= _MAX_CONTAINERS:
@@ -666,7 +666,7 @@ class _Reader:
             raise invalid_request(error, self._model, place=place, first=first) from None
 
     def _require_size(self, start: int, stop: int, place: Place) -> None:
-        """Raise where a value that is read at once has more in it than any may have."""
+        """Raise if a value that is read at once exceeds the limit of its parts."""
         containers = values = 0
         for _, codes, _ in _scan(self._body, start, stop, self._piece_bytes):
             containers += int(np.count_nonzero(codes | _CASE == ord("{")))
@@ -688,7 +688,7 @@ class _Reader:
 
 
 class Piece(NamedTuple):
-    """Entries of a list: the number of the first, how many, and where they lie in the text."""
+    """Entries of a list: the number of the first, how many, and their range in the text."""
 
     first: int
     entries: int
@@ -697,10 +697,10 @@ class Piece(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A member of an object, or a value by itself, which lies at start to stop of the text.
+    """A member of an object, or a single value, at start to stop of the text.
 
-    Of a list: the number of commas between its entries, and some of these, at which it is cut, by
-    their places; with each the number of commas up to it.
+    For a list also the number of commas between its entries, and the places of some commas, at
+    which it is cut, each with the number of commas up to it.
     """
 
     name: str
@@ -715,7 +715,7 @@ class Span(NamedTuple):
         return 0 if is_empty else self.commas + 1
 
     def pieces(self, text: bytes) -> Iterator[Piece]:
-        """Yield the entries of a list: those of a piece, or one that is longer than a piece."""
+        """Yield the entries of a list in pieces; an entry longer than a piece is one by itself."""
         first, last = (self.start, 0), (self.stop - 1, self.count(text))
         for (comma, number), (stop, until) in pairwise((first, *self.cuts, last)):
             if self.commas and _skip_blanks(text, comma + 1) >= stop:
@@ -726,10 +726,10 @@ class Span(NamedTuple):
 def outline_object(
     text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
 ) -> list[Span]:
-    """Return the members of an object; what is in their values is not looked at.
+    """Return the members of an object, without looking into their values.
 
-    Lists are cut into pieces of at most ``piece_bytes``, and single entries that are longer.
-    ValueError: it is not JSON.
+    Lists are cut into pieces of at most ``piece_bytes``, or single longer entries. ValueError: the
+    text is not JSON.
     """
     stop = len(text) if stop is None else stop
     borders: list[tuple[int, int]] = []  # commas between members, and the end of the object
@@ -760,7 +760,7 @@ def outline_object(
 def _member(
     text: bytes, before: tuple[int, int], behind: tuple[int, int], marks: list[tuple[int, int]]
 ) -> Span:
-    """Return the member between two commas, or brackets, with the commas of lists up to each."""
+    """Return the member between two commas, or brackets, with the comma counts of its lists."""
     found = _NAME.match(text, before[0] + 1, behind[0])
     start = found.end() if found else behind[0]
     stop = _skip_blanks_back(text, start, behind[0])
@@ -810,7 +810,7 @@ def _skip_blanks(text: bytes, start: int) -> int:
 
 
 def _skip_blanks_back(text: bytes, start: int, stop: int) -> int:
-    """Return where the blanks before ``stop`` begin."""
+    """Return the start of the blanks before ``stop``."""
     while stop > start and text[stop - 1] in b" \t\r\n":
         near = max(start, stop - _BACK_BYTES)
         stop = near + len(text[near:stop].rstrip(b" \t\r\n"))
@@ -820,9 +820,9 @@ def _skip_blanks_back(text: bytes, start: int, stop: int) -> int:
 def _scan(
     text: bytes, start: int, stop: int, block_bytes: int
 ) -> Iterator[tuple[AnyArray, AnyArray, AnyArray]]:
-    """Yield the brackets and commas of a value, those in strings left out, a block at a time.
+    """Yield the brackets and commas of a value, outside of strings, in blocks.
 
-    Of each its place, its code, and the number of brackets that are open behind it.
+    Each has its place, its code, and the number of open brackets after it.
     """
     inside, is_escaped, depth = 0, False, 0
     step = max(1, block_bytes)

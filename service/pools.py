@@ -1,4 +1,4 @@
-"""Pools: threads with bounded queues before them; writes awaited on the event loop."""
+"""Pools: threads with bounded queues; writes awaited on the event loop."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 class Pool:
-    """Threads with a bounded queue before them."""
+    """Threads with a bounded queue."""
 
     def __init__(self, name: str, *, threads: int, limit: int, gives_way: bool = False) -> None:
         self.name = name
         self.limit = limit
-        self.waiting = 0  # calls running or waiting
-        self._awaited = Counter[Hashable]()  # who awaits the same
+        self.waiting = 0  # calls that run or wait
+        self._awaited = Counter[Hashable]()  # number of waiting calls by ``same``
         self._executor = ThreadPoolExecutor(
             threads,
             thread_name_prefix=f"gcws-{name}",
@@ -47,11 +47,11 @@ class Pool:
     async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Call a function in a thread.
 
-        Raises QueueFull (as many calls as permitted run or wait already), Stopping (the pool is
-            closed).
+        Raises QueueFull (the limit of running and waiting calls is reached), Stopping (the pool is
+        closed).
         """
         self.enter()
-        # What is logged in the thread names the request too.
+        # Log records of the thread contain the request id.
         call = partial(copy_context().run, function, *args)
         try:
             future = asyncio.get_running_loop().run_in_executor(self._executor, call)
@@ -59,14 +59,14 @@ class Pool:
             self.leave()
             raise Stopping from None
         try:
-            # A request that ends early must not free a place its thread still takes.
+            # A request that ends early must not free the place that its thread still occupies.
             return await asyncio.shield(future)
         finally:
             if future.done():
                 self.leave()
             else:
                 future.add_done_callback(self._leave_when_done)
-            del future  # of an error that it has, whose frames would hold it: nothing is left then
+            del future  # an error's frames would keep it alive
 
     async def run_while_awaited(
         self,
@@ -74,11 +74,11 @@ class Pool:
         is_left: Callable[[], Awaitable[bool]],
         same: Hashable = None,
     ) -> T:
-        """Call a function in a thread; set its event once nobody waits for it any more.
+        """Call a function in a thread; set its event once nobody waits for the result.
 
-        function: ends soon where its event is set.
-        is_left: returns whether the client has gone.
-        same: names what those wait for whose calls will be short once this one is done.
+        function: ends soon after its event is set.
+        is_left: returns whether the client has disconnected.
+        same: key of calls that will be short once this one is done.
         Raises QueueFull, Stopping (the pool is closed, or the function was stopped).
         """
         stop = threading.Event()
@@ -91,15 +91,15 @@ class Pool:
                 await asyncio.wait({running}, timeout=_LOOK_SECONDS)
                 if is_awaited and await is_left():
                     is_awaited = False
-                    self._awaited -= Counter([same])  # keeps no zeros
+                    self._awaited -= Counter([same])  # removes zeros
                 if not self._awaited[same]:
                     stop.set()
         finally:
             if is_awaited:
                 self._awaited -= Counter([same])
-            stop.set()  # also when the request is cancelled
+            stop.set()  # also if the request is cancelled
             running.add_done_callback(_take_error)
-        if running.cancelled():  # the function said so
+        if running.cancelled():  # the function stopped
             raise Stopping
         try:
             return running.result()
@@ -107,16 +107,16 @@ class Pool:
             del running
 
     def enter(self) -> None:
-        """Count a call that comes; on the event loop.
+        """Count a new call; on the event loop.
 
-        Raises QueueFull (as many calls as permitted run or wait already).
+        Raises QueueFull (the limit of running and waiting calls is reached).
         """
         if self.waiting >= self.limit:
             raise QueueFull(self.name, self.limit)
         self.waiting += 1
 
     def leave(self) -> None:
-        """Count a call that has ended; on the event loop."""
+        """Count the end of a call; on the event loop."""
         self.waiting -= 1
 
     def submit(
@@ -125,14 +125,14 @@ class Pool:
         function: Callable[[], object],
         dropped: Callable[[], object],
     ) -> None:
-        """Call a function in a thread for calls that are counted already; any thread.
+        """Call a function in a thread for calls that are already counted; any thread.
 
-        dropped: is called instead once the pool is closed, by that thread or this one.
+        dropped: called instead if the pool is closed, by that thread or this one.
         """
         if not ix.gives_way():
             self._submit(function, dropped)
             return
-        # A thread has the priority and the processors of the one that starts it.
+        # A thread inherits the priority and the processors of the one that starts it.
         try:
             loop.call_soon_threadsafe(self._submit, function, dropped)
         except RuntimeError:  # the loop is closed
@@ -151,7 +151,7 @@ class Pool:
         _take_error(future)
 
     def close(self) -> None:
-        """Take no more calls, and drop those that wait; those that run go on."""
+        """Accept no more calls, and drop waiting ones; running calls continue."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -162,22 +162,22 @@ class Pools:
         count = settings.threads or os.cpu_count() or 1
         max_queue, max_loads = settings.max_queue, settings.max_loads
         self.searches = Pool("searches", threads=count, limit=max_queue)
-        # Many queries at once take long: never in the way of one.
+        # Batches of queries take long: they must not delay single queries.
         self.batches = Pool("batches", threads=count, limit=max_queue)
-        # More than cores: writes that wait for the disk together are committed together.
+        # More threads than cores: writes that wait for the disk together are committed together.
         self.writes = Pool(
             "writes", threads=max(_WRITE_THREADS, count), limit=settings.max_write_queue
         )
         self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
-        # Joins take long: one at a time, and never in the way of a search.
+        # Joins take long: one at a time, and separate from searches.
         self.joins = Pool("joins", threads=1, limit=max_loads)
-        # A second or two each, while somebody looks on: never behind a join.
+        # A second or two each, while a user waits: separate from joins.
         self.analyses = Pool("analyses", threads=1, limit=max_loads, gives_way=True)
-        # Calls only wait here: a collection makes its backends one by one in a thread of its own.
+        # Calls only wait here: a collection builds its backends one by one in its own thread.
         self.builds = Pool("builds", threads=max_loads, limit=max_loads)
-        # Long bodies are read here, a piece at a time, so that short requests get in between.
+        # Long bodies are read here in pieces, so that short requests run in between.
         self.parsing = Pool("bodies", threads=1, limit=max_queue)
-        # Copies of whole files: one at a time, and never in the way of a write.
+        # Copies of whole files: one at a time, and separate from writes.
         self.files = Pool("files", threads=1, limit=max_loads)
 
     @property
@@ -185,7 +185,7 @@ class Pools:
         return tuple(vars(self).values())
 
     def gauges(self) -> dict[tuple[str, str], float]:
-        """Return how many calls run or wait in each pool, as metrics name it."""
+        """Return the number of calls that run or wait in each pool, as metrics."""
         found: dict[tuple[str, str], float] = {}
         for pool in self._pools:
             found["gcws_queue", pool.name] = pool.waiting
@@ -193,7 +193,7 @@ class Pools:
         return found
 
     def close(self) -> None:
-        """Take no more calls; return when those that run have ended, or will not do so soon."""
+        """Accept no more calls; return when running ones have ended, or take too long."""
         for pool in self._pools:
             pool.close()
         limit = time.monotonic() + _LAST_SECONDS
@@ -208,9 +208,9 @@ class Pools:
 class AwaitedWrites:
     """Writes of the requests of one event loop, queued in the writer of their collection.
 
-    A thread for each would cost more than the write does: threads that take turns at the
-    interpreter wait for each other, and each wakes the event loop by itself. The limit of the pool
-    holds for those who wait, too.
+    A thread for each would cost more than the write: threads that take turns at the interpreter
+    wait for each other, and each wakes the event loop separately. The limit of the pool applies to
+    these waiting writes, too.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -224,10 +224,10 @@ class AwaitedWrites:
         """Put items; on return they are on the disk and found by new searches.
 
         read: returns the items and the mode; called in a thread.
-        Raises QueueFull, Stopping (the pool was closed before their turn), Exception (what ``read``
-            and `StoredCollection.put` raise).
+        Raises QueueFull, Stopping (the pool was closed before their turn), and the errors of
+        ``read`` and `StoredCollection.put`.
         """
-        # What is logged in the thread names the request too.
+        # Log records of the thread contain the request id.
         in_context = partial(copy_context().run, read)
         result: ix.WriteResult = await self._wait(partial(collection.submit, in_context))
         return result
@@ -239,13 +239,13 @@ class AwaitedWrites:
         change: ix.PayloadChange,
         if_version: int | None,
     ) -> int:
-        """Change the payload of an item; return how many there were, 1 or 0; raises as `put`."""
+        """Change the payload of an item; return how many existed, 1 or 0; raises as `put`."""
         submit = partial(collection.submit_payload, change, item_id, if_version)
         count: int = await self._wait(submit)
         return count
 
     async def _wait(self, submit: Callable[[_Ended, ix.Run], None]) -> Any:  # noqa: ANN401
-        """Return what a write ends by, or raise its error."""
+        """Return the result of a write, or raise its error."""
         self._pool.enter()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -261,7 +261,7 @@ class AwaitedWrites:
         future: asyncio.Future[Any],
         outcome: Any,  # noqa: ANN401
     ) -> None:
-        """Wake the event loop, once for all writes that end before it looks."""
+        """Wake the event loop, once for all writes that end before it runs."""
         self._ended.append((future, outcome))
         if not self._is_notifying:
             self._is_notifying = True
@@ -272,7 +272,7 @@ class AwaitedWrites:
         while self._ended:
             future, outcome = self._ended.popleft()
             self._pool.leave()
-            if future.done():  # who asked has gone
+            if future.done():  # the caller has gone
                 continue
             if isinstance(outcome, CancelledError):
                 future.set_exception(Stopping())
@@ -283,6 +283,6 @@ class AwaitedWrites:
 
 
 def _take_error(ended: asyncio.Future[Any]) -> None:
-    """Take an error that perhaps nobody waits for any more."""
+    """Retrieve an error that perhaps nobody awaits any more."""
     if not ended.cancelled():
         ended.exception()

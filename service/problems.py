@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: the one place that knows which error is which status."""
+"""Errors as RFC 9457 problems: the only module that maps errors to statuses."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a class of errors becomes: ``code`` is its stable name in the body."""
+    """How a class of errors is answered: ``code`` is its stable name in the body."""
 
     status: int
     code: str
@@ -132,7 +132,7 @@ _EXPECTED: Final = {
 
 
 def own_error(error: Exception) -> Exception:
-    """Return the index's own error for what the operating system refused, else the error itself."""
+    """Return the index's own error for an error of the operating system, else the error itself."""
     is_of_network = isinstance(error, (ConnectionError, TimeoutError))
     if isinstance(error, OSError) and error.errno is not None and not is_of_network:
         return ix.storage_error(error)
@@ -140,7 +140,7 @@ def own_error(error: Exception) -> Exception:
 
 
 def kind_of(error: Exception) -> Kind:
-    """Return the row of the table for an error, by its class or the nearest above it."""
+    """Return the row of the table for an error, by its class or the nearest base class."""
     if isinstance(error, sv.Refused):
         return REFUSALS[error.code]
     for cls in type(error).__mro__:
@@ -156,7 +156,7 @@ def path_text(loc: ix.Loc) -> str:
 
 
 def message_at(loc: ix.Loc, message: str) -> str:
-    """Return a message with its place: the item by number, then what of it."""
+    """Return a message with its place: first the item by number, then its part."""
     if not loc:
         return message
     if len(loc) > 1 and loc[0] in _LISTS and isinstance(loc[1], int):
@@ -173,10 +173,10 @@ def invalid_request(
     first: int | None = None,
     code: str | None = None,
 ) -> sv.ServiceError:
-    """Return what a model's validator found as this package's own error.
+    """Return the errors of a model's validator as this package's own error.
 
-    ``place``: where in the body the value lies; where that is a stretch of a list, ``first`` is the
-    number of its first entry. Without a ``code`` the offending field says it.
+    ``place``: where the value is in the body; for a piece of a list, ``first`` is the number of its
+    first entry. Without a ``code``, the field determines it.
     """
     found = error.errors()
     for entry in found:
@@ -191,7 +191,7 @@ def invalid_request(
     meant = _without_other_branches(list(found))
     entries = [_entry(entry, model) for entry in meant]
     loc, message = entries[0]
-    is_unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
+    is_unknown = meant[0]["type"] == "extra_forbidden"  # the message contains the field's name
     detail = message_at(loc[:-1] if is_unknown else loc, message)
     if meant[0]["type"] == "invalid_id" or meant[0].get("expected") == _WHOLE["str"]:
         code = "invalid_id"
@@ -199,7 +199,7 @@ def invalid_request(
 
 
 def _fields_at(loc: ix.Loc, model: type[BaseModel]) -> list[str]:
-    """Return the names of the fields that a model has at a place, branches of unions included."""
+    """Return the names of the fields that a model has at a place, including branches of unions."""
     models = [model]
     for part in loc:
         if isinstance(part, int) or part.startswith(_WRAPPED):
@@ -214,7 +214,7 @@ def _fields_at(loc: ix.Loc, model: type[BaseModel]) -> list[str]:
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
-    """Yield the models that an annotation is made of."""
+    """Yield the models in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -222,9 +222,9 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # 
 
 
 def _code_of(loc: ix.Loc, model: type[BaseModel]) -> str:
-    """Return the code of the field at a place, or of that which it lies in."""
+    """Return the code of the field at a place, or of the field that contains it."""
     for part in reversed(loc):
-        if part in _FIELD_CODES and (part != "names" or loc[0] != part):  # those of a vector
+        if part in _FIELD_CODES and (part != "names" or loc[0] != part):  # the names of a vector
             return _FIELD_CODES[str(part)]
     field = model.model_fields.get(str(loc[0])) if len(loc) > 1 else None
     if field is not None and any(
@@ -256,7 +256,7 @@ _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 
 
 def _without_other_branches(found: list[Any]) -> list[Any]:
-    """Drop what a union says about the branch that was not meant, and the branches' names."""
+    """Drop a union's errors about branches that were not meant, and the branches' names."""
     forms = {
         tuple(entry["loc"][:-1]): _form_of(entry["input"])
         for entry in found
@@ -277,7 +277,7 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
 
 
 def _form_of(vector: object) -> str:
-    """Return which form of vector something is that is no list; by indices, where nothing tells."""
+    """Return the form of a vector that is no list; by indices if undetermined."""
     fields = vector if isinstance(vector, dict) else ()
     return next((form for form, field in _TOLD_BY.items() if field in fields), "SparseBody")
 
@@ -286,7 +286,7 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
     loc = tuple(part for part in entry["loc"] if not _is_branch(part))
     match entry["type"]:
         case "extra_forbidden":
-            *outer, name = entry["loc"]  # a client may call a field as a branch is called
+            *outer, name = entry["loc"]  # a client's field may have the name of a branch
             place = *(part for part in outer if not _is_branch(part)), name
             known = ", ".join(_fields_at(tuple(outer), model))
             expected = f"one of {known}" if known else "none"
@@ -328,7 +328,7 @@ def _range(entry: Any) -> str:  # noqa: ANN401
 
 
 def brief_text(value: object) -> str:
-    """Return what came, briefly."""
+    """Return a short text of an invalid value."""
     match value:
         case dict():
             return "an object"
@@ -388,7 +388,7 @@ def install(app: FastAPI) -> None:
 
 
 async def answer(request: Request, error: Exception) -> Response:
-    """Return the answer to an error of a route or the framework; raise one that is not known."""
+    """Return the answer to an error of a route or the framework; re-raise unknown errors."""
     match error:
         case HTTPException(status_code=404):
             detail = f"expected a path of this API, got {request.url.path!r}"
@@ -404,7 +404,7 @@ async def answer(request: Request, error: Exception) -> Response:
         case sv.ServiceError() | ix.GcwsError():
             is_unexpected = kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR
             if is_unexpected or isinstance(error, ix.StorageFailed):
-                # The log names the file, which the client is not told.
+                # Only the log names the file, not the answer.
                 cause = f" ({error.__cause__})" if isinstance(error.__cause__, OSError) else ""
                 _log.error("%s %s: %s%s", request.method, request.url.path, error, cause)
         case _:
@@ -413,12 +413,12 @@ async def answer(request: Request, error: Exception) -> Response:
 
 
 async def _answer_unexpected(_request: Request, error: Exception) -> Response:
-    """Answer in the framework's place, which raises the error again for the log."""
+    """Answer an unexpected error; the framework raises it again for the log."""
     return response(own_error(error))
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods that the request's path does take; HEAD where it takes GET."""
+    """Return the methods that the request's path accepts; HEAD if it accepts GET."""
     return [
         word
         for word in ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")

@@ -43,19 +43,19 @@ _MEANINGS = {
 
 
 def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two
-    """Return a vector so that its numbers are written as float32 are: 0.1, not 0.10000000149."""
+    """Return a vector whose numbers are written as float32: 0.1, not 0.10000000149."""
     if isinstance(vector, dict):
         return {"indices": vector["indices"], "values": np.asarray(vector["values"], np.float32)}
     return None if vector is None else np.asarray(vector, np.float32)
 
 
 def metadata_json(stored: bytes | None) -> orjson.Fragment | None:
-    """Return stored JSON as a piece that is written as it is."""
+    """Return stored JSON as a fragment that is written unchanged."""
     return None if stored is None else orjson.Fragment(stored)
 
 
 def payload_json(payload: bytes | None, *, has_text: bool) -> dict[str, orjson.Fragment | None]:
-    """Return what an item or a hit shows of its stored payload: a text stands beside the rest."""
+    """Return the fields of an item or a hit for its stored payload: a text has its own field."""
     shown: dict[str, orjson.Fragment | None] = {}
     if has_text:
         text, payload = ix.split_text(payload)
@@ -69,18 +69,18 @@ def ids_json(ids: tuple[str, str]) -> dict[str, str]:
 
 
 def json_bytes(value: object) -> bytes:
-    """Return JSON; numpy arrays are lists."""
+    """Return JSON; numpy arrays become lists."""
     return orjson.dumps(value, option=JSON_OPTIONS)
 
 
 def shows(name: str, *statuses: int, kind: str = JSON) -> dict[int | str, dict[str, Any]]:
-    """Return what a route declares of its answer, which ``api/schemas.json`` describes."""
+    """Return a route's declaration of its answer, which ``api/schemas.json`` describes."""
     content = {kind: {"schema": reference(name)}}
     return {status: {"content": content} for status in statuses or (200,)}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what a route declares of its problems."""
+    """Return a route's declaration of its problems."""
     return {
         status: {
             "description": _MEANINGS[status],
