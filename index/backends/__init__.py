@@ -1,7 +1,7 @@
 """Every search method behind one interface, `index.backend`.
 
-- `gcws`: the primary backend: which of graph, tables and scan answers a query; its state; the
-  delta, committed rows that it does not hold yet
+- `gcws`: the primary backend: chooses among graph, tables and scan; its state; the delta, which
+  has committed rows that are not in the index yet
 - `exact`: a scan for every query
 - `policies`: all policies of a collection in one object
 """
@@ -46,10 +46,10 @@ def make_backend(
     policies: Policies = POLICIES,
     searches: Searches | None = None,
 ) -> Backend[Any]:
-    """Return the backend a configuration asks for.
+    """Return the backend that a configuration specifies.
 
-    Without ``threads`` its kernels take as many as the process may use. Background work gives way
-    to ``searches``.
+    Without ``threads`` its kernels take as many as the process may use. Background work yields to
+    ``searches``.
     """
     workers = Workers(threads, searches=searches)
     params = config.backend

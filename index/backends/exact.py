@@ -28,11 +28,11 @@ class ExactBackend(Backend[InvertedIndex]):
         self.workers = workers
 
     def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return (n, 0) words: nothing need be stored."""
+        """Return (n, 0) words: nothing needs to be stored."""
         return np.empty((len(batch), 0), np.uint64)
 
     def empty(self) -> InvertedIndex:
-        """Return the index of no rows."""
+        """Return an empty index."""
         return InvertedIndex()
 
     def extend(self, state: InvertedIndex, rows: VectorBatch, codes: UInt64s) -> InvertedIndex:
@@ -63,9 +63,9 @@ class ExactBackend(Backend[InvertedIndex]):
         return state
 
     def nbytes(self, state: InvertedIndex) -> int:
-        """Bytes of memory the index holds."""
+        """Bytes of memory of the index."""
         return state.nbytes
 
     def stats(self, state: InvertedIndex) -> dict[str, Any]:
-        """Return what there is to know of the index."""
+        """Return statistics of the index."""
         return {"postings_bytes": state.nbytes}

@@ -1,8 +1,8 @@
 """The GCWS backend: chooses among graph, hash tables and scan; scores hits exactly.
 
 Inserting one row into tables and graph costs many times its share of a bulk insert. So new rows
-stay in the delta, which is scanned exactly beside the index. A background thread merges all of them
-at once.
+stay in the delta, which is scanned exactly beside the index. A background thread merges them all at
+once.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from gcws_search.index.threads import StoppedError, Workers
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The codes of the ``count`` rows that follow those of the index.
+    """The codes of the ``count`` rows after those of the index.
 
-    ``last`` has the (n, bands) codes of the rows that were added last, ``before`` the earlier ones:
-    adding to a delta copies none of them.
+    ``last`` has the (n, bands) codes of the rows added last, ``before`` the earlier ones, so that
+    appending copies none of them.
     """
 
     last: UInt64s | None = None
@@ -67,7 +67,7 @@ class Delta:
     def has_room(
         self, policies: Policies, rows: VectorBatch, count: int = 0, numbers: int = 0
     ) -> bool:
-        """Return whether a scan stays cheap with ``count`` further rows of ``numbers`` numbers.
+        """Return whether a scan stays cheap after ``count`` further rows with ``numbers`` numbers.
 
         The rows of the delta are the last of ``rows``.
         """
@@ -133,7 +133,7 @@ def with_delta(
     found = search(older, np.where(skip < known, skip, -1))
     if not new:
         return found
-    if queries.count == 1 and found.sizes[0] >= params.limit:  # less is not among the best
+    if queries.count == 1 and found.sizes[0] >= params.limit:  # lower scores do not count
         last_score = float(found.scores[0, params.limit - 1])
         params = replace(params, min_score=min(1.0, max(params.min_score, last_score)))
     near = scan(
@@ -159,20 +159,20 @@ _MAX_TALLIES: Final = 256
 class GcwsState:
     """The index of a number of rows."""
 
-    tables: Tables  # beside a graph, those it is entered by and those that there was use for
+    tables: Tables  # with a graph, only its entry tables and those that were used
     inverted: InvertedIndex  # for exact scans of sparse rows; empty for dense ones
     graph: GraphSearch | None = None
-    delta: Delta = _NO_DELTA  # newer rows, in none of these; none before a graph is decided on
-    scanned: int = 0  # rows for which scans were found to be as quick as a graph; or 0
+    delta: Delta = _NO_DELTA  # newer rows, outside the index; empty until a graph is decided on
+    scanned: int = 0  # number of rows at which scans were as fast as a graph; or 0
 
     @property
     def graph_is_decided(self) -> bool:
-        """Whether a graph has been built, or found to be of no use."""
+        """Whether a graph has been built, or found useless."""
         return self.graph is not None or self.scanned > 0
 
     @property
     def graph_is_waiting(self) -> bool:
-        """Whether a graph lacks the tables that its searches enter by, as after a restart."""
+        """Whether a graph lacks its entry tables, e.g. after a restart."""
         return self.graph is not None and self.graph.further is None
 
 
@@ -196,25 +196,25 @@ class GcwsBackend(Backend[GcwsState]):
         self.workers = workers
         self._behind = workers.behind()
         self.plan = BandPlan.of(params)
-        # Its key in each of the first tables; sparse rows are hashed when tables are wanted.
+        # Its key in each of the first tables; sparse rows are hashed when tables are needed.
         self.code_width = 0 if config.form == "sparse" and self.plan.prefix else self.plan.first
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
         self.band_keys = BandKeys(self.plan, self.hash, workers)
         self.graphs = GraphLifecycle(self.band_keys, workers, policies.graph)
-        self._wanted = 0  # tables that there was use for
+        self._wanted = 0  # number of tables that searches could use
         self._tallies: dict[tuple[int, float, float, int], Tally] = {}
 
     def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread.
+        """Return the (n, code_width) keys of vectors in the first tables; pure, any thread.
 
-        Of sparse rows none: a collection that scans answer needs no tables. Those that a graph is
-        linked and entered by are made before it.
+        For sparse rows there are none: scans need no tables. The tables that link and enter a graph
+        are made before it.
         """
         return self.band_keys.keys(batch, self.code_width)
 
     def empty(self) -> GcwsState:
-        """Return the index of no rows."""
+        """Return an empty index."""
         return GcwsState(Tables.of(self.code_width, ()), InvertedIndex())
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
@@ -228,8 +228,8 @@ class GcwsBackend(Backend[GcwsState]):
     def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would stay in the delta.
 
-        While a graph lacks entry tables all rows stay there. A write that made these tables took
-        18 s of 3,000,000 rows. `optimize` makes them in the background; until then tables or scans
+        While a graph lacks entry tables, all rows stay there. A write that made these tables took
+        18 s for 3,000,000 rows. `optimize` makes them in the background; until then tables or scans
         answer.
         """
         if state.graph_is_waiting:
@@ -244,13 +244,13 @@ class GcwsBackend(Backend[GcwsState]):
         return state.graph_is_decided and delta.has_room(self._policies, rows, count, numbers)
 
     def _postings_wait(self, state: GcwsState) -> bool:
-        """Return whether sparse rows need postings alone, and can be scanned without."""
+        """Return whether sparse rows only lack postings, and can be scanned without."""
         return state.graph is None and not state.tables.bands
 
     def _with_postings(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
-        """Return the state with postings of all rows, where more lack them than a scan should see.
+        """Return the state with postings of all rows, if too many lack them for a scan.
 
-        `optimize` gives them postings once rows come in slowly.
+        `optimize` adds the postings once rows arrive slowly.
         """
         is_waiting = self._form == "sparse" and self._postings_wait(state)
         if not is_waiting or state.delta.has_room(self._policies, rows):
@@ -280,7 +280,7 @@ class GcwsBackend(Backend[GcwsState]):
         workers: Workers,
         stop: threading.Event | None = None,
     ) -> GcwsState:
-        """Return ``state`` with the tables that its graph is entered by.
+        """Return ``state`` with the entry tables of its graph.
 
         Raises StoppedError (``stop`` is set).
         """
@@ -292,7 +292,7 @@ class GcwsBackend(Backend[GcwsState]):
         return replace(state, tables=self._kept(tables, graph), graph=graph)
 
     def _kept(self, tables: Tables, graph: GraphSearch | None) -> Tables:
-        """Return the tables that a graph, if there is one, is entered by, or that had a use."""
+        """Return the entry tables of a graph, if there is one, and tables that were used."""
         return tables.some(max(self._wanted, 0 if graph is None else graph.whole))
 
     def _first_tables(
@@ -302,11 +302,11 @@ class GcwsBackend(Backend[GcwsState]):
         workers: Workers,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the tables of a state, the first ones at least, with the rows it has in them."""
+        """Return the tables of a state, at least the first ones, with the rows of its tables."""
         return self.band_keys.widen(state.tables, rows, self.plan.first, workers, stop=stop)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
-        """Return ``state`` with all tables, which `optimize` makes once there is use for them."""
+        """Return ``state`` with all tables; `optimize` makes them once they are needed."""
         tables = self.band_keys.widen(state.tables, rows, self.plan.bands, self.workers)
         return replace(state, tables=tables)
 
@@ -325,7 +325,7 @@ class GcwsBackend(Backend[GcwsState]):
         return self.complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether rows wait in the delta, tables to be merged, or more is to be built."""
+        """Return whether the delta has rows, tables are to be merged, or more is to be built."""
         return (
             bool(state.delta.count)
             or state.tables.merge_is_due
@@ -335,12 +335,12 @@ class GcwsBackend(Backend[GcwsState]):
         )
 
     def _tables_wanted(self, state: GcwsState) -> int:
-        """Return how many tables should be made in all; 0 where none is missing."""
+        """Return the total number of tables to be made; 0 if none is missing."""
         wanted = self._wanted
         return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
 
     def graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether a graph should be built, or rebuilt."""
+        """Return whether a graph should be built or rebuilt."""
         growth = self.graphs.policy.growth
         if not self.plan.prefix or (state.graph is None and state.scanned * growth >= rows):
             return False
@@ -354,14 +354,13 @@ class GcwsBackend(Backend[GcwsState]):
         stop: threading.Event,
         report: ProgressReport = no_report,
     ) -> GcwsState | None:
-        """Return ``state`` with all rows in tables and graph; None when stopped.
+        """Return ``state`` with all rows in tables and graph; None if stopped.
 
-        Segments of tables that are due are merged first. A graph that is overdue is built in random
-        order, and calibrated; none is built where scans are quick enough. Otherwise, further tables
-        are made where there is use for them. They come first where a graph cannot be searched
-        without them, overdue or not.
+        First, segments of tables that are due are merged. An overdue graph is built in random order
+        and calibrated, unless scans are fast enough. Otherwise further tables are made if they are
+        needed. They come first if a graph cannot be searched without them.
         """
-        del report  # a graph is built in one go
+        del report  # a graph is built without progress reports
         live = int(np.count_nonzero(alive))
         wanted = self._tables_wanted(state)
         is_overdue = self.graph_is_overdue(state, len(rows), live)
@@ -382,9 +381,9 @@ class GcwsBackend(Backend[GcwsState]):
     def linked(
         self, state: GcwsState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
     ) -> GcwsState | None:
-        """Return ``state`` with a graph of all rows, built in random order; None when stopped.
+        """Return ``state`` with a graph of all rows, built in random order; None if stopped.
 
-        `optimize` builds one where it is of use.
+        `optimize` builds one only if it is useful.
         """
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         try:
@@ -403,8 +402,8 @@ class GcwsBackend(Backend[GcwsState]):
     ) -> GcwsState | None:
         """Return ``state`` with tables and graph that were built for the first of its rows.
 
-        Its own tables have more rows than those made where many were put at once meanwhile; then
-        the graph is taken, if it was rebuilt, and further tables.
+        If many rows were put at once meanwhile, its own tables have more rows than the new ones.
+        Then only a rebuilt graph and further tables are taken.
         """
         relinked = replacement.graph
         further = len(replacement.tables) - len(state.tables)
@@ -412,7 +411,7 @@ class GcwsBackend(Backend[GcwsState]):
             adopted = replace(replacement, delta=state.delta.after(further))
             if self.can_defer(adopted, rows, 0, 0):
                 return adopted
-            return self.complete(adopted, rows, self._behind)  # it had no limit for want of tables
+            return self.complete(adopted, rows, self._behind)  # it had no limit while tables lacked
         tables = self.band_keys.catch_up(replacement.tables, state.tables, rows)
         state = replace(state, tables=tables)
         if relinked is None:
@@ -426,19 +425,19 @@ class GcwsBackend(Backend[GcwsState]):
         return state
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
-        """Return the neighbour graph; all else is made from the codes."""
+        """Return the neighbour graph; everything else is rebuilt from the codes."""
         return None if state.graph is None else self.graphs.save(state.graph)
 
     def byte_step(self, notes: dict[str, Any]) -> tuple[float, int] | None:
-        """Return step and origin of the bytes in which a saved graph has rows; None without."""
+        """Return step and origin of a saved graph's byte copies; None without them."""
         return self.graphs.byte_step(notes, self._form)
 
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows.
 
-        The last rows without saved links come into the delta, or are linked at once where it has no
-        room. While the graph lacks entry tables, all of them wait: to make those of 3,000,000 rows
-        took 18 s of a start.
+        The last rows without saved links go to the delta, or are linked at once if it has no room.
+        While the graph lacks entry tables, all of them wait in the delta: making these tables for
+        3,000,000 rows took 18 s of a start.
         """
         known = self._rows_linked(saved, len(rows))
         state = self.extend(self.empty(), rows[:known], codes[:known])
@@ -457,10 +456,10 @@ class GcwsBackend(Backend[GcwsState]):
 
     @staticmethod
     def _rows_linked(saved: SavedIndex, rows: int) -> int:
-        """Return how many rows remain without the last ones, whose links are unknown.
+        """Return the number of rows before the last ones, whose links are unknown.
 
-        All, where these are more than half, for then the graph is rebuilt. All, too, where other
-        rows have no links: these are linked at once, beside rows that may name the last ones.
+        All rows, if more than half have no links, because then the graph is rebuilt. Also all rows,
+        if others lack links: these are linked at once, and other rows may name the last ones.
         """
         linked = int(np.count_nonzero(saved.links[:, 0] != UNKNOWN))
         is_first = bool((saved.links[:linked, 0] != UNKNOWN).all())
@@ -474,7 +473,7 @@ class GcwsBackend(Backend[GcwsState]):
         params: SearchParams,
         skip: Int64s | None = None,
     ) -> BatchHits:
-        """Return the hits of each query, at the recall asked for in the mean."""
+        """Return the hits of each query, at the requested mean recall."""
         if skip is not None:
             skipped = skip
         else:
@@ -508,19 +507,19 @@ class GcwsBackend(Backend[GcwsState]):
         )
 
     def allowance(self) -> list[tuple[int | None, float]]:
-        """Return the share of the allowed miss aimed at, by greatest limit; None for any."""
+        """Return the share of the allowed misses aimed at, by greatest limit; None for any."""
         return self.graphs.allowance.by_limit
 
     def take_audit(self, limit: int, asked: float, found: float) -> None:
-        """Take in the recall that a query asked for, and what it found; one thread."""
+        """Record the requested and the measured recall of a query; one thread."""
         self.graphs.allowance.take(limit, asked, found)
 
     def finds_too_little(self) -> bool:
-        """Return whether queries audited last found less than was asked; in the mean."""
+        """Return whether queries audited last found less than requested, on average."""
         return self.graphs.allowance.finds_too_little
 
     def curve(self, state: GcwsState, view: RowView, limit: int) -> CostCurve:
-        """Return what recall costs for a limit; no points where there is no graph."""
+        """Return the cost by recall, for a limit; no points if there is no graph."""
         if state.graph is not None:
             return state.graph.curve(view, limit)
         min_rows = self.graphs.policy.min_rows
@@ -535,7 +534,7 @@ class GcwsBackend(Backend[GcwsState]):
         return CostCurve(limit, reason=reason)
 
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
-        """Return all tables, of all rows: estimates do not depend on what has been made."""
+        """Return all tables of all rows; estimates must not depend on the tables made so far."""
         self._ask_for_tables(state, self.plan.bands)
         tables = self.with_all_tables(state, rows).tables
         if not state.delta.count:
@@ -544,7 +543,7 @@ class GcwsBackend(Backend[GcwsState]):
         return tables.extend(codes, len(tables), self.workers)
 
     def _ask_for_tables(self, state: GcwsState, bands: int) -> None:
-        """Take note that there is use for so many tables, once what comes first has been made."""
+        """Record that this many tables would be useful, once more urgent work is done."""
         if state.tables.bands < bands:
             self._wanted = max(self._wanted, bands)
 
@@ -556,7 +555,7 @@ class GcwsBackend(Backend[GcwsState]):
         params: SearchParams,
         skip: Int64s,
     ) -> BatchHits:
-        """Return the hits among rows that are all in the index, or of an exact scan."""
+        """Return the hits among rows that are all in the index, or those of an exact scan."""
         graph = state.graph
         if graph is None:
             return self._probe(state, view, queries, params, skip)
@@ -566,7 +565,7 @@ class GcwsBackend(Backend[GcwsState]):
         first = min(TRIED, queries.count) if plan.tally.seen < TRIED else queries.count
         asked = (queries, skip) if first == queries.count else (queries[:first], skip[:first])
         hits, outcomes = graph.search(plan, state.tables, view, asked[0], params, asked[1])
-        if any(outcomes.tolist()):  # of queries that the graph has no answer to
+        if any(outcomes.tolist()):  # queries that the graph could not answer
             left = np.flatnonzero(outcomes)
             hits = hits.overwrite(left, self._probe(state, view, queries[left], params, skip[left]))
         if first == queries.count:
@@ -583,7 +582,7 @@ class GcwsBackend(Backend[GcwsState]):
         params: SearchParams,
         skip: Int64s,
     ) -> BatchHits:
-        """Return the hits found by tables alone, or by a scan where that is quicker."""
+        """Return the hits by tables alone, or by a scan if that is quicker."""
         tally = None
         if params.guarantee == "proven":
             self._ask_for_tables(state, self.plan.bands)
@@ -600,19 +599,19 @@ class GcwsBackend(Backend[GcwsState]):
         return tables.search(view, queries, params, skip)
 
     def _tally(self, view: RowView, params: SearchParams) -> Tally | None:
-        """Return what proofs like one have taken of late; classical banding has no choice."""
+        """Return recent times of similar proofs; None for classical banding, without a choice."""
         if not self.plan.prefix:
             return None
         kind = params.limit, params.recall, params.min_score, view.permitted_count.bit_length()
         known = self._tallies.get(kind)
         if known is None:
-            if len(self._tallies) >= _MAX_TALLIES:  # any recall may be asked for
+            if len(self._tallies) >= _MAX_TALLIES:  # any recall may be requested
                 self._tallies.clear()
             known = self._tallies[kind] = Tally(0.0)
         return known
 
     def inverted(self, state: GcwsState, rows: VectorBatch) -> InvertedIndex:
-        """Return the postings of sparse rows; a few of the last ones have none."""
+        """Return the postings of sparse rows; a few of the last rows have none."""
         return self._with_postings(state, rows).inverted
 
     def pairs(
@@ -626,7 +625,7 @@ class GcwsBackend(Backend[GcwsState]):
         stop: threading.Event | None = None,
         max_pairs: int | None = None,
     ) -> Pairs:
-        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
+        """Return pairs of permitted rows a < b with GMM at least ``min_score``, with scores."""
         if state.tables.bands:
             state = self.complete(state, view.vectors, self.workers)
 
@@ -653,7 +652,7 @@ class GcwsBackend(Backend[GcwsState]):
         min_score: float,
         recall: float,
     ) -> BandJoin | None:
-        """Return a join of permitted rows with queries like these, where there are bands for it."""
+        """Return a join of permitted rows with queries like these, if bands can find them."""
         if not self.plan.prefix or recall >= 1:
             return None
         first = self.plan.first
@@ -676,8 +675,8 @@ class GcwsBackend(Backend[GcwsState]):
     ) -> Signatures | UInt16s:
         """Return the samples of vectors, or for ``b_bit`` (n, k) uint16: bits of each i* ([BBIT]).
 
-        Levels are to be ignored for ``zero_bit``. Where it ``is_wider``, there are slots beyond the
-        space, which the parameter table does not have.
+        For ``zero_bit`` levels are to be ignored. ``is_wider``: there are slots beyond the space,
+        which the parameter table does not have.
         """
         k = self.plan.samples
         drawn = self.hash
@@ -693,7 +692,7 @@ class GcwsBackend(Backend[GcwsState]):
         return Signatures(signatures.slots[:, :k], signatures.levels[:, :k])
 
     def nbytes(self, state: GcwsState) -> int:
-        """Bytes of memory the index holds, parameter table included."""
+        """Bytes of memory of the index, including the parameter table."""
         graph = 0 if state.graph is None else state.graph.nbytes
         return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + graph
 

@@ -1,8 +1,8 @@
 """Calibration: recall by beam setting, measured with items of the collection as queries.
 
-The items are held out: rows that are not linked into the graph yet, so they behave like new
-queries. Sums of two of them stand for queries unlike the items. The ground truth is an exact scan
-of the linked rows.
+The items are held out: their rows are not linked into the graph yet, so they behave like new
+queries. Sums of two items stand for queries unlike the items. The ground truth is an exact scan of
+the linked rows.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ rows found up to 0.02 less, and scored half as many rows."""
 
 
 class _Contrasts(NamedTuple):
-    """Above which contrasts queries are hard, and foreign; the least distance told apart.
+    """Contrasts above which queries are hard or foreign, and the smallest difference that counts.
 
-    The first hits of a query are ``tied`` if their distances differ by less. ``spread`` is that of
+    Queries are ``tied`` if the distances of their first hits differ by less. For ``spread`` see
     `Calibration`.
     """
 
@@ -121,9 +121,9 @@ class _Contrasts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """The true hits of m queries for one limit: the score of the last of those ``wanted``.
+    """The true hits of m queries for one limit: the score of the last of the ``wanted`` hits.
 
-    ``tiers`` are those of `_tiers`, ``scores`` those of `LimitCurves`.
+    ``tiers``: see `_tiers`; ``scores``: see `LimitCurves`.
     """
 
     wanted: int
@@ -133,11 +133,11 @@ class _Truth:
 
 
 class _Point(NamedTuple):
-    """What a setting gave for one limit, by the queries that seemed to be of its tier.
+    """Result of a setting for one limit, over the queries that seemed to be in its tier.
 
-    ``recall`` is the least of items and sums, ``items`` that of items; less a doubt. The candidates
-    of typical queries are those of all items. ``others`` is the share of the items that seemed to
-    be of another tier.
+    ``recall`` is the lower one of items and sums, ``items`` that of items, both minus an error
+    margin. The candidates of typical queries are those of all items. ``others`` is the share of the
+    items that seemed to be in another tier.
     """
 
     recall: float
@@ -149,10 +149,10 @@ class _Point(NamedTuple):
 def calibrate(
     sample: HeldOut, *, scan_nanoseconds: float, max_candidates: Callable[[int], float]
 ) -> Calibration:
-    """Measure recall by beam setting for a few limits; others lie between or beyond.
+    """Measure recall by beam setting for a few limits; other limits are interpolated.
 
-    Scanning one row takes ``scan_nanoseconds``. Of a limit, searches that score more rows than
-    ``max_candidates`` take longer than scans: none is measured.
+    ``scan_nanoseconds`` is the time to scan one row. For a limit, searches that score more rows
+    than ``max_candidates`` are slower than scans, so they are not measured.
     """
     share, min_sums = SUMS
     greatest = max(_LIMIT, sample.rows // _ROWS_A_LIMIT)
@@ -190,9 +190,9 @@ def calibrate(
 def _true_hits(
     sample: HeldOut, limits: Sequence[int], counts: Sequence[int], first_number: int
 ) -> list[tuple[int, BatchHits]]:
-    """Return the true hits of runs of queries, each for the greatest limit it is judged by.
+    """Yield the true hits of runs of queries, each for the greatest limit that it is judged by.
 
-    With each run comes the number of its first query, counted from ``first_number``.
+    Each run comes with the number of its first query, counted from ``first_number``.
     """
     runs = []
     ends = sorted({count for count in counts if count > 0})
@@ -204,7 +204,7 @@ def _true_hits(
 
 
 def _spreads(found: BatchHits) -> Float64s:
-    """Return (m,): how much farther the tenth hit is than the second; -1 for fewer hits."""
+    """Return (m,) the distance of the tenth hit minus that of the second; -1 for fewer hits."""
     if found.scores.shape[1] < CONTRAST_PLACE:
         return np.full(len(found), -1.0)
     between: Float64s = found.scores[:, TIED_PLACE - 1] - found.scores[:, CONTRAST_PLACE - 1]
@@ -212,7 +212,7 @@ def _spreads(found: BatchHits) -> Float64s:
 
 
 def _finds_ties(sample: HeldOut, runs: list[tuple[int, BatchHits]], tied: float) -> bool:
-    """Return whether items whose hits tie are found about as well as others by a short search."""
+    """Return whether a short search finds items with tied hits about as well as others."""
     spreads = np.concatenate([_spreads(found) for _, found in runs])
     lasts = np.concatenate([_last_scores(found, CONTRAST_PLACE) for _, found in runs])
     are_tied = (spreads > 0) & (spreads < tied)
@@ -227,9 +227,9 @@ def _finds_ties(sample: HeldOut, runs: list[tuple[int, BatchHits]], tied: float)
 
 
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
-    """Return (m,): how far the first hit is, in distances of the tenth; -1 for fewer hits.
+    """Return (m,) the first hit's distance divided by the tenth's; -1 for fewer hits.
 
-    0 for copies, which are all as far.
+    0 for copies, whose hits are all equally far.
     """
     factors = np.full(len(found), -1.0)
     full = found.sizes >= CONTRAST_PLACE
@@ -240,7 +240,7 @@ def _contrast(found: BatchHits, nearest: float) -> Float64s:
 
 
 def _contrasts(runs: list[tuple[int, BatchHits]], sample: HeldOut) -> _Contrasts:
-    """Return the factors above which a query is hard, and foreign; `inf` where none is known."""
+    """Return the contrasts above which a query is hard, and foreign; `inf` if unknown."""
     nearest = sample.nearest
     factors = np.concatenate([_contrast(found, nearest) for _, found in runs])
     factors = factors[factors >= 0]
@@ -253,7 +253,7 @@ def _contrasts(runs: list[tuple[int, BatchHits]], sample: HeldOut) -> _Contrasts
 
 
 def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
-    """Return the tier of each query by its hits: `TYPICAL`, `HARD`, `FOREIGN` or `TIED`."""
+    """Return the tier of each query, from its hits: `TYPICAL`, `HARD`, `FOREIGN` or `TIED`."""
     last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
     for score, factor in zip(scores[:2], contrasts[:2], strict=True):
@@ -266,7 +266,7 @@ def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _C
 def _truth(
     items: list[BatchHits], sums: list[BatchHits], wanted: int, contrasts: _Contrasts
 ) -> _Truth:
-    """Return what is known of queries by their true hits for one limit."""
+    """Return the truth about queries for one limit, from their true hits."""
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = _BEYOND if len(lasts) >= _SMALL_SAMPLE else _SMALL_SAMPLE_BEYOND
@@ -282,17 +282,17 @@ def _truth(
 
 
 def _last_scores(found: BatchHits, place: int) -> Float64s:
-    """Return the score of each query's hit at a place, counted from 1; too few hits score 0."""
+    """Return the score of each query's hit at a place, counted from 1; 0 if it has fewer hits."""
     column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
     last: Float64s = found.scores[np.arange(len(found)), column]
     return np.where(found.sizes < place, 0.0, last)
 
 
 class _Measurements:
-    """What beam settings give by searches with one limit.
+    """Results of beam settings, by searches with one limit.
 
-    ``queries`` are the (m,) numbers of items, then of sums, and how many of them are items. Their
-    ``truth`` is by the limits judged, ``searched`` the limit searched with.
+    ``queries`` are the (m,) numbers of items, then of sums, and the count of items. ``truth`` is
+    by judged limit; ``searched`` is the limit of the searches.
     """
 
     def __init__(
@@ -313,9 +313,9 @@ class _Measurements:
         self._points: dict[int, dict[int, dict[int, _Point]]] = {}
 
     def measure(self, tier: int, max_candidates: float) -> None:
-        """Measure ever wider searches of a tier, until recall is enough or they are dear.
+        """Measure wider and wider searches of a tier, until recall is enough or cost too high.
 
-        Of typical queries some settings come first, and others between two of them follow.
+        For typical queries, some settings are measured first, and then others between them.
         """
         numbers = self._numbers(tier)
         points = self._points.setdefault(tier, {})
@@ -341,9 +341,9 @@ class _Measurements:
         return _SETTINGS if tier == TYPICAL else SLACKS
 
     def _asked(self, tier: int, before: int = -1) -> Int64s:
-        """Return the places of the queries by which a tier is measured, all if they are few.
+        """Return the places of the queries that measure a tier; all if there are few.
 
-        Of typical queries fewer are asked after a setting that scores many rows.
+        After a setting that scores many rows, fewer typical queries are used.
         """
         if tier == TYPICAL:
             measured = self._points[tier].get(before)
@@ -358,7 +358,7 @@ class _Measurements:
         return np.flatnonzero(np.logical_or.reduce(of_limits))
 
     def _measure(self, tier: int, place: int, asked: Int64s) -> Int64s:
-        """Measure a setting, if it is of use; return the queries to be asked by the next one."""
+        """Measure a setting if it is useful; return the queries for the next one."""
         numbers, chosen, truths = self._numbers(tier), self._queries[asked], self._truth
         if tier == TYPICAL:
             setting = BeamSetting.of(numbers[place], self._searched)
@@ -378,14 +378,14 @@ class _Measurements:
         }
         if tier == TYPICAL:
             return self._asked(tier, place)
-        # Who is of another tier after the first extension stays so.
+        # A query in another tier after the first extension stays there.
         return asked[np.logical_or.reduce([*insides.values()])] if place == 0 else asked
 
     def _inside(self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int) -> Bools:
-        """Return (a,): which queries seem to be of a tier; those of both tiers if they are few.
+        """Return (a,) which queries seem to be in a tier; those of both tiers if they are few.
 
-        A search knows the tier of a query by what it has found: a query that misses its nearest
-        rows may seem less foreign than it is.
+        A search judges the tier by its own hits: if it misses the nearest rows, the query may seem
+        less foreign than it is.
         """
         tiers = truth.tiers[asked]
         seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
@@ -399,7 +399,7 @@ class _Measurements:
     def _point(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int, inside: Bools
     ) -> _Point:
-        """Return what a setting gave; items and sums are judged apart, where there are enough."""
+        """Return the result of a setting; items and sums are judged separately if enough."""
         is_item = asked < self._items
         good = shares_found(found, truth.lowest[asked], truth.wanted)
         items, sums = inside & is_item, inside & ~is_item
@@ -420,7 +420,7 @@ class _Measurements:
         )
 
     def _is_last(self, tier: int, before: int, place: int, max_candidates: float) -> bool:
-        """Return whether no wider search is worth measuring; see `_ENOUGH` and `_LEFT`."""
+        """Return whether wider searches need not be measured; see `_ENOUGH` and `_LEFT`."""
         points = self._points[tier]
         lowest = min(point.recall for point in points[place].values())
         dear = points[place][self._searched].candidates > max_candidates
@@ -432,7 +432,7 @@ class _Measurements:
         return 1 - lowest > _LEFT * missed
 
     def curves(self, limit: int) -> LimitCurves:
-        """Return what was measured for a limit."""
+        """Return the measurements for a limit."""
         of_tiers = []
         for tier in (TYPICAL, HARD, FOREIGN):
             numbers = self._numbers(tier)
@@ -461,11 +461,11 @@ class _Measurements:
         return bool(count >= max(_MIN_TIER, minimum))
 
     def _lie_apart(self, low: int, high: int) -> bool:
-        """Return whether what lies between two settings must be measured; see `_RATIO`."""
+        """Return whether a setting between two others must be measured; see `_RATIO`."""
         points = self._points[TYPICAL]
         if max(point.recall for point in points[high].values()) < _MIN_RECALL:
             return False
-        if low not in points:  # the least setting that is of use is between
+        if low not in points:  # the lowest useful setting is between them
             return True
         for limit, nearer in points[low].items():
             farther = points[high][limit]
@@ -478,7 +478,7 @@ class _Measurements:
 
 
 def _quantile(values: Float64s, share: float) -> float:
-    """Return a quantile as `numpy.quantile` does, which takes 0.2 ms, ten times as long."""
+    """Return a quantile like `numpy.quantile`, whose 0.2 ms are ten times as long."""
     place = share * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)
@@ -487,7 +487,7 @@ def _quantile(values: Float64s, share: float) -> float:
 
 
 def _less_doubt(good: Float64s, errors: float) -> float:
-    """Return a mean less ``errors`` standard errors."""
+    """Return a mean minus ``errors`` standard errors."""
     error = float(good.std()) / len(good) ** 0.5
     return float(max(0.0, float(good.mean()) - errors * error))
 

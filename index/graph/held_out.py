@@ -1,4 +1,4 @@
-"""Queries of a calibration, and what searches found: items held out, and sums of two of them."""
+"""Queries of a calibration and their hits: held-out items, and sums of two of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUERIES_A_PART: Final = 2
 
 
 def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch:
-    """Return the sums of pairs of rows: they lie between the rows, and have larger norms."""
+    """Return the sums of pairs of rows; they lie between the rows and have larger norms."""
     if rows.form == "dense":
         dense = rows[first].dense + rows[second].dense
         norms = np.abs(dense).sum(axis=1, dtype=np.float64).astype(np.float32)
@@ -68,10 +68,10 @@ def _entries(rows: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Queries, none of them among the rows ``linked``: items held out, and behind them sums of two.
+    """Queries that are not among the ``linked`` rows: held-out items, then sums of two of them.
 
-    ``view`` has all rows that are alive, ``hidden`` is 1 for those held out. Once ``stop`` is set,
-    the next search raises `StoppedError`.
+    ``view`` has all live rows; ``hidden`` is 1 for held-out rows. Once ``stop`` is set, the next
+    search raises `StoppedError`.
     """
 
     graph: GraphSearch
@@ -98,7 +98,7 @@ class HeldOut:
         sums: int,
         stop: threading.Event,
     ) -> HeldOut:
-        """Return the rows of ``view`` that are held out, by number, with their keys, and sums."""
+        """Return the held-out rows of ``view`` given by number, with their keys, and sums."""
         others = view.permitted.copy()
         others[chosen] = 0
         hidden = np.zeros(len(view.vectors), np.uint8)
@@ -113,26 +113,26 @@ class HeldOut:
 
     @property
     def sums(self) -> int:
-        """How many queries are sums of two items."""
+        """Number of queries that are sums of two items."""
         return len(self.queries) - self.items
 
     @property
     def rows(self) -> int:
-        """How many rows are searched."""
+        """Number of rows that are searched."""
         return self.linked.permitted_count
 
     @property
     def nearest(self) -> float:
-        """The least distance that searches tell from others."""
+        """The smallest distance that searches can distinguish."""
         return self.graph.nearest
 
     @property
     def tied(self) -> float:
-        """The share of the usual spread within which distances tie."""
+        """The share of the usual spread within which distances count as tied."""
         return TIED_SHARE
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
-        """Return the true hits of some queries, by number."""
+        """Return the true hits of some queries, given by number."""
         return scan(
             self.linked,
             self.queries[chosen],
@@ -150,7 +150,7 @@ class HeldOut:
         setting: BeamSetting,
         extension: tuple[int, float] | None = None,
     ) -> BatchHits:
-        """Return what searches with a beam setting find for some queries, by number."""
+        """Return the hits of some queries, given by number, with a beam setting."""
         end_if(self.stop)
         tier, slack = (0, 1.0) if extension is None else extension
         hard, foreign = (

@@ -1,4 +1,4 @@
-"""When the neighbour graph is built, extended, rebuilt, and saved in a file."""
+"""When the neighbour graph is built, extended, rebuilt and saved in a file."""
 
 from __future__ import annotations
 
@@ -68,27 +68,27 @@ _MAX_HELD_OUT: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPolicy:
-    """When a graph is built, and how."""
+    """When a graph is built, and with which numbers."""
 
-    min_rows: int = 2048  # smaller collections have no graph: scanning them is as fast
-    growth: float = 1.5  # the graph is rebuilt when the collection has grown by this factor since
-    # Searches enter through the first tables (`banding.FIRST_TABLES`) up to this many rows, and
-    # through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
-    # fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
-    # recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
+    min_rows: int = 2048  # smaller collections have no graph: a scan is as fast
+    growth: float = 1.5  # the graph is rebuilt after growth by this factor
+    # Up to this many rows, searches enter through the first tables (`banding.FIRST_TABLES`), and
+    # through twice as many for ``rows_to_double`` times the rows. With more rows, fewer of a key's
+    # neighbours are near rows: of 1,000,000 rows in 10,000 clusters, no beam brought recall beyond
+    # 0.988 through 8 tables, or beyond 0.997 through 16.
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
-    # From this many dense rows on that are not wide, a graph keeps ``whole_tables`` of all rows and
-    # a sample in others: a row takes 36 bytes less. 19,000 rows were searched 5 % more slowly for
-    # it. Without any table of all rows, queries for word vectors took 1.1 to 2 times as long.
+    # From this many dense narrow rows on, a graph keeps ``whole_tables`` of all rows, and a sample
+    # in other tables: this saves 36 bytes a row. Searches of 19,000 rows became 5 % slower. Without
+    # any table of all rows, queries for word vectors took 1.1 to 2 times as long.
     min_sampled_rows: int = 32_768
     whole_tables: int = 4
-    max_key_bytes: int = 1 << 29  # keys of rows that are looked up before these are linked
-    scan_factor: float = 2.0  # a graph of sparse rows is built where scans take so many searches
+    max_key_bytes: int = 1 << 29  # limit of keys that are looked up before rows are linked
+    scan_factor: float = 2.0  # a graph of sparse rows is built if a scan costs this many
     search: SearchPolicy = field(default_factory=SearchPolicy)
 
     def entry_tables(self, rows: int, bands: int) -> int:
-        """Return through how many of ``bands`` tables a search of ``rows`` rows enters."""
+        """Return how many of ``bands`` tables searches of ``rows`` rows enter through."""
         tables = FIRST_TABLES
         while rows > self.rows_of_tables and tables < bands:
             rows //= self.rows_to_double
@@ -99,8 +99,8 @@ class GraphPolicy:
 class GraphLifecycle:
     """Builds, extends and saves the neighbour graphs of one index.
 
-    ``workers`` are the threads of searches, and of what readers wait for. The ``allowance`` is that
-    of all its graphs: it stays when a graph is rebuilt.
+    ``workers`` are the threads of searches, and of work that readers wait for. ``allowance`` is
+    shared by all its graphs, so it survives a rebuild.
     """
 
     def __init__(self, band_keys: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
@@ -110,7 +110,7 @@ class GraphLifecycle:
         self.allowance = MissAllowance()
 
     def is_overdue(self, graph: GraphSearch | None, rows: int, live: int) -> bool:
-        """Return whether a graph should be built, or rebuilt."""
+        """Return whether a graph should be built or rebuilt."""
         policy = self.policy
         if live < policy.min_rows or rows > MAX_ROWS:
             return False
@@ -118,14 +118,14 @@ class GraphLifecycle:
             return True
         if graph.neighbours.drift.has_drifted and rows - graph.built > _MIN_NEW * rows:
             return True
-        # Rows that were dead when the graph was built are not in it: they do not count.
+        # Rows that were dead when the graph was built are not in it, so they do not count.
         linked = graph.calibration.rows + max(0, rows - graph.built)
         return live < _MIN_LIVE * linked
 
     def scans_are_enough(self, rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
-        """Return whether scans of sparse rows are about as quick as any search of a graph.
+        """Return whether scans of sparse rows are about as fast as any graph search.
 
-        Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
+        This counts the work of scans for some of the rows, so equal rows give equal answers.
         ``inverted`` may lack a few rows.
         """
         if rows.form == "dense":
@@ -154,7 +154,7 @@ class GraphLifecycle:
     def _near_groups(
         self, rows: VectorBatch, alive: UInt8s, workers: Workers
     ) -> tuple[Float32s, Float32s]:
-        """Return the (g, near, width) rows nearest to some (g, width) rows, and these."""
+        """Return the (g, near, width) nearest rows of (g, width) sampled rows, and these."""
         live = np.flatnonzero(alive)
         centres = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
         near = min(_SAMPLED, len(live) - 1)
@@ -179,10 +179,10 @@ class GraphLifecycle:
         workers: Workers,
         stop: threading.Event,
     ) -> GraphSearch | None:
-        """Return a graph of all rows, linked in random order, and calibrated; None when stopped.
+        """Return a calibrated graph of all rows, linked in random order; None when stopped.
 
-        Rows are linked through more tables than searches enter through. Of a table that is not to
-        be whole a sample is kept: a row takes 12 bytes in each.
+        Rows are linked through more tables than searches use. Of tables that are not kept whole, a
+        sample is kept, because a row takes 12 bytes in each table.
         """
         order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
         queries = QUERIES // 2 if rows.width > _WIDE else QUERIES
@@ -260,11 +260,11 @@ class GraphLifecycle:
             stop=stop,
             leaders=leaders,
         )
-        if stop.is_set():  # some rows may have been left out
+        if stop.is_set():  # some rows may have been skipped
             return None
         neighbours.reach_all(order, links)
         neighbours.mark_all_linked()
-        neighbours.scratch.clear()  # linking and calibrating need more than most searches
+        neighbours.scratch.clear()  # linking and calibrating need more memory than most searches
         return replace(graph, calibration=calibration, workers=self._workers)
 
     def with_entries(
@@ -275,7 +275,7 @@ class GraphLifecycle:
         workers: Workers,
         stop: threading.Event | None = None,
     ) -> GraphSearch:
-        """Return a graph with the tables of a sample that its searches enter through.
+        """Return a graph with the sampled tables that its searches enter through.
 
         Raises StoppedError (``stop`` is set).
         """
@@ -288,12 +288,12 @@ class GraphLifecycle:
         return replace(graph, further=further)
 
     def _sums(self, items: int) -> int:
-        """Return how many sums of two items are searched for, to calibrate a graph."""
+        """Return the number of sums of two items that calibrate a graph."""
         share, min_sums = SUMS
         return max(int(share * items), min(items, min_sums))
 
     def _calibrate(self, sample: HeldOut) -> Calibration:
-        """Return what rows held out measure."""
+        """Return the calibration measured with held-out rows."""
         linked, queries = sample.linked, sample.queries[: min(_SAMPLED, sample.items)]
         if queries.form == "dense":
             cost = float(scan_nanoseconds(linked, queries).mean())
@@ -322,8 +322,8 @@ class GraphLifecycle:
     ) -> GraphSearch | None:
         """Return the graph with the last len(keys) of ``rows`` linked; None drops the graph.
 
-        It is dropped when more rows are put at once than are linked. ``keys`` are the first ones of
-        the new rows; ``tables`` and ``inverted`` have these already. The graph can be entered.
+        It is dropped if more rows are put at once than are linked. ``keys`` are the new rows' first
+        keys; ``tables`` and ``inverted`` have these rows. The graph must have its entry tables.
         """
         first, further = len(rows) - len(keys), graph.further or NO_TABLES
         if len(keys) > first or len(rows) > MAX_ROWS:
@@ -362,9 +362,9 @@ class GraphLifecycle:
         setting: SearchSetting,
         inverted: InvertedIndex,
     ) -> DriftMonitor:
-        """Return the drift after some new rows, which no link names yet.
+        """Return the drift after some new rows, to which no links lead yet.
 
-        Rows that were dead when the graph was built are not searched for: no link names them.
+        Rows that were dead when the graph was built are ignored: no links lead to them.
         """
         hidden = (graph.links.array[: len(rows), 0] == NONE).astype(np.uint8)
         queries, params = rows[new], SearchParams(limit=recall_watch.LIMIT)
@@ -390,7 +390,7 @@ class GraphLifecycle:
     ) -> GraphSearch | None:
         """Return a graph that was built for the first of ``rows``, with the others linked.
 
-        None when they are too many.
+        None if there are too many others.
         """
         known = len(graph.links)
         if len(rows) == known:
@@ -404,7 +404,7 @@ class GraphLifecycle:
     def renumber(
         self, graph: GraphSearch, rows: VectorBatch, new_rows: Int64s
     ) -> GraphSearch | None:
-        """Return the graph after a compaction; None where too little of it is left."""
+        """Return the graph after a compaction; None if too little of it is left."""
         if len(rows) < self.policy.min_rows:
             return None
         if self.is_overdue(graph, len(new_rows), len(rows)):  # recall would be too low
@@ -416,7 +416,7 @@ class GraphLifecycle:
         return replace(graph, neighbours=neighbours, links=links, built=built, further=further)
 
     def save(self, graph: GraphSearch) -> SavedIndex:
-        """Return what a file holds of a graph."""
+        """Return what a file stores of a graph."""
         quantizer = graph.neighbours.quantizer
         notes: dict[str, Any] = {
             "version": _NOTES_VERSION,
@@ -432,7 +432,7 @@ class GraphLifecycle:
         return SavedIndex(graph.links.array, notes)
 
     def byte_step(self, notes: dict[str, Any], form: Form) -> tuple[float, int] | None:
-        """Return step and origin of the bytes that rows of a form were; None without."""
+        """Return step and origin of the byte copies of rows of a form; None without them."""
         try:
             quantizer = Quantizer.from_list(notes.get("rounding"), form)
         except ValueError:
@@ -440,10 +440,10 @@ class GraphLifecycle:
         return (quantizer.step, quantizer.origin) if quantizer.kind == BYTES else None
 
     def restore(self, rows: VectorBatch, tables: Tables, saved: SavedIndex) -> GraphSearch | None:
-        """Return a graph as it was saved; None where there was none.
+        """Return a graph as it was saved; None if there was none.
 
-        Rows whose links are unknown are linked again. Else a graph that is searched through more
-        tables than there are waits for them: to make them takes longer than all else.
+        Rows whose links are unknown are linked again. If the graph needs more tables than there
+        are, it waits for them instead: making them takes longer than everything else.
         """
         policy, workers = self.policy, self._workers
         unknown = np.flatnonzero(saved.links[:, 0] == UNKNOWN)
@@ -462,7 +462,7 @@ class GraphLifecycle:
             narrow = notes["narrow"] is True and rows.form == "dense"
             drift = DriftMonitor.from_list(notes.get("shortfalls", []))
             self.allowance.restore(notes.get("allowance", []))
-        except (KeyError, ValueError):  # `Checkpoints` tells of it
+        except (KeyError, ValueError):  # `Checkpoints` reports it
             return None
         neighbours = NeighbourGraph(
             quantizer,
@@ -505,7 +505,7 @@ class GraphLifecycle:
 def _own_links(saved: Int32s, unknown: Int64s) -> Int32s:
     """Return saved links as (n, WIDTH) int32, without those of ``unknown`` rows.
 
-    The array of (n, R) ``saved`` is used, and changed in place, where R is WIDTH.
+    The array of (n, R) ``saved`` is reused and changed in place if R is WIDTH.
     """
     links = saved
     if saved.shape[1] != WIDTH:

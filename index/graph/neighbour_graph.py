@@ -1,14 +1,14 @@
-"""The neighbour graph: each row is linked to rows near to it in several directions.
+"""The neighbour graph: each row is linked to nearby rows in several directions.
 
-A row finds its neighbours by a search of the graph of the rows linked before it, entered through
-the hash tables. Links run both ways: a row joins the neighbours of those it chose. Rows linked in
-random order give a good graph; rows linked as they come give a worse one when they come in
-clusters. So the graph is rebuilt, in random order, when the collection has grown by half. In
-between, rows are linked as they come.
+A row finds its neighbours by a search of the rows linked before it, entered through the hash
+tables. Links run both ways: a row is added to the neighbours of the rows that it chose. Rows
+linked in random order give a good graph. Rows linked in order of arrival give a worse one if they
+arrive in clusters. So the graph is rebuilt in random order when the collection has grown by half;
+until then new rows are linked in order of arrival.
 
 Links change in place while others read them. A reader may see part of an old row of links and part
-of a new one, or a number of which some bytes are new, which names any row: that costs at most a
-step of its search. Links to rows that a reader does not know yet are passed over.
+of a new one, or a number that mixes old and new bytes and so names any row. That costs at most one
+step of its search. Links to rows that a reader does not know yet are ignored.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _STEPS_BEHIND: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class NeighbourLinks:
-    """The (n, WIDTH) links of rows, as one reader sees them: neighbours, `NONE` behind the last.
+    """The (n, WIDTH) links of rows, as one reader sees them: neighbours, then `NONE`.
 
     Searches enter through the first ``entry_tables``.
     """
@@ -106,12 +106,12 @@ class NeighbourLinks:
 
 
 class NeighbourGraph:
-    """The graph of one collection; any number of threads read what `cover` and `extend` returned.
+    """The graph of one collection; any number of threads read the links that its methods return.
 
-    One thread at a time changes it: `extend` sees to that, in all else its caller does. ``narrow``
-    rows are dense and lie along few dimensions, so that a narrow beam is enough to link them. The
-    graph begins with a copy of (n, WIDTH) ``links``; without them no row is linked. ``drift`` is
-    that of rows linked since the graph was built, by whatever state.
+    One thread at a time changes it: `extend` enforces this, for other methods the caller does.
+    ``narrow``: rows are dense with few effective dimensions, so a narrow beam is enough to link
+    them. The graph starts with a copy of (n, WIDTH) ``links``; without them no row is linked.
+    ``drift`` covers the rows linked since the graph was built, by any state.
     """
 
     def __init__(
@@ -135,21 +135,21 @@ class NeighbourGraph:
         self._count = 0
         self._longest = 0
         self._extending = threading.Lock()
-        self._in_turn = 0  # rows before this one were linked, or had no need to be
+        self._in_turn = 0  # all rows before this one are linked or need no links
         self._take_in(rows, links)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return self._links.nbytes + self._quantized.nbytes
 
     @property
     def quantizer(self) -> Quantizer:
-        """How rows are quantized."""
+        """The quantizer of the rows."""
         return self._quantized.quantizer
 
     def cover(self, rows: VectorBatch, workers: Workers = ALONE) -> NeighbourLinks:
-        """Take in new rows without links; return the links of all of ``rows``."""
+        """Add new rows without links; return the links of all of ``rows``."""
         n = len(rows)
         if n > self._count:
             self._take_in(rows, None)
@@ -157,9 +157,9 @@ class NeighbourGraph:
         return NeighbourLinks(links, self._quantized.cover(rows, workers), self._tables)
 
     def _take_in(self, rows: VectorBatch, links: Int32s | None) -> None:
-        """Take in new rows, with the (n, WIDTH) links of all rows or without."""
+        """Add new rows, with the (n, WIDTH) links of all rows or without links."""
         n = len(rows)
-        if links is not None:  # they may name rows that come after these
+        if links is not None:  # they may name later rows
             self._hold(links, max(n, int(links.max(initial=NONE)) + 1))
         else:
             if not self._links.has_room(n):
@@ -173,26 +173,26 @@ class NeighbourGraph:
         self._count = n
 
     def _hold(self, links: Int32s | LinkArray, rows: int) -> None:
-        """Hold a copy of links that name some of ``rows`` rows."""
+        """Store a copy of links that name some of ``rows`` rows."""
         self._links = LinkArray.of(links, rows)
         self._room.adopt(self._links.packed)
 
     @property
     def tables(self) -> int:
-        """Tables through which rows are linked, unless there are fewer."""
+        """Number of tables through which rows are linked, if there are as many."""
         more = self.narrow or self.quantizer.kind == SPARSE
         return self._tables * (_TABLE_FACTOR if more else 1)
 
     def sizes(
         self, segments: int, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
     ) -> ScratchSizes:
-        """Return the scratch memory of searches that see ``room`` rows once they have entered."""
+        """Return the working memory of searches that see ``room`` rows after entering."""
         keys = self.tables * segments
         entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     def mark_all_linked(self) -> None:
-        """Take note that all rows there are have been linked."""
+        """Record that all present rows are linked."""
         self._in_turn = self._count
 
     def extend(
@@ -207,9 +207,9 @@ class NeighbourGraph:
     ) -> NeighbourLinks:
         """Link the last len(keys) of ``rows`` in order; return the links of all ``rows``.
 
-        They enter through the tables of (s, 6) ``segments``, in which ``keys`` are known. Any
-        thread: one waits for the other. Rows linked already are left out. The rows ``measured`` are
-        linked last. Before, ``measure`` returns the drift after them, given all links.
+        They enter through the tables of (s, 6) ``segments``, which have their ``keys``. Any thread;
+        calls run one by one. Rows that are linked already are skipped. The rows ``measured`` are
+        linked last; before that, ``measure`` gets all links and returns the drift.
         """
         with self._extending:
             links = self.cover(rows)
@@ -247,12 +247,12 @@ class NeighbourGraph:
         stop: threading.Event | None = None,
         leaders: Int32s = _NO_LEADERS,
     ) -> None:
-        """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
+        """Link the rows ``chosen``, in this order, in rounds; ``linked`` rows are linked already.
 
-        Once ``stop`` is set, the rest is left. ``keys`` are theirs, (k, t), in the tables of the
-        ``segments``. Rows that are ``alive`` may be chosen as neighbours. By (n,) or
-        (0,) ``leaders`` a search enters instead of the rows of a table: another one, for copies of
-        that.
+        Once ``stop`` is set, the remaining rows are skipped. ``keys`` are those of the chosen rows,
+        (k, t), in the tables of ``segments``. Rows that are ``alive`` may be chosen as neighbours.
+        By (n,) or (0,) ``leaders``, a search that meets a copy of a row in a table enters at its
+        leader instead.
         """
         done = 0
         while done < len(chosen) and not (stop is not None and stop.is_set()):
@@ -287,9 +287,8 @@ class NeighbourGraph:
     ) -> None:
         """Let rows find their neighbours, then link these back.
 
-        Rows take their turns in the order of the first table: those beside each other there see
-        much the same rows, which the processor's cache then holds. All see the graph as it was
-        before the round.
+        Rows are processed in the order of the first table: consecutive rows see much the same rows,
+        which then stay in the processor's cache. All see the graph as it was before the round.
         """
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(len(segments), beam, SEEN_A_PLACE * beam)
@@ -325,13 +324,13 @@ class NeighbourGraph:
         workers.split(count, join, min_size=64, pieces=PIECES)
 
     def link_copies(self, groups: Sequence[Int64s], links: NeighbourLinks) -> None:
-        """Link the copies of some rows to these, and as a tree below them.
+        """Link copies of some rows to these, and as a tree below them.
 
-        A thousand equal rows would fill each other's neighbours, and those of all rows near to
-        them, and lead to nothing else. So the first ones of a group are linked like other rows,
-        and the last of these is the root of the tree. A copy has its parent and its children as
-        neighbours, and those of one of the first rows. ``groups`` are of equal rows, of which the
-        first `LINKED_COPIES` are linked; ``links`` change in place.
+        Without this, a thousand equal rows would fill the links of each other and of all rows
+        nearby, and lead nowhere else. So only the first rows of a group are linked like others; the
+        last of these is the root of a tree. A copy links to its parent, its children and the
+        neighbours of one first row. ``groups`` hold equal rows; the first `LINKED_COPIES` of each
+        are linked. ``links`` change in place.
         """
         array, children, linked = links.array, _CHILDREN, LINKED_COPIES
         for group in groups:
@@ -354,14 +353,14 @@ class NeighbourGraph:
             array[root] = line
 
     def reach_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
-        """See that links lead to each of these rows, from the rows that most others link to.
+        """Ensure that links lead to each of these rows, from the rows that most others link to.
 
-        Pruning may have left no link to a row, or only links from rows that are not reached either.
-        Such rows are found through the tables alone. ``links`` change in place.
+        Pruning may have left a row without incoming links, or only with links from unreachable
+        rows. Such rows could be found only through the tables. ``links`` change in place.
         """
         array = links.array
         naming = np.zeros(len(array), np.int64)
-        step = max(_ROWS_A_STEP, len(array) // _STEPS)  # each looks at all counts
+        step = max(_ROWS_A_STEP, len(array) // _STEPS)  # each step examines all counts
         for first in range(0, len(array), step):
             part = array[first : first + step]
             naming += np.bincount(part[part != NONE], minlength=len(array))
@@ -373,7 +372,7 @@ class NeighbourGraph:
                 _link_from(near[None], row, array)
 
     def _name_new(self, chosen: Int64s, links: NeighbourLinks) -> None:
-        """Do what `reach_all` does for a few new rows, without a look at all links."""
+        """Do the same as `reach_all` for a few new rows, without reading all links."""
         array = links.array
         for first in range(0, len(chosen), _ROWS_A_STEP):
             part = chosen[first : first + _ROWS_A_STEP]
@@ -386,13 +385,13 @@ class NeighbourGraph:
                     _link_from(own, row, array)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
-        """Return the graph after a compaction; links to rows that are gone are bridged.
+        """Return the graph after a compaction; links to removed rows are bridged.
 
-        Links to rows that ``new_rows`` does not cover are left out: another thread may have added
-        them since.
+        Links to rows that ``new_rows`` does not cover are dropped: another thread may have added
+        them meanwhile.
         """
         remaining, dead = np.flatnonzero(new_rows >= 0), np.flatnonzero(new_rows < 0)
-        names = np.append(new_rows, NONE).astype(np.int32)  # the last one is that of NONE, too
+        names = np.append(new_rows, NONE).astype(np.int32)  # the last entry maps NONE
         names[dead] = np.arange(len(remaining), len(new_rows))
         taken = NeighbourGraph(
             self.quantizer, rows[:0], self._tables, narrow=self.narrow, drift=self.drift
@@ -414,10 +413,10 @@ class NeighbourGraph:
 
 
 def _link_from(near: Int32s, row: int, array: LinkArray) -> None:
-    """Link to a row from the first of some rows that has room, or from one behind them.
+    """Link to a row from the first of some rows with free places, or from a row behind these.
 
-    Of a tight group all rows may have chosen the same one, in the middle, which has no room for
-    them all: they hang below the others that it links to.
+    All rows of a tight group may have chosen the same central row, which has no place for all of
+    them: they are linked from the rows that it links to.
     """
     for steps in range(_STEPS_BEHIND + 1):
         with_room = near[array[near, -1] == NONE]

@@ -1,13 +1,13 @@
-"""Which beam setting a search needs for a recall, as calibrated.
+"""The beam setting that a search needs for a recall, as calibrated.
 
-One number f is a beam setting, whatever the limit is. With f < 1 the search ends once the best
-f · max(limit, `MIN_BEAM`) rows of the pool are expanded, one at least. With f ≥ 1 it is the slack:
-a row is expanded while its distance is at most f times that of the limit-th best row so far.
+A beam setting is one number f, whatever the limit. If f < 1, the search ends once the best
+f · max(limit, `MIN_BEAM`) rows of the pool are expanded, at least one. If f ≥ 1, it is the slack:
+a row is expanded if its distance is at most f times that of the limit-th best row so far.
 
-Queries are of three tiers, told apart by what the first search found. Most are *typical*. A query
+Queries belong to three tiers, judged by the hits of the first search. Most are *typical*. A query
 is *hard* if its hits are farther away than those of nearly all items, or its first hit is about as
-far as its tenth. It is *foreign* if that holds in a higher degree. Each tier has a recall curve of
-its own. So the recall of a kind of query does not rest on how many of them are easy.
+far as its tenth. It is *foreign* if this holds to a higher degree. Each tier has its own recall
+curve, so the recall of a tier does not depend on the share of easy queries.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BeamSetting:
-    """How wide a search is, and the recall and the rows scored quickly to expect of it."""
+    """The width of a search, with its expected recall and number of rows scored quickly."""
 
-    beam: int  # rows that the beam holds at most
-    # Rows expanded at most, or how many of the best rows are; see `beam_search.Beam`. A fraction is
-    # the share of the queries that expand one more.
+    beam: int  # maximum number of rows in the beam
+    # Maximum number of expanded rows, or which of the best rows are; see `beam_search.Beam`. The
+    # fraction is the share of the queries that expand one more.
     max_expanded: float
     recall: float
     candidates: float
-    slack: float = inf  # how many times as far as the last hit wanted a row may be to be expanded
+    slack: float = inf  # a row is expanded up to this multiple of the last hit's distance
 
     def tables(self, max_tables: int) -> int:
         """Return the number of entry tables: half of ``max_tables`` for a short search."""
@@ -87,19 +87,19 @@ class BeamSetting:
 
     @property
     def number(self) -> float:
-        """The setting as one number; see the module."""
+        """The setting as one number; see the module docstring."""
         return self.slack if self.slack < inf else self.max_expanded / self.places
 
     @property
     def places(self) -> int:
-        """The limit it is for, `MIN_BEAM` at least."""
+        """The limit that it is for, at least `MIN_BEAM`."""
         return max(1, self.beam // (SLACK_PLACES if self.slack < inf else _EXPANDED_PLACES))
 
     @classmethod
     def of(
         cls, number: float, limit: int, recall: float = 0.0, candidates: float = 0.0
     ) -> BeamSetting:
-        """Return the setting of a number; see the module."""
+        """Return the setting for a number; see the module docstring."""
         places = max(limit, MIN_BEAM)
         if number < 1:
             expanded = max(1.0, number * places)  # entry points alone may be far from the hits
@@ -109,10 +109,10 @@ class BeamSetting:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Which queries are searched for farther than others, and how far.
+    """Which queries are searched farther than others, and how far.
 
-    Those whose hit judged scores less than ``score``, and those whose first hit is farther away
-    than the tenth, times ``contrast``. They may enter through more rows, too.
+    Queries whose judged hit scores less than ``score``, and queries whose first hit is farther away
+    than the tenth times ``contrast``. They may also enter through more rows.
     """
 
     score: float
@@ -121,7 +121,7 @@ class Extension:
     enters_wider: bool = False
 
     def maximum(self, other: Extension) -> Extension:
-        """Return this with the slack and the entry points of another one, where those are more."""
+        """Return this extension with the greater slack and number of entry points of the two."""
         wider = self.enters_wider or other.enters_wider
         return replace(self, slack=max(self.slack, other.slack), enters_wider=wider)
 
@@ -131,21 +131,21 @@ NO_EXTENSION: Final = Extension(0.0, inf, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SearchSetting:
-    """How a search is done for one limit and recall."""
+    """The parameters of a search for one limit and recall."""
 
-    first: BeamSetting  # of typical queries; what it expects is the mean over all
+    first: BeamSetting  # of typical queries; its expected values are means over all queries
     hard: Extension = NO_EXTENSION
     foreign: Extension = NO_EXTENSION
-    out_of_range: float = 0.0  # score of the hit judged below which no recall is known; 0 for none
-    judged: int = 1  # the limit at whose place scores hold: the limit, or the greatest measured
+    out_of_range: float = 0.0  # score of the judged hit below which recall is unknown; 0 for none
+    judged: int = 1  # the limit whose scores are used: the limit itself, or the greatest measured
     spread: float = 0.0  # see `Calibration`
 
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Recall by beam setting, for the queries of one tier, and rows scored quickly on average.
+    """Recall by beam setting for the queries of one tier, with the mean of rows scored quickly.
 
-    Settings rise. Recalls never fall: they are what was measured, less a doubt.
+    Settings ascend. Recalls never fall; they are the measured ones minus an error margin.
     """
 
     settings: tuple[float, ...]
@@ -153,9 +153,9 @@ class RecallCurve:
     candidates: tuple[float, ...]
 
     def setting(self, recall: float) -> float | None:
-        """Return the cheapest setting that gives a recall, None when none that was measured does.
+        """Return the cheapest setting that reaches a recall, None if no measured one does.
 
-        The lowest may not be the cheapest: more of its queries are hard.
+        The lowest setting may not be the cheapest: more of its queries are hard.
         """
         place = bisect_left(self.recalls, recall)
         if place == len(self.recalls):
@@ -166,7 +166,7 @@ class RecallCurve:
             nearer, farther = self.settings[place - 1], self.settings[place]
             minimum = nearer + (recall - low) / (high - low) * (farther - nearer)
             if nearer < WIDE_SLACK <= farther:
-                minimum = farther  # those between enter through half of the tables
+                minimum = farther  # those between use half of the tables
         costs = self.candidates[place:]
         cheapest = costs.index(min(costs))
         cheaper = costs[cheapest] < self.at(minimum)[1]
@@ -179,7 +179,7 @@ class RecallCurve:
         )
 
     def slack(self, recall: float) -> float:
-        """Return the setting for a recall, or the greatest measured where none is enough."""
+        """Return the setting for a recall, or the greatest measured one if none is enough."""
         setting = self.setting(recall)
         if setting is not None:
             return setting
@@ -190,7 +190,7 @@ class RecallCurve:
 class Slack(NamedTuple):
     """How far an extension goes.
 
-    It may enter through more rows, as foreign queries do, and hard ones where they are not found
+    It may enter through more rows: foreign queries do, and hard ones if they are not found
     otherwise.
     """
 
@@ -204,22 +204,22 @@ Numbers = tuple[float, Slack, Slack]
 
 @dataclass(frozen=True, slots=True)
 class LimitCurves:
-    """What was measured for one limit."""
+    """The measurements for one limit."""
 
     limit: int
     typical: RecallCurve
-    hard: RecallCurve  # the settings of this and the next are slacks of extensions
+    hard: RecallCurve  # the settings of this and the next curve are slacks of extensions
     foreign: RecallCurve
-    extended: tuple[float, ...]  # share of the items that are hard, by the settings of ``typical``
-    hard_items: tuple[float, ...]  # recalls of hard items alone, by the settings of ``hard``
-    # Of a query's last hit: below the first it is hard, below the second foreign, and below the
-    # third out of range.
+    extended: tuple[float, ...]  # share of hard items, by the settings of ``typical``
+    hard_items: tuple[float, ...]  # recall of hard items alone, by the settings of ``hard``
+    # Thresholds for the score of a query's last hit: below the first the query is hard, below the
+    # second foreign, below the third out of range.
     scores: tuple[float, float, float]
 
     def setting(self, recall: float, foreign_recall: float) -> Numbers | None:
-        """Return the numbers of a search that aims at a recall, and at another for foreign queries.
+        """Return the numbers of a search for a recall, with another recall for foreign queries.
 
-        None where no first search is enough. What hard queries aim at follows from cost; see
+        None if no first search is enough. The aim for hard queries follows from cost; see
         `_HARD_MISSES`.
         """
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
@@ -235,9 +235,9 @@ class LimitCurves:
         return found
 
     def _hard(self, recall: float, miss: float) -> Slack:
-        """Return how far hard queries are searched for at a share of the miss; see `_HARD_MISSES`.
+        """Return the extension for hard queries at a share of the misses; see `_HARD_MISSES`.
 
-        They enter through more rows where that finds the aim, or where no slack finds ``recall``.
+        They enter through more rows if that reaches the aim, or if no slack reaches ``recall``.
         """
         aim = max(recall, min(1.0 - miss * (1.0 - recall), _HARD_RECALL))
         hard, foreign = self.hard, self.foreign
@@ -248,18 +248,18 @@ class LimitCurves:
         return Slack(enters_wider, max(curve.slack(recall), curve.slack(aim)))
 
     def first(self, numbers: Numbers) -> BeamSetting:
-        """Return the beam setting of a search, with what to expect of all queries."""
+        """Return the beam setting of a search, with expected values over all queries."""
         number, hard, _ = numbers
         return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
 
     def _of_items(self, hard: Slack, ceiling: float) -> RecallCurve:
-        """Return the curve of all items; hard ones are extended, and count ``ceiling`` at most.
+        """Return the curve of all items; hard ones are extended, and count at most ``ceiling``.
 
-        So typical queries alone have the recall asked for.
+        So typical queries alone reach the requested recall.
         """
         found = _value_at(hard.slack, self.hard.settings, self.hard_items)
         _, scored = self.hard.at(hard.slack)
-        if hard.enters_wider:  # which finds no less
+        if hard.enters_wider:  # which finds at least as much
             others, scored = self.foreign.at(hard.slack)
             found = max(found, others)
         typical, found = self.typical, min(found, ceiling)
@@ -278,29 +278,29 @@ _SettingCache = dict[tuple[int, float, float], tuple[SearchSetting | None]]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Curves of a collection of so many items, by rising limit."""
+    """The curves of a collection with ``rows`` items, by ascending limit."""
 
     rows: int
     curves: tuple[LimitCurves, ...]
-    scan_nanoseconds: float  # of one row for the queries measured, on average
-    # A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
+    scan_nanoseconds: float  # per row, as a mean over the measured queries
+    # A query is hard, or foreign, if its first hit is farther than the tenth times these factors.
     contrasts: tuple[float, float] = (inf, inf)
-    # How much farther the tenth hit of an item usually is than the second: the median, or less
-    # where ties tell nothing.
+    # Usual distance of an item's tenth hit minus that of the second: the median, or less if ties
+    # are not informative.
     spread: float = 0.0
     _cache: _SettingCache = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def setting(
         self, limit: int, recall: float, foreign_recall: float | None = None
     ) -> SearchSetting | None:
-        """Return the setting for a recall in the mean over queries like the items.
+        """Return the setting for a mean recall over queries like the items.
 
-        None where no setting measured reaches it. Foreign queries may have another recall.
+        None if no measured setting reaches it. Foreign queries may have another recall.
         """
         asked = limit, recall, foreign_recall or recall
         known = self._cache.get(asked)
         if known is None:
-            if len(self._cache) >= _MAX_CACHED:  # any recall may be asked for
+            if len(self._cache) >= _MAX_CACHED:  # any recall may be requested
                 self._cache.clear()
             aims = tuple(each + (1.0 - each) / _SAFETY for each in asked[1:])
             known = self._cache[asked] = (self._new_setting(limit, *aims),)
@@ -315,27 +315,27 @@ class Calibration:
         found = [each for each in settings if each is not None]
         if not found or settings[0] is None:
             return self._by_a_greater(near, limit, *aims)
-        if len(found) < len(settings):  # limits near to the lesser one may reach the recall, too
+        if len(found) < len(settings):  # limits near the lower one may reach the recall, too
             only = near.setting(*aims)
             if only is None:
                 return self._by_a_greater(near, limit, *aims)
             found = [only]
-        # Where the hits of one limit lie in a cluster and those of the other beyond it, either
-        # may be harder to find.
+        # If the hits of one limit lie in a cluster and those of the other beyond it, either limit
+        # may be the harder one.
         first, hard, foreign = zip(*found, strict=True)
         numbers = max(first), max(hard), max(foreign)
         return self._setting_of_limit(near, near, limit, numbers)
 
     @property
     def max_limit(self) -> int:
-        """The greatest limit that there are settings for."""
+        """The greatest limit with settings."""
         return int(_MAX_EXTRAPOLATED * self.curves[-1].limit) if self.curves else 0
 
     def front(self, limit: int) -> list[BeamSetting]:
-        """Return the first settings of searches for a limit, by rising recall and cost.
+        """Return the settings of first searches for a limit, by ascending recall and cost.
 
-        They are for recalls from 0.5 to the greatest. One that finds no more than a cheaper one is
-        left out.
+        They cover recalls from 0.5 to the greatest. A setting is left out if a cheaper one finds as
+        much.
         """
         settings = (self.setting(limit, recall) for recall in _FRONT)
         measured = (each.first for each in settings if each is not None)
@@ -346,16 +346,16 @@ class Calibration:
         return found
 
     def greatest_recall(self, limit: int) -> float:
-        """Return the greatest recall that a search for a limit is expected to have; 0 for none."""
+        """Return the greatest expected recall of a search for a limit; 0 for none."""
         settings = (self.setting(limit, recall) for recall in reversed(_FRONT))
         return next((each.first.recall for each in settings if each is not None), 0.0)
 
     def _setting_of_limit(
         self, near: LimitCurves, measured: LimitCurves, limit: int, numbers: Numbers
     ) -> SearchSetting:
-        """Return a setting measured for a limit with the thresholds of the curves near to it."""
+        """Return a setting measured for a limit, with the thresholds of the nearest curves."""
         first = measured.first(numbers)
-        if first.places < limit:  # beyond the limits measured
+        if first.places < limit:  # beyond the measured limits
             candidates = first.candidates * limit / near.limit
             first = BeamSetting.of(first.number, limit, first.recall, candidates)
         hard, foreign = (
@@ -368,7 +368,7 @@ class Calibration:
         return SearchSetting(first, hard, foreign, near.scores[2], judged, self.spread)
 
     def _by_a_greater(self, near: LimitCurves, limit: int, *aims: float) -> SearchSetting | None:
-        """Return the setting of a greater limit, whose beam holds more rows; None for none."""
+        """Return the setting of a greater limit, whose beam is larger; None if there is none."""
         for curves in self.curves:
             found = curves.setting(*aims) if curves.limit > max(limit, MIN_BEAM) else None
             if found is not None:
@@ -376,7 +376,7 @@ class Calibration:
         return None
 
     def _adjacent(self, limit: int) -> list[LimitCurves]:
-        """Return the curves of a limit, or of the limits measured below and above it."""
+        """Return the curves of a limit, or those of the nearest measured limits below and above."""
         above = next((each for each in self.curves if each.limit >= limit), None)
         below = next((each for each in reversed(self.curves) if each.limit <= limit), None)
         if above is below:
@@ -384,7 +384,7 @@ class Calibration:
         return [each for each in (below, above) if each is not None]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able form."""
+        """Return the calibration for JSON."""
         return {
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
@@ -395,7 +395,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, document: object) -> Calibration:
-        """Inverse of `to_dict`. Raises ValueError or KeyError: no measurement gives such curves."""
+        """Inverse of `to_dict`. Raises ValueError or KeyError (the curves are not valid)."""
         fields = fields_of(document)
         curves = tuple(
             _curves_of(each) for each in list_of(fields["curves"], max_count=_MAX_CURVES)
@@ -424,7 +424,7 @@ def _numbers(values: object, low: float, high: float) -> tuple[float, ...]:
 
 
 def _curves_of(document: object) -> LimitCurves:
-    """Return the curves of a limit of their JSON form; ValueError or KeyError when it is none."""
+    """Return a limit's curves from JSON; ValueError or KeyError if they are not valid."""
     fields = fields_of(document)
     typical, hard, foreign = (_curve_of(fields[tier]) for tier in ("typical", "hard", "foreign"))
     extended = _numbers(fields["extended"], 0, 1)
@@ -439,7 +439,7 @@ def _curves_of(document: object) -> LimitCurves:
 
 
 def _curve_of(document: object) -> RecallCurve:
-    """Return a curve of its JSON form; ValueError or KeyError when it is none."""
+    """Return a curve from JSON; ValueError or KeyError if it is not valid."""
     fields = fields_of(document)
     curve = RecallCurve(
         _numbers(fields["settings"], _MIN_SETTING, _MAX_SETTING),
@@ -457,7 +457,7 @@ def _curve_of(document: object) -> RecallCurve:
 
 
 def _value_at(setting: float, settings: Sequence[float], values: Sequence[float]) -> float:
-    """Return values interpolated at a setting: `numpy.interp` in a tenth of its time, for a few."""
+    """Return interpolated values, like `numpy.interp`, in a tenth of its time for short lists."""
     above = bisect_left(settings, setting)
     if above in (0, len(settings)):
         return values[min(above, len(settings) - 1)]
@@ -474,9 +474,9 @@ def _rise(values: Sequence[float]) -> bool:
 
 
 def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
-    """Return what is to be expected for a limit between two that were measured.
+    """Return the curves for a limit between two measured ones.
 
-    The farther a hit is down, the less the lesser one says of it.
+    The more the limit exceeds the lower one, the less weight that has.
     """
     share = log(limit / below.limit) / log(above.limit / below.limit)
 

@@ -1,9 +1,9 @@
-"""Whether searches find what calibration says: of rows put since, and of queries that are audited.
+"""Checks of the calibrated recall: with rows added since, and with audited queries.
 
-Rows have drifted where a sample of new ones is found less well than calibrated. Calibration asks
-with stored items; queries of another kind may find less than it says. Some are answered exactly as
-well (`collection.audit`), and where they missed too much searches aim at a smaller share of the
-miss that callers allow.
+There is drift if a sample of new rows is found less well than calibrated. Calibration uses stored
+items as queries; other queries may find less. Some of these are also answered exactly
+(`collection.audit`). If they missed too much, searches aim at a smaller share of the misses that
+callers allow.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _TIE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DriftMonitor:
-    """Of rows put since calibration, those measured last: the recall expected, less their own."""
+    """For the last measured rows put since calibration: expected minus measured recall."""
 
     shortfalls: tuple[float, ...] = ()
-    has_drifted: bool = field(init=False)  # whether calibration does not hold for rows put since
+    has_drifted: bool = field(init=False)  # whether calibration fails for rows put since
 
     def __post_init__(self) -> None:
         count = len(self.shortfalls)
@@ -56,7 +56,7 @@ class DriftMonitor:
 
     @classmethod
     def from_list(cls, shortfalls: object) -> DriftMonitor:
-        """Return a monitor of shortfalls as JSON holds them; ValueError when they are none."""
+        """Return a monitor with shortfalls from JSON; ValueError if they are not valid."""
         values = list_of(shortfalls, max_count=_WINDOW)
         return cls(tuple(number_of(each, -1.0, 1.0) for each in values))
 
@@ -66,9 +66,9 @@ class DriftMonitor:
 
 
 def rows_to_measure(first: int, rows: int, entries: int) -> Int64s:
-    """Return which of the rows from ``first`` on are measured: some of every part, unevenly spaced.
+    """Return a sample of the rows from ``first`` on, from every part, unevenly spaced.
 
-    A scan reads ``entries`` numbers.
+    ``entries`` is the count of numbers that a scan reads.
     """
     interval = max(_INTERVAL, entries // _NUMBERS_A_ROW)
     new = np.arange(first, rows)
@@ -80,7 +80,7 @@ def rows_to_measure(first: int, rows: int, entries: int) -> Int64s:
 
 
 def shares_found(found: BatchHits, lowest: Float64s, wanted: Int64s | int) -> Float64s:
-    """Return (m,): the share of the hits wanted that score as well as the last true one."""
+    """Return (m,) the share of the wanted hits that score at least as well as the last true one."""
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
     good = ((found.scores >= lowest[:, None] - _TIE) & inside).sum(1)
     shares: Float64s = np.minimum(good, wanted) / wanted
@@ -101,10 +101,10 @@ _CLASSES: Final = (1, 3, 10, 30, 100)
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums over the queries of a class that were audited since its share changed.
+    """Sums over the audited queries of a class since its share changed.
 
-    ``beyond`` is how much more than allowed each missed, and ``floor`` the variance of its recall
-    if each hit were found by chance alone.
+    ``beyond`` is the misses of each query above the allowed ones; ``floor`` is the variance of its
+    recall if each hit were found independently.
     """
 
     queries: float = 0.0
@@ -134,10 +134,10 @@ class _Sums:
 
 
 class MissAllowance:
-    """What share of the miss that callers allow searches aim at, by limit.
+    """By limit, the share of the allowed misses that searches aim at.
 
-    It is halved where queries audited find less than was asked, and doubled again, up to 1, where
-    they would find enough all the same. One thread calls `take`, any thread the rest.
+    It is halved if audited queries find less than requested, and doubled, up to 1, if they would
+    still find enough. One thread calls `take`; any thread the rest.
     """
 
     def __init__(self) -> None:
@@ -146,21 +146,21 @@ class MissAllowance:
         self._last_class = 0
 
     def share(self, limit: int) -> float:
-        """Return the share for a limit; 0 where the graph finds too little, however searched."""
+        """Return the share for a limit; 0 if the graph finds too little with any search."""
         return self.shares[bisect_left(_CLASSES, limit)]
 
     @property
     def by_limit(self) -> list[tuple[int | None, float]]:
-        """The shares with the greatest limit that each is for, None for any."""
+        """The shares, each with the greatest limit that it applies to; None for any limit."""
         return [*zip((*_CLASSES, None), self.shares, strict=True)]
 
     @property
     def finds_too_little(self) -> bool:
-        """Whether those of the limits audited last found less than was asked."""
+        """Whether the queries of the limits audited last found less than requested."""
         return self._audited[self._last_class].beyond > 0
 
     def take(self, limit: int, asked: float, found: float) -> None:
-        """Take in the recall that a query asked for, and what it found."""
+        """Record the requested and the measured recall of a query."""
         place = bisect_left(_CLASSES, limit)
         audited, share = self._audited[place], self.shares[place]
         audited.add(limit, asked, found)
@@ -181,11 +181,11 @@ class MissAllowance:
         self._audited[place] = _Sums()
 
     def to_list(self) -> list[float]:
-        """Return a JSON-able form."""
+        """Return the shares for JSON."""
         return list(self.shares)
 
     def restore(self, shares: object) -> None:
-        """Take shares as `to_list` returned them; ValueError when they are none."""
+        """Load shares from `to_list`; ValueError if they are not valid."""
         count = len(self.shares)
         values = [number_of(each, 0.0, 1.0) for each in list_of(shares, max_count=count)]
         if len(values) not in (0, count):

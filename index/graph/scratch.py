@@ -1,4 +1,4 @@
-"""Scratch memory of searches, reused so that a search allocates little."""
+"""Working memory of searches, reused so that a search allocates little."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MAX_FREE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ScratchSizes:
-    """What the searches of one call need.
+    """Sizes of memory that the searches of one call need.
 
-    Of the rows of the collection one search can see as many as it has room for. ``longest`` is the
-    non-zeros of the longest sparse vector, 0 for dense ones; ``keys`` are places in tables.
+    One search can see at most ``room`` rows. ``longest`` is the non-zero count of the longest
+    sparse vector, 0 for dense ones; ``keys`` are places in tables.
     """
 
     rows: int
@@ -40,7 +40,7 @@ class ScratchSizes:
     keys: int
 
     def covers(self, other: ScratchSizes) -> bool:
-        """Return whether memory of this size is large enough for ``other``."""
+        """Return whether memory of this size is enough for ``other``."""
         return (
             self.rows >= other.rows
             and self.room >= other.room
@@ -50,19 +50,19 @@ class ScratchSizes:
         )
 
     def for_queries(self, longest: int) -> ScratchSizes:
-        """Return what is large enough for sparse queries, too."""
+        """Return a size that is also enough for sparse queries."""
         return self if longest <= self.longest else replace(self, longest=longest)
 
     def with_room(self) -> ScratchSizes:
-        """Return a size that stays large enough while some rows and segments are added."""
+        """Return a size that stays enough while some rows and segments are added."""
         return replace(self, rows=2 * self.rows, keys=2 * self.keys)
 
 
 class Scratch:
-    """Arrays of a few searches that take their steps in turn.
+    """Arrays of a few searches that run interleaved.
 
-    The (slots, ADDRESSES) `addresses` are as `beam_search.scratch_at` takes them, and valid for as
-    long as this object lives. ``first`` are those of one slot, for a query that comes alone.
+    The (slots, ADDRESSES) `addresses` are as `beam_search.scratch_at` takes them, and valid while
+    this object lives. ``first`` are those of one slot, for a single query.
     """
 
     def __init__(self, sizes: ScratchSizes) -> None:
@@ -77,7 +77,7 @@ class Scratch:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
-                np.empty(places_for(sizes.room), np.uint64),  # not touched before its use
+                np.empty(places_for(sizes.room), np.uint64),  # pages are allocated at first use
                 np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
@@ -95,18 +95,18 @@ class Scratch:
         self.first = self.addresses[:1]
 
     def limit(self, room: int) -> None:
-        """Let a search see at most ``room`` rows, though there is memory for more."""
+        """Let a search see at most ``room`` rows, even if there is memory for more."""
         self.addresses[:, _ROOM] = room
 
 
 class ScratchPool:
-    """Scratch memory that is not in use; any thread takes some and gives it back."""
+    """Unused working memory; any thread takes some and gives it back."""
 
     def __init__(self) -> None:
         self._free: deque[Scratch] = deque(maxlen=_MAX_FREE)
 
     def take(self, sizes: ScratchSizes) -> Scratch:
-        """Return memory for a few searches, for this thread alone until it gives it back."""
+        """Return memory for a few searches, for this thread alone until it is given back."""
         try:
             scratch = self._free.pop()
         except IndexError:
@@ -117,11 +117,11 @@ class ScratchPool:
         return scratch
 
     def give(self, scratch: Scratch) -> None:
-        """Take memory back; not after an error, for its marks may still be set."""
+        """Take memory back; not after an error, because marks may still be set."""
         self._free.append(scratch)
 
     def clear(self) -> None:
-        """Hold none for reuse."""
+        """Free all unused memory."""
         self._free.clear()
 
     @contextmanager

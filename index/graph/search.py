@@ -1,4 +1,4 @@
-"""Search of a neighbour graph: plan once for equal requests, then run the stages."""
+"""Search of a neighbour graph: one plan for equal requests, then its stages."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ _MAX_PLANS: Final = 1024
 class GraphSearch:
     """Search over one state of the neighbour graph.
 
-    ``neighbours`` and the ``allowance`` are shared with the states before and after. ``built`` rows
-    there were when the graph was last built in random order. Beside the first ``whole`` tables, of
-    all rows, a search enters through ``further`` ones of a sample; None where these are yet to be
-    made.
+    ``neighbours`` and ``allowance`` are shared with earlier and later states. ``built`` is the
+    number of rows when the graph was last built in random order. Searches enter through the first
+    ``whole`` tables, which have all rows, and through ``further`` tables of a sample; None until
+    these are made.
     """
 
     neighbours: NeighbourGraph
@@ -130,11 +130,11 @@ class GraphSearch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return self.neighbours.nbytes + (0 if self.further is None else self.further.nbytes)
 
     def segments(self, tables: Tables) -> Int64s:
-        """Return the (s, 6) segments of tables that a search enters through; see `Graph`."""
+        """Return the (s, 6) segments of tables that searches enter through; see `Graph`."""
         further = self.further
         if further is None or not further.segments or tables.bands >= self.links.entry_tables:
             return tables.addresses
@@ -147,9 +147,9 @@ class GraphSearch:
     def plan(
         self, tables: Tables, view: RowView, params: SearchParams, queries: int
     ) -> SearchPlan | Skipped:
-        """Return how to search for so many queries of one call, or why the graph is not searched.
+        """Return a plan for a number of queries in one call, or why the graph is not searched.
 
-        A batch is scanned in less time for each.
+        A scan takes less time per query in a batch.
         """
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else self._together(queries // self.workers.threads)
@@ -160,7 +160,7 @@ class GraphSearch:
         )
         known = self._plans.get(key)
         if known is None:
-            if len(self._plans) >= _MAX_PLANS:  # any recall may be asked for
+            if len(self._plans) >= _MAX_PLANS:  # any recall may be requested
                 self._plans.clear()
             known = self._plans[key] = self._new_plan(tables, view, params, together)
         if isinstance(known, Skipped) or known.tally.nanoseconds <= known.scan_nanoseconds:
@@ -169,11 +169,11 @@ class GraphSearch:
 
     @property
     def nearest(self) -> float:
-        """The least distance that rows as they are quantized tell from others."""
+        """The smallest distance that quantized rows can distinguish from others."""
         return _NEAREST[self.links.quantized.quantizer.kind]
 
     def _reason_not_to(self, tables: Tables, view: RowView, params: SearchParams) -> Skipped | None:
-        """Return why the graph is not searched, whatever a search takes."""
+        """Return why the graph is not searched, regardless of cost; None if it may be."""
         if not self._applies(view, params):
             return Skipped.NOT_APPLICABLE
         if self.further is None:
@@ -183,7 +183,7 @@ class GraphSearch:
         return None if self.allowance.share(params.limit) else Skipped.AUDITED
 
     def _applies(self, view: RowView, params: SearchParams) -> bool:
-        """Return whether the graph may answer at all."""
+        """Return whether the graph can answer at all."""
         return (
             params.recall < 1
             and params.guarantee == "measured"
@@ -191,7 +191,7 @@ class GraphSearch:
         )
 
     def _together(self, queries: int) -> int:
-        """Return a power of two that stands for the number of queries, so that plans are shared."""
+        """Return a power of two for the number of queries, so that plans are shared."""
         if queries < MANY:
             return 1
         return min(_MAX_TOGETHER, 1 << (queries.bit_length() - 1))
@@ -224,7 +224,7 @@ class GraphSearch:
     def _saves_time(
         self, view: RowView, setting: BeamSetting, scanning: float, together: int
     ) -> bool:
-        """Return whether a search takes less time than a scan, of ``scanning`` nanoseconds."""
+        """Return whether a search is faster than a scan that takes ``scanning`` nanoseconds."""
         return self.nanoseconds(view, setting, together) <= (1.0 - _MIN_SAVING) * scanning
 
     def plan_for(
@@ -236,10 +236,9 @@ class GraphSearch:
         *,
         max_candidates: float = inf,
     ) -> SearchPlan:
-        """Return how to search with a setting, whatever a scan takes.
+        """Return the plan for a setting, regardless of the time of a scan.
 
-        A search that sees more rows than ``max_candidates``, but for a few, is left to the
-        fall-back.
+        A search that sees many more rows than ``max_candidates`` is left to the fall-back.
         """
         policy, beam = self.policy, setting.first
         first, last = self._rerank_counts(limit, beam)
@@ -249,10 +248,10 @@ class GraphSearch:
         share = view.permitted_count / view.vectors.count
         entry_tables = beam.tables(self.links.entry_tables)
         beams = [
-            max(beam.beam + 1, policy.extension_beam(limit, each))  # 1 for a row skipped
+            max(beam.beam + 1, policy.extension_beam(limit, each))  # 1 for a skipped row
             for each in (hard, foreign)
         ]
-        beams[1] = max(beams)  # foreign queries have been hard ones before
+        beams[1] = max(beams)  # foreign queries have been searched as hard ones before
         is_extended = hard is not NO_EXTENSION or foreign is not NO_EXTENSION
         enters_last = is_extended and out_of_range > 0
         a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
@@ -301,13 +300,13 @@ class GraphSearch:
         return SearchPlan(sizes, kernel)
 
     def _rows_a_side(self, extension: Extension) -> int:
-        """Return how many entry points there are on each side of a key in an extended search."""
+        """Return the number of entry points on each side of a key in an extended search."""
         return self.policy.rows_a_side(extension.slack) if extension.enters_wider else ROWS_A_SIDE
 
     def _rerank_counts(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
-        """Return how many rows are scored exactly at first, and in all.
+        """Return the number of rows scored exactly at first, and in total.
 
-        Of quantized rows as many for a small limit as for the one by which it was calibrated.
+        For quantized rows, a small limit uses the number of the limit of its calibration.
         """
         kind = self.links.quantized.quantizer.kind
         first = last = limit + _SPARE
@@ -320,14 +319,14 @@ class GraphSearch:
         return min(held, first), min(held, last)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
-        """Return the setting of a search, None where none that was measured is enough.
+        """Return the setting of a search, None if no measured setting is enough.
 
-        The best k of a share p of the rows are among the best k / p of all, which the search must
-        reach. A filter may leave out the rows that a query is among, so that it is harder than
-        the foreign queries measured: their extension aims at half of the miss.
+        The best k of a share p of the rows are among the best k / p of all rows, which the search
+        must reach. A filter may exclude the rows around a query, so it can be harder than the
+        foreign queries measured: the extension of such queries aims at half of the allowed misses.
 
-        Nothing was measured of rows newer than the calibration: where all is in doubt, half of the
-        miss is allowed. Less of it is allowed, too, where queries audited found too little.
+        Rows newer than the calibration were not measured: if all of it is in doubt, half of the
+        misses are allowed. Fewer are allowed, too, if audited queries found too little.
         """
         rows = view.vectors.count
         measured = self.calibration.rows / max(1, self.built)
@@ -360,14 +359,14 @@ class GraphSearch:
         )
 
     def nanoseconds(self, view: RowView, setting: BeamSetting, together: int = 1) -> float:
-        """Return what a search for one query takes, of ``together`` in a thread."""
+        """Return the time of a search for one query, with ``together`` queries in a thread."""
         row = self._row_nanoseconds(view, setting.places, together)
         return self.policy.search_nanoseconds + setting.candidates * row
 
     def candidates_within(
         self, view: RowView, nanoseconds: float, places: int, together: int = 1
     ) -> float:
-        """Return how many rows a query may score to take no more time; see `BeamSetting.places`."""
+        """Return the rows that a query may score in the given time; see `BeamSetting.places`."""
         left = nanoseconds - self.policy.search_nanoseconds
         return max(0.0, left) / self._row_nanoseconds(view, places, together)
 
@@ -381,7 +380,7 @@ class GraphSearch:
         return row if together < MANY else _IN_TURN * row
 
     def scan_nanoseconds(self, view: RowView, limit: int, together: int) -> float:
-        """Return what the exact scan takes for one query, of ``together`` in a thread."""
+        """Return the time of an exact scan for one query, with ``together`` queries in a thread."""
         hits = _SCAN_HIT * limit
         if view.vectors.form == "dense":
             return hits + dense_scan_nanoseconds(view, together)
@@ -402,12 +401,12 @@ class GraphSearch:
         min_part: int = _MIN_PART,
         pieces: int = 1,
     ) -> tuple[BatchHits, UInt8s]:
-        """Return what the stages of a plan find, before the fall-back, and (m,) `Outcome`.
+        """Return the hits of a plan's stages, before the fall-back, and (m,) `Outcome`.
 
-        Of ``params``, ``limit`` and ``min_score`` count here. ``skip`` has (m,) rows that a query
-        must not return, or -1; ``keys`` are those of the queries in the entry tables, if known. Of
-        (n,) or (0,) ``hidden``, 1 is for rows that no link names: they are treated as if they were
-        not there. ``min_part`` and ``pieces`` are those of `Workers.split`.
+        Only ``limit`` and ``min_score`` of ``params`` matter here. ``skip`` has (m,) rows that a
+        query must not return, or -1. ``keys`` are those of the queries in the entry tables, if
+        known. In (n,) or (0,) ``hidden``, 1 marks rows without links to them, treated as if absent.
+        For ``min_part`` and ``pieces`` see `Workers.split`.
         """
         m, n, limit = queries.count, view.vectors.count, params.limit
         links, hashing = self.links, self.band_keys.hashing(plan.kernel.tables)
@@ -455,7 +454,7 @@ class GraphSearch:
         return hits, out.outcomes
 
     def curve(self, view: RowView, limit: int) -> CostCurve:
-        """Return what recall costs for a limit, as calibrated."""
+        """Return the calibrated cost by recall, for a limit."""
         points = tuple(
             CurvePoint(each.recall, each.candidates, self.nanoseconds(view, each) / 1000.0)
             for each in self.calibration.front(limit)
@@ -470,7 +469,7 @@ class GraphSearch:
         )
 
     def _least_scanned_recall(self, view: RowView, limit: int) -> float | None:
-        """Return the least recall, in steps of .01 from .5 on, that a scan answers sooner."""
+        """Return the lowest recall, in steps of .01 from .5, at which a scan is faster."""
         scanning = self.scan_nanoseconds(view, limit, 1)
 
         def is_scanned(percent: int) -> bool:
@@ -481,7 +480,7 @@ class GraphSearch:
         return None if place == len(_RECALLS) else _RECALLS[place] / _PERCENT
 
     def stats(self) -> dict[str, Any]:
-        """Return what people may want to know, JSON-able."""
+        """Return statistics to be read by people, as JSON."""
         links, calibration = self.links.array, self.calibration
         limits = [each.limit for each in calibration.curves]
         return {

@@ -1,8 +1,8 @@
-"""A join of many queries with rows that share a band of samples with them.
+"""Join many queries with the rows that share a band of samples with them.
 
-A pair of score s shares one of L bands of d samples with probability 1 - (1 - p(s)^d)^L. So many
-bands are taken as find a pair of the least score with the recall asked for, and d is the number of
-samples that costs least: more of them leave out more rows, and need more bands, and so more keys.
+A pair of score s shares one of L bands of d samples with probability 1 - (1 - p(s)^d)^L. L is the
+number of bands that finds a pair of the minimum score with the requested recall. d is the cheapest
+number of samples: a larger d excludes more rows, but needs more bands and keys.
 Source: [LSH].
 """
 
@@ -37,13 +37,13 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
 class BandJoin:
-    """The permitted rows of a view, to be joined with others at a least score above 0.
+    """The permitted rows of a view, to be joined with others, with a minimum score above 0.
 
-    codes: (keys, n) of all rows; None where they are to be hashed.
+    codes: (keys, n) of all rows; None if they must be hashed.
     keys_of: returns the (m, keys) first keys of vectors.
-    nanoseconds: that a query of a long run is expected to take; infinite where no number of bands
-        has the recall.
-    setup_nanoseconds: to hash all rows, which the first queries wait for.
+    nanoseconds: expected per query of a long run; infinite if no number of bands reaches the
+        recall.
+    setup_nanoseconds: to hash all rows, before the first queries.
     """
 
     def __init__(  # noqa: PLR0913 (what is joined, and how)
@@ -88,7 +88,7 @@ class BandJoin:
             self.setup_nanoseconds = len(view.vectors) * float(each.mean())
 
     def _matching_shares(self, plan: BandPlan, queries: VectorBatch, codes: UInt64s) -> Float64s:
-        """Return (q, r) the share of their samples that queries and some rows have in common."""
+        """Return (q, r) the share of samples that queries and some rows have in common."""
         asked = self._keys_of(queries, len(codes)).T
         differing = asked[:, :, None] ^ codes[:, None, :]
         mask, matches = np.uint64((1 << plan.bits) - 1), np.zeros(differing.shape[1:], np.int64)
@@ -99,7 +99,7 @@ class BandJoin:
         return shares
 
     def __call__(self, queries: VectorBatch) -> Found:
-        """Return the rows found that score enough with each of some queries."""
+        """Return the rows found whose score with a query is high enough."""
         view, shape, m = self._view, self._shape, len(queries)
         if self._codes is None:
             self._codes = np.ascontiguousarray(self._keys_of(view.vectors, self._keys).T)

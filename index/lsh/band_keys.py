@@ -1,4 +1,4 @@
-"""Band keys of vectors, and further tables of them."""
+"""Band keys of vectors, for the first and for further tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SAMPLED_AT_ONCE: Final = 1 << 16
 
 
 class BandKeys:
-    """How the rows of one index are hashed; the bands of ``plan`` are all tables there can be.
+    """How the rows of one index are hashed; ``plan`` has as many bands as there can be tables.
 
-    Once an event ``stop`` is set, what was given it raises StoppedError.
+    Methods that get an event ``stop`` raise StoppedError once it is set.
     """
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
@@ -32,12 +32,12 @@ class BandKeys:
         self._hash = hash_
         self._workers = workers
         self._hashing: Hashing | None = None
-        self._drawn = 0  # tables that it has the parameters of
+        self._drawn = 0  # number of tables whose parameters it has
 
     def hashing(self, tables: int) -> Hashing | None:
-        """Return how kernels draw keys in the first ``tables``.
+        """Return how kernels compute keys in the first ``tables``.
 
-        None where they are drawn without a table of parameters.
+        None if they are computed without a table of parameters.
         """
         hash_ = self._hash
         if tables > self._drawn and hash_.keeps_table:
@@ -90,7 +90,7 @@ class BandKeys:
     def in_tables(
         self, codes: UInt64s, bands: int, rows: VectorBatch, workers: Workers | None = None
     ) -> UInt64s:
-        """Return the (n, bands) keys of the last n ``rows``; ``codes`` has those of the first."""
+        """Return the (n, bands) keys of the last n ``rows``; ``codes`` has the first ones."""
         known = codes.shape[1]
         if known >= bands:
             return codes[:, :bands]
@@ -107,7 +107,7 @@ class BandKeys:
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the same first of ``rows`` in ``bands`` tables or more, or in all there can be."""
+        """Return the same first of ``rows`` in ``bands`` or more tables, or in all possible."""
         bands = min(bands, self.plan.bands)
         if bands <= tables.bands:
             return tables
@@ -129,7 +129,7 @@ class BandKeys:
     ) -> Tables:
         """Return tables ``first`` … ``last`` - 1 with a sample of the rows in ``tables``.
 
-        Keys that these have are not drawn.
+        Keys that ``tables`` has are not computed again.
         """
         chosen, known = np.flatnonzero(is_sampled(np.arange(len(tables)))), min(tables.bands, last)
         codes = np.empty((len(chosen), last - first), np.uint64)
@@ -143,9 +143,9 @@ class BandKeys:
         return empty.extend(codes, 0, workers, numbers=chosen.astype(np.int32))
 
     def catch_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
-        """Return the tables of an optimization with the rows put since.
+        """Return the optimized tables with the rows put since.
 
-        Where these are fewer tables, ``tables``, which have all rows, are returned.
+        If ``optimized`` has fewer tables than ``tables``, the latter is returned; it has all rows.
         """
         if optimized.bands < tables.bands:
             return tables

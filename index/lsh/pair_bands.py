@@ -1,4 +1,4 @@
-"""How many bands of how many samples find the pairs of a score.
+"""The number and width of bands that find the pairs of a score.
 
 A pair of score s shares one of L bands of w samples with probability 1 - (1 - s^w)^L.
 Source: [LSH].
@@ -28,16 +28,16 @@ _PAIRS: Final = 1 << 15
 
 
 def choose_bands(rows: VectorBatch, min_score: float, recall: float) -> tuple[int, int]:
-    """Return how many bands of how many samples find pairs of a score soonest; see `band_costs`."""
+    """Return bands and samples a band that find pairs of a score fastest; see `band_costs`."""
     costs = band_costs(rows, min_score, recall)
     return min(costs, key=costs.__getitem__)
 
 
 def band_costs(rows: VectorBatch, min_score: float, recall: float) -> dict[tuple[int, int], float]:
-    """Return nanoseconds by bands and samples of a band; none where no such number has the recall.
+    """Return nanoseconds by (bands, samples a band); empty if no choice reaches the recall.
 
-    Each pair that scores ``min_score`` shares a key with probability ``recall`` or more. The pairs
-    that share one by chance are foreseen by some drawn at random.
+    Each pair that scores ``min_score`` shares a key with probability at least ``recall``. Chance
+    collisions are estimated from random pairs.
     """
     n, rng = len(rows), np.random.default_rng(0)
     some = rows[np.sort(rng.choice(n, min(n, _SAMPLE), replace=False)).astype(np.int64)]
@@ -46,7 +46,7 @@ def band_costs(rows: VectorBatch, min_score: float, recall: float) -> dict[tuple
     a, b = a[a != b], b[a != b]
     scores = np.empty(len(a))
     exact_pairs(rows_of(rows), a, rows_of(rows), b, scores)
-    shared = np.ones_like(scores)  # the probability that a pair has a key of this width in common
+    shared = np.ones_like(scores)  # the probability that a pair shares a key of this width
     costs: dict[tuple[int, int], float] = {}
     for width in range(1, _MAX_WIDTH + 1):
         bands = bands_for(width, min_score, recall)
@@ -60,17 +60,17 @@ def band_costs(rows: VectorBatch, min_score: float, recall: float) -> dict[tuple
 
 
 def band_plan(bands: int, width: int) -> BandPlan:
-    """Return the shape of keys that are hashed whole."""
+    """Return the plan of keys that are hashed whole."""
     return BandPlan.of(GcwsParams(bands=bands, band_width=width))
 
 
 def bands_for(width: int, score: float, recall: float) -> int:
-    """Return how many bands of a width find a pair of a score with probability ``recall``."""
+    """Return the number of bands of a width that find a pair of a score with a probability."""
     if score >= 1:
         return 1
     return max(1, int(np.ceil(log1p(-min(recall, 1 - 1e-9)) / log1p(-(score**width)) - 1e-9)))
 
 
 def recall_of(bands: int, width: int, score: float) -> float:
-    """Return the probability with which bands find a pair of a score."""
+    """Return the probability that bands find a pair of a score."""
     return float(-np.expm1(bands * log1p(-(score**width)))) if score < 1 else 1.0

@@ -1,6 +1,6 @@
 """Search by hash tables: probe until the recall is proven, or gather candidates by depth.
 
-Where a scan is quicker than probing, it answers. The stop rule and its proof are in `kernels.lsh`.
+A scan answers where it is quicker than probing. `kernels.lsh` has the stop rule and its proof.
 Candidates by depth are ranked by exact scores, or by the share of their samples that collide.
 """
 
@@ -49,7 +49,7 @@ def search_tables(  # noqa: PLR0913 (what is searched, and for what)
     skip: Int64s,
     workers: Workers,
 ) -> BatchHits:
-    """Return the candidates of m queries by (m, L) keys, as ``rank(query, rows)`` ranks them."""
+    """Return the candidates of m queries by (m, L) keys, ranked by ``rank(query, rows)``."""
     m, n = len(keys), len(view.vectors)
     depths, candidates = np.zeros(m, np.int64), np.zeros(m, np.int64)
     answers: list[Ranked | None] = [None] * m
@@ -64,7 +64,7 @@ def search_tables(  # noqa: PLR0913 (what is searched, and for what)
             )  # fmt: skip
             if depths[i] > 0:  # the lowest rows of the last bucket
                 others: Int64s = np.sort(gathered[certain:found]).astype(np.int64)
-            else:  # all tables are exhausted: rows that share no prefix with the query
+            else:  # all tables are exhausted: use rows without a shared prefix
                 unseen = view.permitted.astype(np.bool_)
                 unseen[gathered[:found]] = False
                 if skip[i] >= 0:
@@ -96,12 +96,12 @@ class TableSearch:
     inverted: InvertedIndex  # for scans of sparse rows
     workers: Workers
     policy: ProbePolicy
-    tally: Tally | None = None  # what lone queries like these have taken of late, if it counts
+    tally: Tally | None = None  # recent times of single queries like these, if recorded
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
     ) -> BatchHits:
-        """Return the hits of every query, at the recall asked for in the mean."""
+        """Return the hits of every query, at the requested mean recall."""
         m = len(queries)
         if m == 0:
             return BatchHits.none()
@@ -111,7 +111,7 @@ class TableSearch:
             view = replace(view, sample=LiveSample.of(view.permitted))
         policy = self.policy
         tally = self.tally if m < policy.many else None
-        # What a scan of sparse rows takes is costly to tell: only what is soon hashed is tried.
+        # Estimating a scan of sparse rows is costly, so only queries that hash quickly are tried.
         is_known = tally is not None and queries.form == "dense"
         chosen, hash_cost, scan_cost = self._choose_queries(view, queries, is_known=is_known)
         if len(chosen) == 0 or not (tally is None or self._pays(tally, scan_cost)):
@@ -143,30 +143,30 @@ class TableSearch:
         return BatchHits.combine(parts)
 
     def _groups(self, chosen: Int64s, params: SearchParams) -> tuple[Int64s, ...]:
-        """Return queries as they are tried together: of many, a few before the others."""
+        """Return queries in the groups in which they are tried: of many, a few first."""
         always = not self.plan.prefix and params.guarantee == "measured"
         if always or len(chosen) < self.policy.many:
             return (chosen,)
         return chosen[: self.policy.tried], chosen[self.policy.tried :]
 
     def _pays(self, tally: Tally, scan_cost: Float64s) -> bool:
-        """Return whether lone queries are tried: they have been quicker of late, or it is time."""
+        """Return whether single queries are tried: recent ones were faster, or a new try is due."""
         quicker = tally.nanoseconds <= scan_cost.mean()
         return bool(quicker) or tally.try_again(self.policy.tries)
 
     def _have_not_paid(
         self, view: RowView, tried: VectorBatch, found: BatchHits, spared: Float64s
     ) -> bool:
-        """Return whether queries that were tried took longer than the scans that they spared."""
+        """Return whether the queries tried took longer than the scans that they replaced."""
         probing = int(found.candidates.sum()) * row_nanoseconds(view)
         return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
 
     def _choose_queries(
         self, view: RowView, queries: VectorBatch, *, is_known: bool
     ) -> tuple[Int64s, Float64s, Float64s]:
-        """Return the queries that are worth hashing, what that takes, and what scans would take.
+        """Return the queries worth hashing, the cost of that, and the cost of scans.
 
-        The latter two are for each of all; ``is_known`` is whether there is a tally.
+        Both costs are per query, for all queries; ``is_known`` is whether there is a tally.
         """
         policy, is_sparse = self.policy, queries.form == "sparse"
         fixed = policy.sparse_nanoseconds if is_sparse else policy.dense_nanoseconds
@@ -194,9 +194,9 @@ class TableSearch:
         skip: Int64s,
         cost_limits: Float64s,
     ) -> tuple[BatchHits, Int64s]:
-        """Return hits, and the numbers of the queries they answer; a scan must do the others."""
+        """Return hits and the numbers of the queries answered; a scan must answer the others."""
         plan, m, limit = self.plan, len(queries), params.limit
-        # Classical banding probes what it has, whatever it costs; only a proof asks for more.
+        # Classical banding probes its tables at any cost; only a proof requests more tables.
         limits = cost_limits if plan.prefix else np.full(m, np.inf)
         rule = Rule(
             depths=plan.depths,
@@ -260,8 +260,8 @@ def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
 ) -> BatchHits:
     """Return candidates of the tables, ranked by the share of their samples that collide.
 
-    The samples are those of the tables, drawn again. Chance collisions of b-bit codes are taken
-    off: of unrelated samples a share of 2^-b collides ([BBIT]). ``keys`` are those of the queries.
+    The samples are those of the tables, drawn again. Chance collisions of b-bit codes, a share of
+    2^-b of unrelated samples, are subtracted ([BBIT]). ``keys`` are those of the queries.
     """
     chance = 2.0**-gcws.bits if gcws.encoding == "b_bit" else 0.0
     ours = _codes(plan, hash_, gcws, queries)
@@ -276,7 +276,7 @@ def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
 
 
 def _codes(plan: BandPlan, hash_: Gcws, gcws: GcwsParams, batch: VectorBatch) -> UInt16s | UInt64s:
-    """Return (n, samples): what keys keep of each sample, equal where samples collide."""
+    """Return (n, samples) the part of each sample that keys contain; equal if samples collide."""
     signatures = hash_.sketch(batch)
     if gcws.encoding == "b_bit":
         return signatures.codes(gcws.bits, plan.samples)

@@ -1,7 +1,7 @@
 """Hash tables over rows: immutable segments of sorted keys, merged as they grow.
 
-Tables know rows and keys only; tombstones stay in them, and searches leave these out,
-until a compaction renumbers the rows.
+Tables know only rows and keys. Tombstones stay in them until a compaction renumbers the rows;
+searches skip these.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread doe
 class TableSegment:
     """The tables of a run of consecutive rows."""
 
-    keys: UInt64s  # (L, n): rising in each table
+    keys: UInt64s  # (L, n), ascending in each table
     rows: Int32s  # (L, n)
-    place: tuple[int, int, int] = field(init=False)  # addresses of both, and how many rows
+    place: tuple[int, int, int] = field(init=False)  # addresses of both, and number of rows
 
     def __post_init__(self) -> None:
-        """Look the addresses up."""
+        """Look up the addresses."""
         place = self.keys.ctypes.data, self.rows.ctypes.data, self.keys.shape[1]
         object.__setattr__(self, "place", place)
 
@@ -59,7 +59,7 @@ class TableSegment:
         return self.place[2]
 
     def record(self, first: int, sample: int) -> tuple[int, ...]:
-        """Return what `kernels.graph.beam_search.Graph` has of a segment."""
+        """Return the segment's entry in `kernels.graph.beam_search.Graph`."""
         keys, rows, n = self.place
         skipped = first * n
         end = first + len(self.keys)
@@ -75,9 +75,9 @@ class TableSegment:
 class Tables:
     """The tables of one index from ``first`` on, as a tuple of segments in row order.
 
-    bands: how many there are.
-    sample: one row in so many is in them.
-    addresses: (s, 6) int64, the `record` of each segment, valid for as long as this object lives.
+    bands: number of tables.
+    sample: one row in ``sample`` rows is in the tables.
+    addresses: (s, 6) int64, the `record` of each segment, valid while this object lives.
     """
 
     bands: int
@@ -96,7 +96,7 @@ class Tables:
         return cls(bands, segments, first, sample, addresses)
 
     def with_segments(self, segments: Iterable[TableSegment]) -> Tables:
-        """Return tables like these of other segments."""
+        """Return tables like these with other segments."""
         return Tables.of(self.bands, tuple(segments), self.first, self.sample)
 
     def __len__(self) -> int:
@@ -104,12 +104,12 @@ class Tables:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return sum(segment.nbytes for segment in self.segments)
 
     @property
     def merge_is_due(self) -> bool:
-        """Whether `extend` has left segments that `with_due_merges` would merge."""
+        """Whether there are segments that `with_due_merges` would merge."""
         return any(_should_merge(len(a), len(b)) for a, b in pairwise(self.segments))
 
     def extend(
@@ -122,9 +122,9 @@ class Tables:
     ) -> Tables:
         """Return tables with rows first_row … first_row + n - 1 added, by their (n, L) keys.
 
-        Up to `MAX_SEGMENTS` segments, no merge makes one of more than ``max_merge_rows`` rows, if
-        given: merging millions of rows takes seconds. ``numbers`` are (n,) rising row numbers from
-        ``first_row`` on, where some are left out.
+        Up to `MAX_SEGMENTS` segments, no merge creates a segment of more than ``max_merge_rows``
+        rows, if given: merging millions of rows takes seconds. ``numbers`` are (n,) ascending row
+        numbers from ``first_row`` on, if some are left out.
         """
         if len(codes) == 0:
             return self
@@ -143,7 +143,7 @@ class Tables:
         return self.with_segments(segments)
 
     def with_due_merges(self, workers: Workers, stop: threading.Event) -> Tables:
-        """Return the same rows in fewer segments, as `extend` leaves them without a limit."""
+        """Return the same rows in fewer segments, as if `extend` had had no limit."""
         segments: list[TableSegment] = []
         for segment in self.segments:
             end_if(stop)
@@ -153,12 +153,12 @@ class Tables:
 
     @classmethod
     def unhashed(cls, rows: int) -> Tables:
-        """Return no tables of a number of rows, whose keys are drawn when tables are wanted."""
+        """Return zero tables for a number of rows; keys are computed when tables are needed."""
         keys, numbers = np.empty((0, rows), np.uint64), np.empty((0, rows), np.int32)
         return cls.of(0, (TableSegment(keys, numbers),) if rows else ())
 
     def with_rows_after(self, others: Tables) -> Tables:
-        """Return these tables with the further rows of others, as many and of the same rows."""
+        """Return these tables with the further rows of ``others``, which have as many tables."""
         if not self.bands:
             return Tables.unhashed(max(len(self), len(others)))
         known, end, segments = len(self), 0, list(self.segments)
@@ -167,7 +167,7 @@ class Tables:
             if start >= known:
                 segments.append(segment)
             elif end > known:
-                newer = segment.rows >= known  # as many in each table, and in order
+                newer = segment.rows >= known  # the same number in each table, and in order
                 keys = segment.keys[newer].reshape(self.bands, -1)
                 segments.append(TableSegment(keys, segment.rows[newer].reshape(self.bands, -1)))
         return self.with_segments(segments)
@@ -180,10 +180,10 @@ class Tables:
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the same rows in more tables, ``bands`` in all.
+        """Return the same rows in more tables, ``bands`` in total.
 
         ``keys_of(rows, first, last)`` returns the (n, last - first) keys of rows in new tables.
-        Once ``stop`` is set, StoppedError is raised.
+        Raises StoppedError once ``stop`` is set.
         """
         segments, end = [], 0
         for segment in self.segments:
@@ -200,7 +200,7 @@ class Tables:
         return Tables.of(bands, tuple(segments))
 
     def renumber(self, new_rows: Int64s) -> Tables:
-        """Return tables in which row i is new_rows[i], or gone where that is -1."""
+        """Return tables in which row i becomes new_rows[i], or is removed if that is -1."""
         if not self.bands:
             return Tables.unhashed(int(np.count_nonzero(new_rows[: len(self)] >= 0)))
         renumbered = []
@@ -215,7 +215,7 @@ class Tables:
         return self.with_segments(renumbered)
 
     def some(self, bands: int) -> Tables:
-        """Return the first ``bands`` tables alone."""
+        """Return only the first ``bands`` tables."""
         if bands >= self.bands:
             return self
         if not bands:
@@ -237,7 +237,7 @@ class Tables:
         return found
 
     def keys_of(self, chosen: Int64s, bands: int, workers: Workers) -> UInt64s:
-        """Return the (k, bands) keys of k different rows in the first tables."""
+        """Return the (k, bands) keys of k distinct rows in the first tables."""
         places = np.full(len(self), -1, np.int32)
         places[chosen] = np.arange(len(chosen))
         found, end = np.empty((len(chosen), bands), np.uint64), 0
@@ -253,7 +253,7 @@ class Tables:
         return found
 
     def merged(self, workers: Workers) -> TableSegment | None:
-        """Return all rows in one segment, None when there are none."""
+        """Return all rows in one segment; None if there are none."""
         segments = list(self.segments)
         while len(segments) > 1:
             last = segments.pop()
@@ -265,7 +265,7 @@ NO_TABLES: Final = Tables.of(0, ())
 
 
 def is_sampled(rows: Int32s | Int64s) -> Bools:
-    """Return (n,) bool, whether each row is in the tables of a sample."""
+    """Return (n,) whether each row is in the tables of a sample."""
     spread: UInt32s = rows.astype(np.uint32) * _SPREAD
     return spread < _SPREAD_END
 
@@ -273,7 +273,7 @@ def is_sampled(rows: Int32s | Int64s) -> Bools:
 def _merge_last(
     segments: list[TableSegment], workers: Workers, max_merge_rows: int | None = None
 ) -> None:
-    """Merge the last segments of a list, in place, as long as they are due and not too large."""
+    """Merge the last segments of a list in place while they are due and small enough."""
     while len(segments) > 1:
         before, last = segments[-2:]
         is_small = max_merge_rows is None or len(before) + len(last) <= max_merge_rows
