@@ -1,8 +1,8 @@
-"""Searches: which are batched, and of local collections which thread runs them, what is counted.
+"""Searches: batches of queries; for local collections also threads and counters.
 
-A batch takes less time a query than one alone: the caches hold what its queries share, memory
-answers several of them at once, and the interpreter or the network is entered once. Its answers
-have at least the recall asked: a batch may be scanned where one query searches the graph.
+A batch takes less time per query than single searches: its queries share the caches, memory serves
+several at once, and the interpreter or the network is entered once. Its answers have at least the
+recall asked: a batch may be scanned where one query searches the graph.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _HITS_AT_ONCE: Final = 1 << 20
 _VECTORS_AT_ONCE: Final = 64
 _TYPICAL_NONZEROS: Final = 64
 _SLOW_LIMIT: Final = 1000
-# Returns an answer a query; raises what any of them raises.
+# Returns one answer per query; raises the error of any of them.
 SearchTogether = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 
-# Vectors of one call, unless one query has more: the others wait as long as the call takes.
+# Vectors per call, unless one query has more: other queries wait as long as the call takes.
 _MAX_ROWS: Final = 32
-_OF_ALL: Final = QueueFull, Stopping  # refusals of a call, whatever its queries are
+_OF_ALL: Final = QueueFull, Stopping  # refusals of a call that do not depend on its queries
 
 
 def is_of_one(error: Exception) -> bool:
-    """Return whether an error of a call may be that of one query."""
+    """Return whether one query may have caused the error of a call."""
     return not isinstance(error, _OF_ALL)
 
 
@@ -57,7 +57,7 @@ class _Waiting(NamedTuple):
 
 
 class _Group:
-    """Queries that one call may answer, and the number of calls under way."""
+    """Queries that one call may answer, and the number of running calls."""
 
     __slots__ = ("calls", "waiting")
 
@@ -75,18 +75,17 @@ class _Group:
 
 
 class Batcher:
-    """Gathers the queries of one turn of the event loop, and answers those of a group by one call.
+    """Collects the queries of one turn of the event loop; one call answers those of a group.
 
-    Where a lone query is to be asked at once, since waiting for the next turn takes 20 µs, it is
-    counted first (`count_one`): the first of a turn then waits only if queries came together in the
-    turn before.
+    Waiting for the next turn takes 20 µs. To avoid that for single queries, a query may be counted
+    first (`count_one`): the first of a turn then waits only if the turn before had several queries.
     """
 
     def __init__(
         self,
-        # of one group at a time: what comes meanwhile is answered together. None: no bound
+        # running calls of one group: later queries are answered together. None: unlimited
         max_calls: int | None = None,
-        # whether an error of a call may be that of one query: each is then asked alone
+        # whether one query may have caused the error of a call: then each is asked alone
         is_of_one: Callable[[Exception], bool] = is_of_one,
     ) -> None:
         self._max_calls = max_calls
@@ -95,10 +94,10 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._queries_this_turn = 0
-        self._queries_last_turn = 0  # the last in which any were counted
+        self._queries_last_turn = 0  # of the last turn with any
 
     def count_one(self) -> bool:
-        """Count a query of this turn; return whether it should be batched, by `search`."""
+        """Count a query of this turn; return whether to batch it with `search`."""
         self._queries_this_turn += 1
         if not self._is_scheduled:
             self._schedule()
@@ -106,7 +105,7 @@ class Batcher:
 
     def search(
         self,
-        group: Hashable,  # queries of one group may be answered by one call
+        group: Hashable,  # one call may answer queries of one group
         query: Q,
         search: Callable[[Sequence[Q]], Awaitable[Sequence[T]]],  # answers queries of the group
         rows: int = 1,  # vectors of the query
@@ -148,13 +147,13 @@ class Batcher:
                 del self._groups[group]
 
     async def _answer(self, queries: Sequence[_Waiting]) -> None:
-        queries = [each for each in queries if not each.answer.done()]  # a client may have gone
+        queries = [each for each in queries if not each.answer.done()]  # not of lost clients
         if not queries:
             return
         try:
             answers = await queries[0].search([each.query for each in queries])
             answered = [*zip(queries, answers, strict=True)]
-        except BaseException as error:  # each query must hear of it: nobody else would end its wait
+        except BaseException as error:  # every waiting query must get the error
             is_one = isinstance(error, Exception) and self._is_of_one(error)
             if len(queries) > 1 and is_one:
                 await asyncio.gather(*(self._answer([each]) for each in queries))
@@ -190,12 +189,12 @@ class LocalSearches:
         asked: QueryRequest,
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
-        """Search for vectors: here where that should be short, else in a thread.
+        """Search for vectors: on the event loop if that should be short, else in a thread.
 
-        Short searches for one vector that wait at the same time are one call of the index.
+        Short searches for one vector that wait at the same time become one call of the index.
         """
         count = 1 if asked.vectors is None else asked.vectors.count
-        # It may read files or payloads, or compile kernels as the first of its kind.
+        # It may read files or payloads, or be the first of its kind and compile kernels.
         may_block = (
             not isinstance(collection.config.backend, ix.GcwsParams | ix.ExactParams)
             or asked.backend is not None
@@ -225,12 +224,12 @@ class LocalSearches:
         count: int = 1,
         may_block: bool = False,
     ) -> T:
-        """Call a search, here when it should be short, else in a thread.
+        """Call a search: on the event loop if it should be short, else in a thread.
 
         key: searches of one key take about the same time.
         entries: returns how many stored entries a scan would read.
-        count: searches that it does, at least 1.
-        may_block: it may take far longer than searches of its key do: never on the event loop.
+        count: number of searches, at least 1.
+        may_block: it may take far longer than others of its key: never on the event loop.
         """
         expected = self._paces.get(key)
         if expected is None:
@@ -239,7 +238,7 @@ class LocalSearches:
             answer, seconds = _time(function)
         else:
             answer, seconds = await self._pools.searches.run(_time, function)
-        # One slow case weighs little, a lasting change shows soon.
+        # One slow case has little weight; a lasting change is effective soon.
         if key not in self._paces and len(self._paces) >= _MAX_KEYS:
             self._paces.clear()
         before = self._paces.get(key, seconds / count)
@@ -270,9 +269,9 @@ class LocalSearches:
         asked: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
-        """Search for many queries in a thread, as many at a time as memory should hold hits of.
+        """Search for many queries in a thread, in parts whose hits fit into memory.
 
-        Raises AnswerTooLarge (as soon as the hits found so far are too many).
+        Raises AnswerTooLarge (as soon as the hits found so far exceed the limit).
         """
 
         def work() -> T:
@@ -298,10 +297,10 @@ class LocalSearches:
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
-        size: AnswerBytes | None = None,  # of the one answer to all; None: each has its own
+        size: AnswerBytes | None = None,  # of one answer to all; None: one for each
     ) -> T:
-        """Search, count the cost, and show the answers; else AnswerTooLarge."""
-        # Read before the search: the audit of this very query may end before its answer is made.
+        """Search, count the cost, and create the answers; else AnswerTooLarge."""
+        # Read before the search: the audit of this query may end before its answer is created.
         recalls: list[float | None] = [None] * len(queries)
         for number, one in enumerate(queries):
             if one.explain:
@@ -326,7 +325,7 @@ class LocalSearches:
 
 
 def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: AnswerBytes) -> list[Any]:
-    """Return the vectors of hits; Python's numbers are made of a few at a time."""
+    """Return the vectors of hits; a few at a time become Python numbers."""
     found: list[Any] = []
     for first in range(0, len(hits.ids), _VECTORS_AT_ONCE):
         some = collection.vectors(hits, slice(first, first + _VECTORS_AT_ONCE))
@@ -336,17 +335,17 @@ def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: Answer
 
 
 def _time(function: Callable[[], T]) -> tuple[T, float]:
-    """Return what a function gives, and the processor time it took of this thread.
+    """Return the result of a function, and its processor time in this thread.
 
-    Time that it waited, for the interpreter or a processor that a load has, says nothing of how
-    long it is: short searches beside a load would change threads, and wait more.
+    Waiting for the interpreter or a processor is not counted: beside a load, short searches would
+    seem long, move to a thread, and wait more.
     """
     start = time.thread_time()
     return function(), time.thread_time() - start
 
 
 def _pace(asked: QueryRequest) -> Hashable:
-    """Return what queries that take about the same time share."""
+    """Return the key of queries that take about the same time."""
     params = asked.params
     return (
         params.recall,
@@ -361,14 +360,14 @@ def _pace(asked: QueryRequest) -> Hashable:
 
 
 def _entries(collection: ix.StoredCollection) -> int:
-    """Return about how many numbers a scan of the collection reads."""
+    """Return the approximate count of numbers that a scan of the collection reads."""
     space = collection.space
     numbers = (space.dim or 0) if space.form == "dense" else _TYPICAL_NONZEROS
     return collection.memory.published.count * numbers
 
 
 def _certain_hits(asked: QueryRequest, items: int) -> int:
-    """Return how many hits queries have, where neither a score nor a filter leaves any out."""
+    """Return the number of hits of queries that neither a score nor a filter can reduce."""
     if asked.params.min_score or asked.where is not None or not asked.is_shown:
         return 0
     shown = min(asked.params.limit, items - asked.offset)
@@ -376,7 +375,7 @@ def _certain_hits(asked: QueryRequest, items: int) -> int:
 
 
 def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[QueryRequest]]:
-    """Yield queries in runs whose hits fit into memory together."""
+    """Yield queries in parts whose hits together fit into memory."""
     if len(asked) == 1 and asked[0].vectors is not None:
         vectors, step = asked[0].vectors, _HITS_AT_ONCE // max(1, min(asked[0].params.limit, items))
         for first in range(0, len(vectors), max(1, step)):
@@ -396,8 +395,8 @@ def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[Query
 def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResults:
     """Return the hits of each query.
 
-    Raises BackendNotFound, ItemNotFound, InvalidVector (the transform leaves nothing of a vector;
-        its place begins with the row).
+    Raises BackendNotFound, ItemNotFound, InvalidVector (the transform makes a vector zero; its
+    place begins with the row).
     """
     vectors = query.with_unknown if query.vectors is None else query.vectors
     if vectors is not None:
@@ -410,12 +409,10 @@ def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResu
 def search_batch(
     collection: ix.StoredCollection, queries: Sequence[QueryRequest]
 ) -> tuple[list[ix.QueryResult], list[ix.Total]]:
-    """Return the hits of each query, in order, and what all cost; of each vector of an only one.
+    """Return the hits of each query in order, and the total cost; for one query, of each vector.
 
-    Queries that ask for the same are searched together.
-
-    Raises BackendNotFound, ItemNotFound, InvalidVector (the transform leaves nothing of a vector;
-        its place begins with the query's number).
+    Queries with equal options are searched together. Raises BackendNotFound, ItemNotFound,
+    InvalidVector (the transform makes a vector zero; its place begins with the query's number).
     """
     if len(queries) == 1:
         alone = search(collection, queries[0])
@@ -431,7 +428,7 @@ def search_batch(
 
 
 def measured_recall(collection: ix.StoredCollection, asked: QueryRequest) -> float | None:
-    """Return what audited queries of this kind found; None where there are none."""
+    """Return the measured recall of audited queries of this kind; None without any."""
     if asked.backend not in (None, "gcws") or asked.params.ranking != "gmm":
         return None
     audited = collection.audit.of(asked.params)

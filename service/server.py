@@ -1,6 +1,6 @@
-"""What every process that serves has: logs, a protocol with timeouts, tuning, first answers.
+"""What all server processes share: logs, a protocol with timeouts, tuning, first answers.
 
-It imports little, so that a server listens soon.
+It imports little, so that a server listens early.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _log = logging.getLogger(__name__)
 
 
 class JsonLines(logging.Formatter):
-    """An object a line: ``time``, ``level``, ``logger``, ``message``, ``request_id``, ``error``."""
+    """Each line has ``time``, ``level``, ``logger``, ``message``, ``request_id``, ``error``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
+        """Return a record as a line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
@@ -92,14 +92,14 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logs(level: str, form: Literal["text", "json"]) -> None:
-    """Write what is logged to the standard error stream."""
+    """Write the log to the standard error stream."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def _is_one_of_the_last(transport: asyncio.Transport) -> bool:
-    """Whether a connection has one of the descriptors that are for files; the lowest go first."""
+    """Whether a connection has a descriptor reserved for files; the lowest are used first."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     taken: int = transport.get_extra_info("socket").fileno()
     reserved = min(_RESERVED, limit // _SHARE_RESERVED)
@@ -107,9 +107,9 @@ def _is_one_of_the_last(transport: asyncio.Transport) -> bool:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """One connection, closed when a head is too long or too slow, or an answer is not taken.
+    """One connection; closed if a head is too long or slow, or if the client reads no answer.
 
-    Its class is made by `server_options`, which gives it the settings.
+    `server_options` creates its class with the settings.
     """
 
     settings: Settings
@@ -124,7 +124,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._is_one_of_the_last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, unless there are too many."""
+        """Accept a connection, unless there are too many."""
         super().connection_made(transport)
         self._is_one_of_the_last = _is_one_of_the_last(transport)
         if len(self.connections) > self.settings.max_connections:
@@ -133,58 +133,58 @@ class TimedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Stop the timers."""
         self._stop(self._waiting_for)
         self._stop(self._sending)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head, and start its clock unless they end it."""
+        """Count the bytes of a head, and start its timer unless they complete it."""
         self._has_heard = True
         if self._reading_head:
             self._head_bytes += len(data)
         super().data_received(data)
         if not self._reading_head or not self._head_bytes:
             return
-        # What came with the end of a head is body; only what has no end is too long.
+        # Bytes after the end of a head are body; only an incomplete head can be too long.
         if self._head_bytes > self.settings.max_header_bytes:
             self.transport.abort()
         elif self._waiting_for is None:
             self._expect_head()
 
     def on_headers_complete(self) -> None:
-        """Stop the clock of the head."""
+        """Stop the timer of the head."""
         self._reading_head = False
         self._stop(self._waiting_for)
         self._waiting_for = None
         super().on_headers_complete()
         cycle: RequestResponseCycle = self.cycle
-        # Not the cycle itself: it has the scope, and would be left to the garbage collector.
+        # Not the cycle itself: it refers to the scope, a reference cycle for the garbage collector.
         cycle.scope[CYCLE] = weakref.ref(cycle)  # type: ignore[typeddict-unknown-key]
         if self._is_one_of_the_last:
             cycle.scope[LAST_DESCRIPTORS] = True  # type: ignore[typeddict-unknown-key]
             cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """Be ready for the next head."""
+        """Prepare for the next head."""
         self._reading_head = True
         self._head_bytes = 0
         self.cycle.scope[HAS_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Give a client that still sends a body nobody wants a last while to end it."""
+        """Let a client that still sends an unwanted body finish within a limited time."""
         super().on_response_complete()
         if not self._reading_head and not self.transport.is_closing():
             self._waiting_for = self.loop.call_later(self.settings.body_seconds, self._give_up)
 
     def pause_writing(self) -> None:
-        """Start the clock of an answer that is not taken."""
+        """Start the timer of an answer that the client does not read."""
         super().pause_writing()
         self._expect_taking()
 
     def resume_writing(self) -> None:
-        """Stop it."""
+        """Stop that timer."""
         self._stop(self._sending)
         super().resume_writing()
 
@@ -196,7 +196,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._sending = self.loop.call_later(self.settings.send_seconds, self._look_at_taking)
 
     def _look_at_taking(self) -> None:
-        """Give up, unless the client still sends its body: many take no answer before the end."""
+        """Close unless the client still sends its body: many read no answer before its end."""
         is_sending = not self._reading_head and (self._has_heard or self.flow.read_paused)
         if is_sending:
             self._expect_taking()
@@ -216,26 +216,26 @@ class TimedProtocol(HttpToolsProtocol):
 class HttpServer(uvicorn.Server):
     """A server whose process ends in time after SIGTERM or SIGINT.
 
-    A thread that still computes is cut off. Nothing is lost: acknowledged writes are on the disk.
+    Threads that still compute are cut off. Nothing is lost: acknowledged writes are on the disk.
     """
 
     _is_told = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; end the process when that takes too long."""
+        """Stop; end the process if that takes too long."""
         if not self._is_told:
             self._is_told = True
             _end_process_after((self.config.timeout_graceful_shutdown or 0) + STOP_SECONDS)
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say where, unless others do."""
+        """Listen, and print the address, unless other processes do so."""
         await super().startup(sockets)
         for each in self._told_sockets(sockets):
             _log.info("listening on %s; Ctrl-C stops it", place_of(each.getsockname()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop; from then on the process waits but shortly for threads that compute."""
+        """Stop; then wait only briefly for threads that compute."""
         if self._told_sockets(sockets):
             _log.info("stopping; requests under way are answered first")
         await super().shutdown(sockets)
@@ -243,12 +243,12 @@ class HttpServer(uvicorn.Server):
             _end_process_after(_LAST_SECONDS)
 
     def _told_sockets(self, given: list[socket.socket] | None) -> Sequence[Any]:
-        """Return those that only this process can tell of, and people reach."""
+        """Return the sockets that only this process announces, and that users can reach."""
         return () if given or self.config.uds else self.servers[0].sockets
 
 
 def place_of(address: tuple[Any, ...]) -> str:
-    """Return where a socket listens, as people say it."""
+    """Return the address of a socket in the usual notation."""
     return f"{address[0]}, port {address[1]}"
 
 
@@ -264,21 +264,21 @@ def _end_process_after(seconds: float) -> None:
 
 
 def tune_process() -> None:
-    """Set the interpreter, its libraries and the process up for serving."""
+    """Configure the interpreter, its libraries and the process for serving."""
     allow_descriptors()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # Modules stay, and going through them at each full collection stops all answers for 60 ms.
-    # They are not collected first: of 400,000 objects only a thousand are garbage.
+    # Modules stay, and traversing them in each full collection stops all answers for 60 ms. They
+    # are not collected first: of 400,000 objects only a thousand are garbage.
     gc.freeze()
-    # A batch of queries makes 20,000 objects: a collection each 700 took a third of its time.
+    # A batch of queries makes 20,000 objects: collecting after every 700 took a third of its time.
     gc.set_threshold(50_000, 20, 20)
-    ix.limit_blas.__enter__()  # for good: nothing else in the process multiplies matrices
+    ix.limit_blas.__enter__()  # permanently: nothing else in the process multiplies matrices
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """Return uvicorn's options but those of where it listens."""
+    """Return uvicorn's options except the address."""
     return {
-        # Its steps of a start and a stop are told by `HttpServer`.
+        # `HttpServer` logs start and stop.
         "log_level": "warning" if settings.log_level == "info" else settings.log_level,
         "log_config": None,
         "access_log": False,
@@ -287,19 +287,19 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "timeout_graceful_shutdown": settings.shutdown_seconds,
         "http": type("TimedProtocol", (TimedProtocol,), {"settings": settings}),
         "ws": "none",
-        "proxy_headers": False,  # nothing here asks who the client is
+        "proxy_headers": False,  # nothing here uses the client's address
     }
 
 
 def allow_descriptors() -> None:
-    """Let the process have as many files and connections open as the system lets it take."""
+    """Raise the limit of open files and connections to the system's maximum."""
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # some systems name a limit they do not give
+    with suppress(OSError, ValueError):  # some systems report a limit that they do not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def require_address(settings: Settings) -> None:
-    """Raise OSError where the server could not listen, before it takes the data folder."""
+    """Raise OSError if the server cannot listen, before the data directory is locked."""
     try:
         found = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -307,7 +307,7 @@ def require_address(settings: Settings) -> None:
         for family, _, _, _, address in found:
             try:
                 trial = socket.socket(family)
-            except OSError:  # a family that the system does not have: the server passes over it
+            except OSError:  # a family that the system lacks: the server skips it
                 continue
             with trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -321,7 +321,7 @@ def require_address(settings: Settings) -> None:
 
 
 class StartingApplication:
-    """ASGI: opens an application in a thread, and hands all requests on to it from then on.
+    """ASGI: opens an application in a thread, and then passes all requests to it.
 
     ``error``: why the application could not be opened.
     """
@@ -334,11 +334,11 @@ class StartingApplication:
         self.error: Exception | None = None
 
     def stop_on_failure(self, server: uvicorn.Server) -> None:
-        """Name the server that stops if the application cannot be opened."""
+        """Set the server to stop if the application cannot be opened."""
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or hand on."""
+        """Answer a request, or pass it on."""
         if self._application is not None:
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -353,7 +353,7 @@ class StartingApplication:
                 await self._application(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Open the application once the server listens, and close it when that stops."""
+        """Open the application once the server listens; close it when the server stops."""
         await receive()
         async with AsyncExitStack() as living:
             opening = asyncio.create_task(self._open(living))
@@ -367,7 +367,7 @@ class StartingApplication:
             opened = await asyncio.to_thread(self._open_application)
             await living.enter_async_context(opened.router.lifespan_context(opened))
             self._application = opened
-        except Exception as error:  # who started the server tells of it
+        except Exception as error:  # the caller of the server reports it
             self.error = error
             if self._server is not None:
                 self._server.should_exit = True

@@ -280,9 +280,9 @@ def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
 
 
 def flags(*others: inspect.Parameter, names: Collection[str] = ()) -> inspect.Signature:
-    """Return a signature with a flag for each setting, none of them given, behind some others.
+    """Return a signature with optional flags for settings after other parameters.
 
-    names: of the settings; all unless some are named.
+    names: of the settings; empty: all.
     """
     parameters = [*others]
     for name in names or Settings.model_fields:
@@ -291,7 +291,7 @@ def flags(*others: inspect.Parameter, names: Collection[str] = ()) -> inspect.Si
         told = json.dumps(default) if isinstance(default, bool) else default
         is_choice = get_origin(field.annotation) is Literal
         choice = f" One of {', '.join(get_args(field.annotation))}." if is_choice else ""
-        shown = "" if default is None else f" \\[default: {told}]"  # no tag of rich
+        shown = "" if default is None else f" \\[default: {told}]"  # escaped: no tag of rich
         option = typer.Option(
             f"--{name.replace('_', '-')}",
             help=f"{field.description}{choice}{shown}",
@@ -322,7 +322,7 @@ def settings_from(given: dict[str, Any]) -> Settings:
 
 
 def unread(variables: Iterable[str]) -> list[str]:
-    """Return a sentence for each variable that looks like a setting and is none."""
+    """Return a sentence for each variable that looks like a setting but is none."""
     known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_OTHERS
     sentences = []
     for name in sorted(variables):

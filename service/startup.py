@@ -1,4 +1,4 @@
-"""The start: kernels compiled and collections read in the background, while /livez answers."""
+"""The start: compiles kernels and reads collections in the background; /livez answers meanwhile."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartProgress:
-    """How far the start has come: kernels while compiling, items while loading."""
+    """Progress of the start: counts kernels during compilation, items during loading."""
 
     phase: Phase
     loaded: int = 0
@@ -27,7 +27,7 @@ class StartProgress:
 
 
 class Startup:
-    """Brings one catalog up, in a thread of its own."""
+    """Starts one catalog, in a separate thread."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -36,37 +36,37 @@ class Startup:
         """Whether all kernels are compiled; until then searches are exact (`require_basics`)."""
         self._phase_started = time.monotonic()
         self._stopping = threading.Event()
-        self._announced = logging.DEBUG  # level at which compiling is logged
+        self._announced = logging.DEBUG  # level at which compilation is logged
         self._basics: frozenset[ix.Form] = frozenset()
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the work is over; tell whether everything is ready."""
+        """Wait for the end of the work; return whether everything is ready."""
         self._thread.join(seconds)
         return self.progress.phase == "ready"
 
     def stop(self) -> None:
-        """Leave the work at its next step and wait for that."""
+        """Stop at the next step, and wait for that."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
         self._enter(StartProgress("stopping"))
 
     def require_kernels(self) -> None:
-        """Return once nothing has to be compiled any more; raises Refused, Stopping."""
+        """Return once all kernels are compiled; raises Refused, Stopping."""
         if not self.is_compiled:
             self._refuse()
 
     def require_basics(self, form: ix.Form | None = None) -> None:
-        """Return once vectors can be stored and scanned; a collection that loads says so itself.
+        """Return once vectors can be stored and scanned; a loading collection raises its own error.
 
         form: the form of vectors to store or to search; None for any.
-        Raises Refused, Stopping (what it takes to store and to scan such vectors is not compiled
-            yet).
+        Raises Refused, Stopping (the kernels to store and to scan such vectors are not compiled
+        yet).
         """
         if not (self.is_compiled or (self._basics if form is None else form in self._basics)):
             self._refuse()
@@ -132,6 +132,6 @@ class Startup:
 
 
 def _rest(progress: StartProgress) -> str:
-    """Return how long the rest of a phase takes, to be put behind other words."""
+    """Return the remaining time of a phase, as the end of a sentence."""
     left = progress.seconds_left
     return "" if left is None else f", about {left:.0f} s more"
