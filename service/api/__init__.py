@@ -1,13 +1,13 @@
-"""The API: routes, each beside the body that it takes, and the answers that they give.
+"""The API: routes, each beside its body, and their answers.
 
-- `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
+- `collections`, `items`, `load`, `snapshots`, `backends`: stored data
 - `query`: searches, and pages of their rankings
 - `join`: vectors, or another collection, joined with a collection
-- `streams`: bodies as of a load, read as they come; answers that are sent meanwhile
-- `analysis`: what items and vectors are to each other: similarity explained, pairs, map, hashes
-- `health`: liveness, readiness, metrics, what the service is
+- `streams`: bodies that are read as they arrive, and answers that are sent meanwhile
+- `analysis`: similarity explained, pairs, groups, map, profile, hashes
+- `health`: liveness, readiness, metrics, information on the service
 - `bodies`: bodies made of the index's own parameters
-- `requests`: vectors, names and filters of bodies in the index's own words
-- `openapi`: the API page; ``schemas.json`` has what no model and no signature says of it
+- `requests`: converts vectors, names and filters of bodies to types of the index
+- `openapi`: the API page; ``schemas.json`` has the parts that no model or signature describes
 - `page`: the page in a browser, and its files
 """

@@ -1,4 +1,4 @@
-"""What items and vectors are to each other: similarity explained, pairs, map, profile, hashes."""
+"""Relations of items and vectors: similarity explained, pairs, groups, map, profile, hashes."""
 
 import threading
 import time
@@ -152,7 +152,7 @@ class ExplainBody(Body):
 
 
 def _describe_kernel_params(schema: dict[str, Any]) -> None:
-    """Let the API page show parameters of kernels as those of backends that estimate these."""
+    """Show kernel parameters on the API page like those of backends that estimate the kernels."""
     for kind, names in (
         ("nrff", ["gamma"]),
         ("random_binning", ["distribution", "shape", "scale"]),
@@ -350,7 +350,7 @@ async def show_map(
         answer = {"ids": found.ids, **places, **values, "also": others, **arranged, **hints}
         return JsonResponse(answer)
 
-    # Places alone take a moment: they wait for no map that is being arranged.
+    # Places alone are computed fast: they do not wait for other maps.
     is_long = params.neighbours or params.places == "islands" or also
     pool = service.workers.analyses if is_long else service.workers.batches
     same = collection.name, replace(params, key=None), str(body.filter)
@@ -410,7 +410,7 @@ async def sketch(service: ServiceOf, collection: CollectionOf, body: SketchBody)
 def _runs(
     rows: list[int], vectors: ix.RawBatch | ix.SparseVector
 ) -> Iterator[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
-    """Yield vectors in runs that are hashed before their answer is counted."""
+    """Yield vectors in batches; each is hashed before its answer is counted."""
     if isinstance(vectors, ix.SparseVector) or len(rows) <= _VECTORS_AT_ONCE:
         yield rows, vectors
         return
@@ -420,11 +420,11 @@ def _runs(
 
 
 def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
-    """Return the samples of vectors as the answer has them."""
+    """Return the samples of vectors in the form of the answer."""
     match encoding:
         case "full":
             return {"slots": sketched.slots, "levels": sketched.levels}
-        case "zero_bit":  # the code of 0 bits of t* is i* itself
+        case "zero_bit":  # with 0 bits of t*, the code is i* itself
             return {"slots": sketched.slots, "codes": sketched.slots}
     return {"codes": sketched}
 
@@ -432,7 +432,7 @@ def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
 def _point_to_explain(
     body: ExplainedBody, collection: ix.StoredCollection, limits: Settings, word: str
 ) -> Point:
-    """Return what is to be explained: an id, a vector or a text; errors are at ``word``."""
+    """Return the point to explain: an id, a vector or a text; errors are at ``word``."""
     with ix.place_errors(word):
         ix.require_one(id=body.id, vector=body.vector, text=body.text)
     if body.vector is not None:
@@ -458,7 +458,7 @@ def _one_vector(
 
 
 def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector]:
-    """Return two vectors of no collection; names, in both or in none, are shared coordinates."""
+    """Return two vectors outside of a collection; coordinates are shared, by names or indices."""
     coordinates: dict[str, int] = {}
     found: list[ix.AnyArray | ix.SparseVector] = []
     both = vector_of(a), vector_of(b)

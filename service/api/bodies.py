@@ -1,6 +1,6 @@
-"""Bodies made of the index's own parameters: fields from their hints, words from their docstrings.
+"""Bodies made of the index's parameters: fields from type hints, texts from docstrings.
 
-All other bodies stand beside their routes. The tests send and check the examples of all.
+All other bodies are beside their routes. The tests send and check the examples of all.
 """
 
 import inspect
@@ -30,7 +30,7 @@ _MAX_JSON_INTEGER: Final = 2**53
 
 
 def field_texts(described: type) -> dict[str, str]:
-    """Return what the docstring of a class says of each field, as the API page words it."""
+    """Return the texts of a class's fields in its docstring, as the API page shows them."""
     texts: dict[str, str] = {}
     for names, lines in _ENTRY.findall(inspect.getdoc(described) or ""):
         text = " ".join(line.strip() for line in lines.splitlines())
@@ -46,9 +46,9 @@ def body_of(
     leave_out: Collection[str] = ("kind",),
     **types: Any,  # noqa: ANN401
 ) -> type[Body]:
-    """Return the body that parameters of the index are read from; the index holds their ranges.
+    """Return the body from which parameters of the index are read; the index checks ranges.
 
-    ``shown`` are examples, ``types`` those of fields that JSON writes otherwise.
+    ``shown``: examples. ``types``: the types of fields whose JSON form differs.
     """
     texts = field_texts(parameters)
     hints = get_type_hints(parameters, include_extras=True)
@@ -155,7 +155,7 @@ BODY_OF: Final[dict[str, type[Body]]] = {
 
 
 def _tag(value: object) -> str | None:
-    """Return what tells the body that a value's ``kind`` asks for."""
+    """Return the tag of the body for a value's ``kind``."""
     kind = value.get("kind", "gcws") if isinstance(value, dict) else getattr(value, "kind", None)
     body = BODY_OF.get(kind) if isinstance(kind, str) else None
     return None if body is None else KIND + body.__name__

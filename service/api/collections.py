@@ -40,7 +40,7 @@ _MAX_DIGITS: Final = 10
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """Let the API page show bounds, and no default."""
+    """Let the API page show bounds without a default."""
     without_default(schema)
     schema |= bounds(1, 2**31 - 1)
 
@@ -48,7 +48,7 @@ def _without_default(schema: dict[str, Any]) -> None:
 class CreateBody(Body):
     """A collection's configuration; it stays fixed."""
 
-    without_body = b"{}"  # so that the field that is missing is named
+    without_body = b"{}"  # so that the error names the missing field
 
     model_config = examples(
         {"dim": 4},
@@ -198,7 +198,7 @@ class NamesBody(Body):
 
 
 def collection_json(collection: ix.StoredCollection) -> dict[str, Any]:
-    """Return all there is to know of a collection: what it was created with, then what it holds."""
+    """Return the description of a collection: its configuration first, then its contents."""
     found = collection.describe()
     return found.to_dict() | {"metadata": metadata_json(found.metadata)}
 
@@ -332,7 +332,7 @@ async def drop_collection(service: ServiceOf, name: str) -> Response:
     return Response(status_code=204)
 
 
-# From bodies and parameters to the index's words
+# Conversion of bodies and parameters to types of the index
 def _coordinates(text: str, count: int) -> list[int]:
     words = text.split(",")
     require_at_most(len(words), count, "indices")

@@ -1,4 +1,4 @@
-"""Is the process alive, is it ready, what is it, what does it count."""
+"""Liveness, readiness, information on the service, and metrics."""
 
 import asyncio
 from dataclasses import asdict

@@ -132,7 +132,7 @@ class PayloadChangeBody(Body):
     )
 
     def change(self, limits: Settings) -> ix.PayloadChange:
-        """Return it as the index takes it."""
+        """Return the change as a type of the index."""
         require_short_payload(self.payload, limits, "payload")
         return ix.PayloadChange(self.payload, self.merge, limits.max_payload_bytes)
 
@@ -229,7 +229,7 @@ async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItems
         if error.loc[:1] == ("items",):
             raise
         word = collection.space.word
-        raise requests.within(error, "items", word) from None  # found by the transform
+        raise requests.within(error, "items", word) from None  # error of the transform
     except ix.InvalidParameter as error:
         raise (error.at("items") if isinstance(error.loc[0], int) else error) from None
     told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
@@ -327,7 +327,7 @@ def _find_items(
             )
             size.add_vectors([one.vector for one in page.items])
             named |= {one.id: one for one in page.items}
-        items = [named[one.id] for one in items if one.id in named]  # but those deleted since
+        items = [named[one.id] for one in items if one.id in named]  # without items deleted since
     shown = [_item(one, collection, with_vector=params.with_vector) for one in items]
     return JsonResponse({"items": shown, "next_cursor": None, "complete": found.complete})
 
@@ -372,7 +372,7 @@ async def delete_item(
     return Response(status_code=204)
 
 
-# From bodies and parameters to the index's words
+# Conversion of bodies and parameters to types of the index
 
 
 def _chosen_items(body: DeleteItemsBody, limits: Settings) -> ix.Filter | Sequence[str]:
@@ -388,7 +388,7 @@ def _chosen_items(body: DeleteItemsBody, limits: Settings) -> ix.Filter | Sequen
 def _number_json(
     word: str, number: int, collection: ix.StoredCollection, chosen: ix.Filter | Sequence[str]
 ) -> Response:
-    """Return how many items there were; with hints where a filter let none pass."""
+    """Return the number of items that existed; with hints if none passed a filter."""
     where = chosen if isinstance(chosen, ix.Filter) and not number else None
     return JsonResponse({word: number, **hints_json(where, collection.hints)})
 
@@ -396,7 +396,7 @@ def _number_json(
 def read_items(
     raw: Sequence[PutItemBody], collection: ix.StoredCollection, limits: Settings
 ) -> ix.ItemBatch:
-    """Return items as the index stores them."""
+    """Return items as types of the index."""
     ids: list[str | None] = []
     payloads: list[bytes | None] = []
     given: list[PointBody] = []
@@ -433,7 +433,7 @@ def read_items(
 
 
 def _page_ids(params: PageParams, count: int) -> list[str] | None:
-    """Return the ids of a page: one value is a list with commas, of several each is an id."""
+    """Return the ids of a page: a single value is a list with commas, repeated values are ids."""
     if params.ids is None:
         return None
     words = params.ids[0].split(",") if len(params.ids) == 1 else params.ids

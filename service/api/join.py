@@ -1,4 +1,4 @@
-"""A join: vectors, or the items of another collection, with the items that are like them."""
+"""Joins: vectors, or the items of another collection, with similar items."""
 
 import asyncio
 import threading
@@ -94,7 +94,7 @@ class JoinQuery(JoinOptions):
 
 
 class _Part(NamedTuple):
-    """Vectors of a join with their names in lines: rows from ``first`` on, ids, or both."""
+    """Vectors of a join and their names in lines: row numbers from ``first`` on, ids, or both."""
 
     vectors: ix.RawBatch
     ids: Sequence[str | None]
@@ -141,7 +141,7 @@ async def join(
     pieces = run.join(parts, collection.join(asked, where, run.stop), kind)
     try:
         first = await anext(pieces, None)
-    except BaseException:  # what is wrong before the first line is a problem
+    except BaseException:  # an error before the first line becomes a problem
         await run.close()
         raise
     hints = partial(hints_json, where, collection.hints)
@@ -163,13 +163,13 @@ def _params(options: JoinOptions, settings: Settings) -> ix.JoinParams:
 def _read(
     collection: ix.StoredCollection, read: Read, after: int | None, source: Source
 ) -> Iterator[_Part]:
-    """Yield the vectors of a body; an error is that of the first bad row of a chunk."""
+    """Yield the vectors of a body; the error is that of the first bad row of a chunk."""
     first = 0 if after is None else after + 1
     for whole in read(source, lambda plain: plain):
         chunk = whole.after(first)
         if chunk.rejects:
             chunk.rejects.sort(key=lambda reject: reject.number, reverse=True)
-            raise chunk.rejects.pop().error  # not held by this frame, which it holds
+            raise chunk.rejects.pop().error  # not bound to a variable: its frames include this one
         if not len(chunk):
             continue
         number, find = int(chunk.numbers[0]), requests.finder(collection, [], beyond_dim=False)
@@ -220,14 +220,14 @@ def _line(
 
 
 class _Run:
-    """One join under way.
+    """A running join.
 
-    Many clients take no line before they have sent all of their body. Until then the lines that
-    nobody takes wait, in a file where they are many; from then on the join waits for its client.
+    Many clients read no line before they have sent the whole body. Until then unread lines are
+    buffered, many of them in a file; afterwards the join waits for its client.
     """
 
     def __init__(self, request: Request, service: Service, pipe: BodyPipe | None = None) -> None:
-        self.stop = threading.Event()  # set once there is nobody to answer
+        self.stop = threading.Event()  # set once the client has disconnected
         self._request, self._service, self._pipe = request, service, pipe
         self._is_sent = pipe is None
         folder = str(service.settings.data_dir)
@@ -238,7 +238,7 @@ class _Run:
         self._listener = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
-        """Take the body, all of it even after an error, then wait until the client goes away."""
+        """Receive the whole body, even after an error; then wait until the client disconnects."""
         if self._pipe is not None:
             await feed(self._request, self._pipe)
             self._is_sent = True
@@ -250,7 +250,7 @@ class _Run:
         self.stop.set()
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
-        del self._listener  # which holds its error, whose frames hold this
+        del self._listener  # its error's frames refer to this object
         self._unsent.close()
 
     async def pull(self, parts: Iterator[_Part]) -> AsyncGenerator[_Part]:
@@ -258,7 +258,7 @@ class _Run:
             yield part
 
     async def push(self, read: Callable[[Source], Iterator[_Part]]) -> AsyncGenerator[_Part]:
-        """Yield the parts of the body; one is read while the one before it is joined."""
+        """Yield the parts of the body; each is read while the previous one is joined."""
         pipe, loop = self._pipe, asyncio.get_running_loop()
         assert pipe is not None
         parts: asyncio.Queue[_Part | None] = asyncio.Queue()
@@ -307,7 +307,7 @@ class _Run:
         began: float,
         hints: Callable[[], dict[str, Any]],
     ) -> AsyncGenerator[bytes]:
-        """Yield the lines as the client takes them, and the last one."""
+        """Yield the lines as the client reads them, and the last one."""
         writing = asyncio.create_task(self._write_all(first, pieces, began, hints))
         try:
             while True:
@@ -315,7 +315,7 @@ class _Run:
                     await self._moved.wait_for(
                         lambda: self._taken < self._written or self._is_answered
                     )
-                if self._taken == self._written:  # all are taken
+                if self._taken == self._written:  # all are read
                     break
                 self._unsent.seek(self._taken)
                 lines = self._unsent.read(_SENT_BYTES)
@@ -351,7 +351,7 @@ class _Run:
                     piece = await anext(pieces, None)
             if not pairs:
                 more = await self._service.workers.searches.run(hints)
-        except (Exception, asyncio.CancelledError) as error:  # the answer has begun
+        except (Exception, asyncio.CancelledError) as error:  # the answer has started
             found = Stopping() if isinstance(error, asyncio.CancelledError) else error
             more = {"error": problems.document(found)}
         seconds = round(time.monotonic() - began, 6)
@@ -366,7 +366,7 @@ class _Run:
             self._moved.notify_all()
 
     async def _wait_for_room(self) -> None:
-        """Wait until a client that has sent its body has taken most lines."""
+        """Wait until a client that has sent its body has read most lines."""
         if not self._is_sent and self._written - self._taken > _HELD_BYTES:
             self._service.room.require()
         async with self._moved:

@@ -1,4 +1,4 @@
-"""Loading a stream of items, and a look at it before that."""
+"""Loading a stream of items, and a preview of it."""
 
 import asyncio
 import io
@@ -176,9 +176,9 @@ class LoadParams(PutOptions, ColumnParams):
 async def _run(
     request: Request, service: Service, work: Load, params: LoadParams, chunks: Read, events: Events
 ) -> Account:
-    """Load everything: the body flows to a thread, what happens there comes back as events.
+    """Load all items: the body goes to a thread, which sends back events.
 
-    InvalidParameter, IdempotencyMismatch, CollectionBusy: because of the key; nothing was done.
+    InvalidParameter, IdempotencyMismatch, CollectionBusy: errors of the key; nothing was loaded.
     """
     collection, account, pipe = work.collection, work.account, open_pipe()
     loop = asyncio.get_running_loop()
@@ -285,7 +285,7 @@ async def load(
         try:
             await task
         except BaseException as error:
-            del task  # which holds its error, whose frames hold it
+            del task  # its error's frames refer to this one
             if not isinstance(error, LoadFailed):
                 raise
             return problems.response(error.error, **_progress(error))
@@ -335,7 +335,7 @@ def _columns(params: LoadParams, collection: ix.StoredCollection) -> "CsvColumns
 
 
 def _choices(params: ColumnParams, *, is_of_texts: bool) -> "Choices":
-    """Return what a request says of columns, in the words of the command."""
+    """Return a request's options for columns as those of the command."""
     from gcws_search.formats.sources import Choices  # noqa: PLC0415  # no start waits for it
 
     return Choices(
@@ -401,7 +401,7 @@ async def _progress_lines(
 
 
 def _progress(failed: LoadFailed) -> dict[str, Any]:
-    """Return what a problem says besides: what the load had stored, and the row it ended at."""
+    """Return extension members of a problem: what the load had stored, and the row it ended at."""
     error, account, state = failed.error, failed.account, failed.account.state
     told = {"committed": account.committed, **state.counts()}
     if failed.row is not None:
@@ -412,7 +412,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 
 def _require_its_parameters(params: LoadParams, kind: str) -> None:
-    """Raise InvalidParameter where one is given that a format has no use for, or one is missing."""
+    """Raise InvalidParameter if a parameter does not apply to the format, or one is missing."""
     for name in (name for name, kinds in _PARAMETERS.items() if kind not in kinds):
         if (given := getattr(params, name)) is not None:
             raise ix.InvalidParameter(

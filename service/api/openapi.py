@@ -1,4 +1,4 @@
-"""The API page: what the routes say, and what no signature shows."""
+"""The API page: the declarations of the routes, and parts that no signature shows."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
             schemas[model.__name__] |= extra_parts
     said = json.loads(_SAID.read_text())
     for name, schema in said["schemas"].items():
-        for field, shown in schema["properties"].items():  # titled as those of models are
+        for field, shown in schema["properties"].items():  # with titles like the fields of models
             if not any("$ref" in part for part in (shown, *shown.get("anyOf", ())[:1])):
                 shown["title"] = field.replace("_", " ").title()
         schemas[name] = schema | {"title": name, "type": "object"}
@@ -72,7 +72,7 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     page["info"]["description"] += _EVERYWHERE
     _merge(page["paths"], said["paths"])
     pairs = page["paths"]["/v1/collections/{name}/pairs"]["post"]["responses"]["200"]
-    pairs["content"][NDJSON]["schema"] = schemas.pop("PairAnswer")  # of one line, not of all
+    pairs["content"][NDJSON]["schema"] = schemas.pop("PairAnswer")  # the schema of one line
     return page
 
 
@@ -83,7 +83,7 @@ def _kinds_of(model: type[Body]) -> Iterator[type[Body]]:
 
 
 def _merge(page: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add to each part of the page what is said of it."""
+    """Add texts to each part of the page."""
     for name, part in more.items():
         if isinstance(part, dict) and name in page:
             _merge(page[name], part)

@@ -1,4 +1,4 @@
-"""The page at the root, the API page, and their files: none needs a key, for none holds data."""
+"""The page at the root, the API page, and their files: without data, so they need no key."""
 
 import asyncio
 import gzip
@@ -45,7 +45,7 @@ router = APIRouter(include_in_schema=False)
 
 
 def read_files() -> dict[str, bytes]:
-    """Return all files of the page by their names, such as ``vendor/uplot.js``."""
+    """Return all files of the page by name, such as ``vendor/uplot.js``."""
     folder = Path(__file__).parents[1] / "page" / "static"
     found = {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -70,9 +70,9 @@ def version_of(files: dict[str, bytes]) -> str:
 
 @cache
 def _load() -> tuple[str, dict[str, bytes]]:
-    """Return the version of the page and its files, which are read at the first request for one.
+    """Return the version of the page and its files, which are read at the first request.
 
-    Documents have the address of the other files, relative to the root, in them.
+    Documents contain the address of the other files, relative to the root.
     """
     files = read_files()
     version = version_of(files)

@@ -109,7 +109,7 @@ Candidates = Annotated[
 
 
 def _checked_by(check: Callable[[object], ix.ScoreKind]) -> BeforeValidator:
-    """Return what refuses a kind of score by what it is called here."""
+    """Return a validator that refuses a kind of score under the name of its parameter."""
 
     def known(word: object) -> object:
         try:
@@ -291,7 +291,7 @@ def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     rerank: ix.Rerank = "gmm",
     ranking: ix.Ranking = "gmm",
 ) -> ix.SearchParams:
-    """Return what a query asks for, made and checked once: most ask for the same."""
+    """Return the parameters of a query, made and checked once: most queries share theirs."""
     require_at_most(limit, max_limit, "limit")
     require_at_most(candidates or 0, max_limit, "candidates")
     require_at_least(offset, 0, "offset")
@@ -313,14 +313,14 @@ def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
 
 
 def reads_names(body: QueryBody) -> bool:
-    """Whether a query asks for names that any process may have stored just now."""
+    """Whether a query uses names that another process may just have stored."""
     return body.consistency == "strict" and isinstance(body.vector, NamedBody)
 
 
 def request_of(
     body: QueryBody, collection: ix.StoredCollection, limits: Settings, *, gives_hints: bool = True
 ) -> QueryRequest:
-    """Return a checked query, with hints on its names unless it goes without."""
+    """Return a checked query, with hints on its names unless they are disabled."""
     if (body.vector is not None) + (body.text is not None) + (body.id is not None) != 1:
         ix.require_one(vector=body.vector, text=body.text, id=body.id)
     asked, space = query_of(body, limits), collection.space
@@ -348,7 +348,7 @@ def request_of(
 
 
 def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
-    """Return all of checked queries but their vectors."""
+    """Return the options of checked queries, without vectors."""
     item_id, where, text = None, None, None
     if isinstance(body, QueryBody):
         item_id = None if body.id is None else str(body.id)
@@ -434,7 +434,7 @@ async def query_packed(
 
 
 def hinter(collection: ix.StoredCollection) -> Hint:
-    """Return what gives hints on the filters of one answer, the first of them."""
+    """Return a function that gives hints on the filters of one answer, the first of them."""
     known: dict[ix.Filter, list[str]] = {}
 
     def hint(where: ix.Filter) -> list[str]:
@@ -448,18 +448,18 @@ def hinter(collection: ix.StoredCollection) -> Hint:
 def hints_json(
     where: ix.Filter | None, hint: Hint, more: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Return the part of an answer that says why a filter lets nothing pass, if it can."""
+    """Return the part of an answer that explains why no item passes a filter, if known."""
     hints = [*more] if where is None else [*more, *hint(where)]
     return {"hints": hints} if hints else {}
 
 
 def hints_on_key(collection: ix.StoredCollection, key: str | None) -> list[str]:
-    """Return what to say of a key of payloads that is asked for, where no item has it."""
+    """Return a hint on a requested key of payloads that no item has."""
     return [] if key is None else collection.hints(ix.with_key(None, key))
 
 
 def query_json(asked: QueryRequest, found: ix.QueryResult, hint: Hint) -> dict[str, Any]:
-    """Return one query's answer, ready to be written as JSON; it may read payloads."""
+    """Return the JSON answer to one query; may read payloads."""
     hits: list[dict[str, Any]]
     scores = found.scores
     if asked.score != "gmm":
@@ -516,7 +516,7 @@ async def _answer_one(
         if asked.offset:
             return await search_page(service, collection, asked, show)
         return await service.searches.search(collection, asked, show)
-    except ix.InvalidVector as error:  # what only the transform shows
+    except ix.InvalidVector as error:  # an error of the transform
         raise error.at(collection.space.word, skip=1) from None
 
 
@@ -573,7 +573,7 @@ async def query_batch(
         show = partial(_answers, asked, bad, collection)
         return await search_batch(service, collection, asked, show)
     except ix.InvalidVector as error:
-        if not error.loc or error.loc[0] == "queries":  # of no query, or named already
+        if not error.loc or error.loc[0] == "queries":  # no query, or numbered
             raise
         raise requests.within(error, "queries", collection.space.word) from None
 
@@ -638,7 +638,7 @@ def _usable(
 def _read_vectors(
     service: Service, body: bytes, kind: str, *, is_one: bool = False
 ) -> ix.InputVectors:
-    """Return the vectors of an Arrow stream or an `.npy` body; if one, of one dimension too."""
+    """Return the vectors of an Arrow stream or an `.npy` body; one may have one dimension."""
     settings = service.settings
     chunks = [body]
     reader = ByteReader(
@@ -655,7 +655,7 @@ def _read_vectors(
 def _query_of_vectors(
     service: Service, collection: ix.StoredCollection, vectors: ix.InputVectors, params: BatchParams
 ) -> list[QueryRequest]:
-    """Return one query of all vectors together, or one of each where names may be unknown."""
+    """Return one query of all vectors, or one query each if names may be unknown."""
     asked = query_of(params, service.settings)
     if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
@@ -683,7 +683,7 @@ def _query_of_vectors(
 def _hinted(
     asked: list[QueryRequest], collection: ix.StoredCollection, vectors: ix.InputVectors
 ) -> list[QueryRequest]:
-    """Return queries with hints on their names, one of each vector where there are any."""
+    """Return queries with hints on their names; one per vector if there are any."""
     hints = ix.hints_on_rows(collection.names, vectors)
     if not any(hints):
         return asked
@@ -699,10 +699,10 @@ def _answers(
     collection: ix.StoredCollection,
     found: Sequence[ix.QueryResult],
 ) -> Response:
-    """Return the answers to a batch, whose vectors may all be of one request."""
+    """Return the answers to a batch, whose vectors may all belong to one request."""
     hint = hinter(collection)
     each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
-    # As text at once: objects take six times the memory.
+    # Converted to text at once: objects take six times the memory.
     good = (
         orjson.Fragment(json_bytes(query_json(one, hits, hint)))
         for one, hits in zip(each, found, strict=True)
@@ -723,7 +723,7 @@ async def search_page(
     asked: QueryRequest,
     show: Callable[[Sequence[ix.QueryResult]], T],
 ) -> T:
-    """Search for one query, or for several vectors, and show a page of each ranking.
+    """Search for one query, or for several vectors, and return a page of each ranking.
 
     Results and errors are those of `contract.SearchesProtocol.search`; ``show`` is called in a
     thread.
@@ -748,7 +748,7 @@ async def _rank(
     params: ix.SearchParams,
     **more: Any,  # noqa: ANN401  # of the query
 ) -> list[ix.QueryResult]:
-    """Return rankings that pages, or groups, are made of."""
+    """Return the rankings from which pages, or groups, are made."""
     more = {"with_payload": False, **more}
     plain = asked._replace(params=params, offset=0, with_vector=False, is_shown=False, **more)
     return await service.searches.search_batch(collection, [plain], list)
@@ -787,7 +787,7 @@ async def search_batch(
 
 
 def _query_mark(collection: ix.StoredCollection, asked: QueryRequest) -> int:
-    """Return a CRC-32 of what a query asks of a collection, but for how many hits."""
+    """Return a CRC-32 of a query and its collection, except its number of hits."""
     parts: list[bytes] = [
         collection.name.encode(),
         repr((replace(asked.params, limit=1), asked.backend, asked.item_id)).encode(),
@@ -801,9 +801,9 @@ def _query_mark(collection: ix.StoredCollection, asked: QueryRequest) -> int:
 
 
 def _read_cursor(cursor: str, mark: int) -> tuple[int, float, str]:
-    """Return how many hits are on the pages before, and score and id of the last of them.
+    """Return the number of hits on earlier pages, and the score and id of the last of them.
 
-    InvalidParameter where the cursor is of another query.
+    InvalidParameter if the cursor belongs to another query.
     """
     try:
         found, seen, score, item_id = orjson.loads(urlsafe_b64decode(cursor))
@@ -822,10 +822,10 @@ def _read_cursor(cursor: str, mark: int) -> tuple[int, float, str]:
 async def answer_page(
     service: Service, collection: ix.StoredCollection, asked: QueryRequest, cursor: bool | str
 ) -> Response:
-    """Answer a page of a ranking: the hits behind the last one of the page before.
+    """Answer with a page of a ranking: the hits after the last one of the previous page.
 
-    No hit comes twice, whatever is written meanwhile. With a recall of 1 none that was there is
-    left out either; below, a deeper search may find hits that the pages before have missed.
+    No hit comes twice, whatever is written meanwhile. With a recall of 1, no hit that existed is
+    left out either. Below, a deeper search may find hits that earlier pages have missed.
     """
     if asked.offset:
         raise ix.InvalidParameter(
@@ -834,7 +834,7 @@ async def answer_page(
     mark = _query_mark(collection, asked)
     limit, max_limit = asked.params.limit, service.settings.max_limit
     seen, least, last = _read_cursor(cursor, mark) if isinstance(cursor, str) else (0, inf, "")
-    depth = seen + limit + 1  # one more tells whether another page follows
+    depth = seen + limit + 1  # one more shows whether another page follows
     while True:
         depth = min(depth, max_limit)
         [found] = await _rank(service, collection, asked, ix.deepen(asked.params, depth))
@@ -867,7 +867,7 @@ async def answer_page(
 async def answer_groups(
     service: Service, collection: ix.StoredCollection, asked: QueryRequest, body: QueryBody
 ) -> Response:
-    """Answer with the best hits of each of the best groups, by falling score."""
+    """Answer with the best hits of each of the best groups, by descending score."""
     size, limits = 1 if body.group_size is None else body.group_size, service.settings
     if not body.group_by:
         raise ix.InvalidParameter(
@@ -894,7 +894,7 @@ async def answer_groups(
 
     def finish() -> Response:
         [whole] = _add_items(service, collection, asked, [page])
-        if asked.with_payload:  # those that the groups were made of
+        if asked.with_payload:  # those from which the groups were made
             whole = replace(whole, payloads=[hit.payload for hit in hits])
         grouped = asked._replace(where=ix.with_key(asked.where, body.group_by or ""))
         answer = query_json(grouped, whole, collection.hints)
@@ -911,7 +911,7 @@ def _add_items(
     asked: QueryRequest,
     pages: list[ix.QueryResult],
 ) -> list[ix.QueryResult]:
-    """Return pages with the payloads and vectors that they show; None for an item deleted since."""
+    """Return pages with the requested payloads and vectors; None for an item deleted since."""
     ids = [item_id for page in pages for item_id in page.ids]
     items: dict[str, ix.StoredItem] = {}
     if ids and (asked.with_payload or asked.with_vector):

@@ -115,7 +115,7 @@ async def upload_snapshot(
 
 
 async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
-    """Yield the body in pieces worth a change of threads."""
+    """Yield the body in pieces large enough to pass to a thread."""
     waiting, received = bytearray(), 0
     async for chunk in body_pieces(request):
         received += len(chunk)

@@ -1,4 +1,4 @@
-"""Bodies as of a load, read in a thread as they come, and answers that are sent meanwhile."""
+"""Bodies of loads and joins, read in a thread as they arrive; answers that are sent meanwhile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def open_pipe() -> BodyPipe:
 
 
 async def feed(request: Request, pipe: BodyPipe) -> None:
-    """Put the body of a request into a pipe as it comes."""
+    """Put the body of a request into a pipe as it arrives."""
     close: Callable[[], None] = pipe.abort
     try:
         async for piece in body_pieces(request):
@@ -68,10 +68,10 @@ def body_reader(  # noqa: PLR0913  # what each format has need of
     takes_csv: bool = False,
     columns: CsvColumns | None = None,
 ) -> Read:
-    """Return what turns the body's bytes into chunks of rows, which expire by a clock.
+    """Return a function from the body's bytes to chunks of rows, which expire by a clock.
 
-    require_format: raises where the request does not go with a format; called once it is known.
-    takes_others: of an Arrow stream, see `read_arrow`. columns: of a body that says it is CSV.
+    require_format: called once the format is known; raises if the request does not fit it.
+    takes_others: of an Arrow stream, see `read_arrow`. columns: of a body declared as CSV.
     """
     tables = (CSV, TSV) if takes_csv else ()
     stated = stated_media_type(request, NDJSON, NPY, ARROW, *tables, hint=formats.LOADS_FILES)
@@ -107,7 +107,7 @@ def body_reader(  # noqa: PLR0913  # what each format has need of
 
 
 class LinesResponse(Response):
-    """Lines sent as they come, while the request's body is still being read."""
+    """Lines sent as they are made, while the request's body is still being read."""
 
     def __init__(self, lines: AsyncGenerator[bytes]) -> None:
         super().__init__(media_type=NDJSON)
