@@ -1,4 +1,4 @@
-"""The application of a front: hot routes as messages, all others forwarded as streams."""
+"""The application of a front: frequent routes as messages, all others forwarded as streams."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CHANNEL: Final = "messages"
 HTTP: Final = "http"
 _REPORT_SECONDS: Final = 1.0
 _PIECE_BYTES: Final = 1 << 16
-# Headers of one connection, or that the front writes itself: of answers, and of requests.
+# Headers of one connection, or written by the front itself: of answers, and of requests.
 _OWN: Final = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"date", b"x-request-id"}
 )
@@ -61,23 +61,23 @@ _HOPS: Final = _OWN - {b"date"} | {b"te", b"trailer", b"upgrade", b"expect"}
 
 @dataclass(frozen=True, slots=True)
 class FrontService(Guards):
-    """The parts of a front while it runs."""
+    """The parts of a running front."""
 
     link: Link
-    http: Path  # of the socket at which the owner speaks HTTP
+    http: Path  # the owner's socket for HTTP
 
 
 class FrontRoute(JsonRoute):
     """Calls the endpoint for a short request, and streams any other to the owner.
 
-    Parameters in the URL, and bodies of other content types, are the owner's to read.
+    The owner reads parameters in the URL, and bodies of other content types.
     """
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""
         endpoint: Callable[..., Awaitable[Response]] = self.endpoint
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
-        is_batch = self.path.endswith("/batch")  # whose body may be of any length that is permitted
+        is_batch = self.path.endswith("/batch")  # its body may have any permitted length
 
         async def handle(request: Request) -> Response:
             service = front_of(request)
@@ -93,13 +93,13 @@ class FrontRoute(JsonRoute):
 
 
 def front_of(request: Request) -> FrontService:
-    """Return the parts of the front that serves this request."""
+    """Return the front that serves this request."""
     service: FrontService = request.scope["app"].state.service
     return service
 
 
 def _is_short(request: Request, max_bytes: int) -> bool:
-    """Whether a request has no body, or a short one of JSON, and nothing in its URL."""
+    """Whether a request has no body, or a short JSON body, and no parameters in its URL."""
     scope = request.scope
     if scope["query_string"] or header(request, b"transfer-encoding") is not None:
         return False
@@ -118,7 +118,7 @@ writing = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_write)], route_cla
 
 @reading.post("/query")
 async def query(request: Request) -> Response:
-    """Search: together with the queries of others."""
+    """Search; concurrent queries are batched."""
     name = request.path_params["name"]
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes)
@@ -133,7 +133,7 @@ async def query(request: Request) -> Response:
 
 @reading.post("/query/batch")
 async def query_batch(request: Request) -> Response:
-    """Answer many queries at once; those that ask for the same are forwarded as a matrix."""
+    """Answer many queries; those with equal options are forwarded as a matrix."""
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes)
 
@@ -210,7 +210,7 @@ async def _report(link: Link, metrics: Metrics, admission: Admission) -> None:
 
 
 def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
-    """Report to the owner what this front has counted since the last report."""
+    """Report this front's counts since the last report to the owner."""
     counts = metrics.take()
     document = {
         "routes": counts,
@@ -227,18 +227,18 @@ def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
 
 
 def request_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request as the owner is to see them."""
+    """Return the headers of a request that the owner gets."""
     found = [(name, value) for name, value in scope["headers"] if name not in _HOPS]
     return [*found, (b"x-request-id", request_id.get().encode())]
 
 
 def answer_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of the owner's answer as the client is to see them."""
+    """Return the headers of the owner's answer that the client gets."""
     return [(name, value) for name, value in headers if name.lower() not in _OWN]
 
 
 class _Answer:
-    """Parsed pieces of an answer, not yet sent; httptools calls its methods."""
+    """Parsed pieces of an answer that are not sent yet; httptools calls its methods."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -259,10 +259,10 @@ class _Answer:
 
 
 class Forwarded(Response):
-    """The owner's answer to a request, which is forwarded as a stream; also an ASGI application.
+    """The owner's answer to a request that is forwarded as a stream; also an ASGI application.
 
-    ``path`` is of the socket at which the owner speaks HTTP; ``body`` takes the place of one that
-    has been read; ``changes`` are of the request's scope.
+    ``path``: the owner's socket for HTTP. ``body``: replaces a body that has been read.
+    ``changes``: changes to the request's scope.
     """
 
     def __init__(self, path: Path, body: bytes | None = None, **changes: object) -> None:
@@ -289,7 +289,7 @@ class Forwarded(Response):
             scope[COUNTED] = True
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; OwnerUnavailable where nothing has been answered."""
+        """Forward the answer; OwnerUnavailable if nothing has been sent yet."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
         except OSError:
@@ -307,7 +307,7 @@ class Forwarded(Response):
 
 
 def _unavailable(path: str, error: OwnerUnavailable) -> Response:
-    """Return what a front says where there is no owner: it is alive, and not ready."""
+    """Return a front's answer without an owner: it is alive, and not ready."""
     if path not in ALWAYS:
         return problems.response(error)
     if path == "/readyz":
@@ -331,15 +331,15 @@ def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:
 
 
 async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: bool) -> None:
-    """Write the body as it comes, at the owner's pace, until the client disconnects.
+    """Write the body as it arrives, at the owner's pace, until the client disconnects.
 
-    The connection ends with this, so that the owner knows too.
+    Then the connection is closed, so that the owner notices.
     """
     more = True
     try:
         while (message := await receive())["type"] != "http.disconnect":
             piece = message.get("body", b"")
-            if not more or writer.is_closing():  # the owner has answered already
+            if not more or writer.is_closing():  # the owner has already answered
                 continue
             more = message.get("more_body", False)
             if is_chunked:
@@ -364,7 +364,7 @@ async def _answer(
         except OSError:
             data = b""
         if not data:
-            if feeder.done():  # the client has gone
+            if feeder.done():  # the client has disconnected
                 feeder.result()
                 return
             if not has_started:

@@ -1,4 +1,4 @@
-"""The connection of a front with the owner, which many questions go over at once: both ends."""
+"""The connection of a front to the owner, shared by many messages: both ends."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MAX_BODY_BYTES: Final = 1 << 18
 _MAX_LIMIT: Final = 1000  # hits of a query in a message; longer answers are forwarded as a stream
 _MAX_INDEX: Final = 2**31 - 1
 _MAX_OPTIONS: Final = 1 << 16
-# Bytes that follow, kind, ticket: an answer has that of its question.
+# Number of bytes that follow, kind, ticket: an answer has the ticket of its question.
 _HEAD: Final = struct.Struct("<IBI")
 _RETRY_SECONDS: Final = 0.05
 _TICKETS: Final = 1 << 32
 
 
 class FrameKind(IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     QUERY = 1
     REQUEST = 2
@@ -60,11 +60,11 @@ class FrameProtocol(asyncio.Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether what is sent arrives."""
+        """Whether it is connected."""
         return self._transport is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection."""
+        """Store the transport."""
         self._transport = transport
         self._rest = b""
         self._outgoing.clear()
@@ -89,11 +89,11 @@ class FrameProtocol(asyncio.Protocol):
         self._rest = data[at:]
 
     def frame_received(self, kind: int, ticket: int, body: bytes) -> None:
-        """Take a message."""
+        """Handle a message."""
         raise NotImplementedError
 
     def send_frame(self, kind: FrameKind, ticket: int, *parts: bytes | memoryview) -> None:
-        """Send a message at the end of this turn of the loop; a connection lost takes none."""
+        """Send a message at the end of this turn of the loop; a lost connection drops it."""
         if self._transport is None:
             return
         if not self._outgoing:
@@ -108,7 +108,7 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection after what has been sent."""
+        """Close the connection after pending messages are sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -128,7 +128,7 @@ class Link(FrameProtocol):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Connect in the background, and again after each loss."""
+        """Connect in the background; reconnect after each loss."""
         self._task = asyncio.create_task(self._connect())
 
     async def stop(self) -> None:
@@ -143,7 +143,7 @@ class Link(FrameProtocol):
         while True:
             try:
                 await loop.create_unix_connection(lambda: self, str(self._path))
-            except OSError:  # the owner starts
+            except OSError:  # the owner is starting
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             try:
@@ -152,12 +152,12 @@ class Link(FrameProtocol):
                 self.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection."""
+        """Store the transport."""
         super().connection_made(transport)
         self._lost.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all who wait."""
+        """Fail all waiting questions."""
         super().connection_lost(exc)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -166,14 +166,14 @@ class Link(FrameProtocol):
         self._lost.set()
 
     def frame_received(self, kind: int, ticket: int, body: bytes) -> None:
-        """Hand an answer to who waits for it."""
+        """Pass an answer to the waiting question."""
         del kind
         future = self._waiting.pop(ticket, None)
         if future is not None and not future.done():
             future.set_result(body)
 
     async def ask(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
-        """Return the owner's answer to a message; OwnerUnavailable where it gives none."""
+        """Return the owner's answer to a message; else OwnerUnavailable."""
         if not self.is_connected:
             raise OwnerUnavailable
         self._ticket = ticket = (self._ticket + 1) % _TICKETS
@@ -188,17 +188,17 @@ class Link(FrameProtocol):
 
 
 class Owner:
-    """The collections' process as fronts see it."""
+    """The process of the collections, as fronts use it."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
-        self.channels: set[Channel] = set()  # those that are open
-        # of the queries of all fronts. Whatever is wrong with a batch, each is asked alone then
+        self.channels: set[Channel] = set()  # open channels
+        # of the queries of all fronts. After any error of a batch, each query is asked alone
         self.batcher = Batcher(is_of_one=lambda _: True)
 
     async def search(self, key: bytes, vectors: Sequence[Sequence[memoryview]]) -> list[bytes]:
-        """Return the answers to queries of one key."""
+        """Return the answers to queries of one group."""
         name, _, options = key.partition(b"\0")
         collection = self.service.collection(name.decode())
         rows = decode_vectors(vectors, collection.space)
@@ -222,18 +222,18 @@ class Channel(FrameProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection."""
+        """Store the transport."""
         super().connection_made(transport)
         self._owner.channels.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the front's connection and its reported counts."""
+        """Drop the front's connection and its reported counts."""
         super().connection_lost(exc)
         self._owner.channels.discard(self)
         self._owner.service.metrics.forget_front(self)
 
     def frame_received(self, kind: int, ticket: int, body: bytes) -> None:
-        """Take a message of the front."""
+        """Handle a message of the front."""
         if kind == FrameKind.QUERY:
             key, vector = decode_parts(body)
             group = key, len(vector[0]) if len(vector) == 1 else -1
@@ -249,12 +249,12 @@ class Channel(FrameProtocol):
             metrics.report_front(self, document["requests"], document["held_bytes"])
 
     def _send_answer(self, ticket: int, found: asyncio.Future[bytes]) -> None:
-        """Answer a query; empty on failure, so that the front sends the whole request."""
+        """Send the answer to a query; if it is empty (failure), the front forwards the request."""
         is_answered = not found.cancelled() and found.exception() is None
         self.send_frame(FrameKind.ANSWER, ticket, found.result() if is_answered else b"")
 
     async def _serve(self, ticket: int, frame: bytes) -> None:
-        """Answer a whole request, as if it had come by HTTP."""
+        """Answer a whole request like one over HTTP."""
         scope, body = decode_request(frame)
         events: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         head: list[Message] = []
@@ -279,11 +279,11 @@ class Channel(FrameProtocol):
 
 
 def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
-    """Return a query as a message; None where it must be asked as the request that it came in.
+    """Return a query as a message; None if the request must be forwarded unchanged.
 
-    That is one by an id or by names, of groups or pages, with a long answer, or with numbers that
-    are refused. A dense vector is a blob of float32 numbers; a sparse one is two, int32 indices and
-    float32 values.
+    That is a query by id or by names, of groups or pages, with a long answer, or with numbers that
+    are refused. A dense vector is a blob of float32 numbers; a sparse one is two blobs, int32
+    indices and float32 values.
     """
     raw = body.vector
     if body.with_vector or body.limit > _MAX_LIMIT or _asks_otherwise(body):
@@ -312,7 +312,7 @@ def _asks_otherwise(body: QueryBody) -> bool:
 
 
 def _is_usual(raw: SparseBody) -> bool:
-    """Whether indices fit in 32 bits, and there is a value for each."""
+    """Whether indices fit in 32 bits, and each has a value."""
     indices = np.asarray(raw.indices)
     inside = not len(indices) or 0 <= indices.min() <= indices.max() <= _MAX_INDEX
     return inside and len(raw.indices) == len(weights_of(raw))
@@ -321,7 +321,7 @@ def _is_usual(raw: SparseBody) -> bool:
 def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes, bytes] | None:
     """Return queries as parameters of a URL and a matrix as a body.
 
-    None where they do not all ask for the same by dense vectors.
+    None unless all have dense vectors and equal options.
     """
     first, rows = queries[0], []
     if first.filter is not None or _asks_otherwise(first):

@@ -1,4 +1,4 @@
-"""The processes of one service: an owner and its fronts, started, started again, and stopped."""
+"""The processes of one service, an owner and its fronts: start, restart and stop."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from gcws_search.service.settings import Settings
 Address: TypeAlias = tuple[int, Any]  # family and address of a socket
 
 _BACKLOG: Final = 2048
-_STEADY_SECONDS: Final = 1.0  # a process that ends sooner is started again after a while
+_STEADY_SECONDS: Final = 1.0  # a process that ends sooner is restarted after a delay
 _MAX_DELAY_SECONDS: Final = 5.0
-_OWNER_SECONDS: Final = 1  # the owner's work goes on for this long after the last front has ended
+_OWNER_SECONDS: Final = 1  # how long the owner continues after the last front has ended
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
-_GRACE_SECONDS: Final = 5.0  # a front that has not ended this long after its time to stop is killed
+_GRACE_SECONDS: Final = 5.0  # a front that runs this long after its time to stop is killed
 
 _log = logging.getLogger(__name__)
 
 
 def reserve_addresses(host: str, port: int) -> list[socket.socket]:
-    """Return sockets bound to the addresses, which do not listen, so that nobody else takes them.
+    """Return sockets bound to the addresses without listening, so that they stay reserved.
 
-    Each front listens on sockets of its own at these addresses: the system spreads connections.
+    Each front listens on its own sockets at these addresses: the system distributes connections.
     """
     found: list[socket.socket] = []
     kinds = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, _, _, _, address in dict.fromkeys(kinds):
-        if found and not port:  # one free port, where any will do
+        if found and not port:  # one free port, if any will do
             break
         found.append(_bind((family, address)))
     return found
@@ -75,7 +75,7 @@ def _bind(address: Address) -> socket.socket:
 
 
 def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) -> None:
-    """Run a front until told to stop."""
+    """Run a front until stopped."""
     sockets = [_bind(address) for address in addresses]
     for each in sockets:
         each.listen(_BACKLOG)
@@ -84,9 +84,9 @@ def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) ->
 
 
 def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: ANN401
-    """Run the owner until told to stop; exit with 1 where the collections cannot be opened.
+    """Run the owner until stopped; exit with 1 if the collections cannot be opened.
 
-    ``folder`` has the sockets; ``opened`` is set once the data directory is this process's.
+    ``folder`` has the sockets; ``opened`` is set once this process has locked the data directory.
     """
     try:
         catalog = open_catalog(settings)
@@ -94,11 +94,11 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
         sys.stderr.write(f"gcws-search: {ix.error_words(error)}\n")
         sys.exit(1)
     opened.set()
-    ix.work_alone()  # this thread will be the loop's, and the fronts want the other processors
-    quiet = settings.model_copy(update={"access_log": False})  # fronts have a line each already
+    ix.work_alone()  # this thread runs the event loop, and the fronts need the other processors
+    quiet = settings.model_copy(update={"access_log": False})  # fronts write the access log
     app = create_app(quiet, catalog=catalog)
     attach_channel(app, folder / CHANNEL)
-    for name in (CHANNEL, HTTP):  # of an owner that was killed
+    for name in (CHANNEL, HTTP):  # left by a killed owner
         (folder / name).unlink(missing_ok=True)
     # It gets SIGTERM when no front is left: nobody waits for its answers.
     options = server_options(quiet) | {"timeout_graceful_shutdown": _OWNER_SECONDS}
@@ -107,12 +107,12 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
         HttpServer(config).run()
     finally:
         parent = multiprocessing.parent_process()
-        if parent is not None and os.getppid() != parent.pid:  # else it removes the folder itself
+        if parent is not None and os.getppid() != parent.pid:  # else the parent removes the folder
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def attach_channel(app: FastAPI, path: Path) -> None:
-    """Let an application take messages of fronts, at the path of a socket, while it runs."""
+    """Let an application accept messages of fronts at a socket while it runs."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager
@@ -133,9 +133,9 @@ def attach_channel(app: FastAPI, path: Path) -> None:
 
 
 def _begin(settings: Settings, parent_end: int) -> None:
-    """Set up a child process: its own process group, ended with its parent.
+    """Set up a child process: its own process group, which ends with its parent.
 
-    ``parent_end``: a pipe that ends with the parent.
+    ``parent_end``: a pipe that closes with the parent.
     """
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -167,7 +167,7 @@ class _Child:
         self.started = time.monotonic()
 
     def note_end(self) -> int:
-        """Note that the process has ended: the next one starts soon; return the exit code."""
+        """Record that the process has ended, and schedule its restart; return the exit code."""
         code: int = self.process.exitcode
         self.process = None
         now = time.monotonic()
@@ -177,10 +177,10 @@ class _Child:
 
 
 class Processes:
-    """An owner and fronts."""
+    """An owner and its fronts."""
 
     def __init__(self, settings: Settings) -> None:
-        # A child has what is imported here already: started anew, it would import for 1.5 s.
+        # Children inherit these imports: a new interpreter would import for 1.5 s.
         self._context = context = multiprocessing.get_context("fork")
         self._settings = settings
         self._sockets = reserve_addresses(settings.host, settings.port)
@@ -198,10 +198,10 @@ class Processes:
             for number in range(1, settings.workers + 1)
         ]
         self._woken, self._waker = os.pipe()
-        self._parent_end, self._only_here = os.pipe()  # multiprocessing's are left open in siblings
+        self._parent_end, self._only_here = os.pipe()  # siblings keep those of multiprocessing open
 
     def _start(self, run: Callable[..., None], *arguments: object) -> Any:  # noqa: ANN401
-        """Return a new child process, in which ``run`` is called."""
+        """Return a new child process that calls ``run``."""
 
         def begin() -> None:
             os.close(self._only_here)
@@ -209,13 +209,13 @@ class Processes:
             run(*arguments)
 
         process = self._context.Process(target=begin)
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until the child has handlers of its own
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until the child has its own handlers
         process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         return process
 
     def run(self) -> int:
-        """Serve until told to stop; return the exit code."""
+        """Serve until stopped; return the exit code."""
         for number in _STOPS:
             signal.signal(number, lambda *_: os.write(self._waker, b"."))
         children = [self._owner, *self._fronts]
@@ -235,7 +235,7 @@ class Processes:
             self._stop()
 
     def _next_end(self, children: Sequence[_Child]) -> _Child | None:
-        """Start what is due, and return the next child whose process ends; None to stop."""
+        """Start due processes; return the next child whose process ends, or None to stop."""
         while True:
             now = time.monotonic()
             for child in children:
@@ -252,7 +252,7 @@ class Processes:
                 return child
 
     def _stop(self) -> None:
-        """End the fronts, then the owner; kill those that do not end in time."""
+        """Stop the fronts, then the owner; kill processes that do not end in time."""
         front_seconds = self._settings.shutdown_seconds + _GRACE_SECONDS
         owner_seconds = _OWNER_SECONDS + STOP_SECONDS + _GRACE_SECONDS
         for children, seconds in ((self._fronts, front_seconds), ([self._owner], owner_seconds)):

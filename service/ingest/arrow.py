@@ -1,9 +1,9 @@
 """Arrow streams: ``id`` or none, ``vector``, ``indices`` + ``values`` or ``text``, ``payload``.
 
-Arrow writes one thing in many ways: text as string, large string, view or dictionary, lists as
-lists, large lists, views or lists of a fixed size. A batch becomes plain first: large strings,
-and lists that are no views. Views and dictionaries may name one long value many times, so what a
-batch would be without them is counted before that.
+Arrow has many types for the same data: text as string, large string, view or dictionary; lists as
+lists, large lists, views or lists of a fixed size. A batch is first converted to plain types: large
+strings, and lists other than views. Views and dictionaries may refer to one long value many times,
+so the converted size of a batch is computed before.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ def read_arrow(
     takes_others: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[ItemRows]:
-    """Yield the chunks of an Arrow stream; its own batches are cut and joined to chunks.
+    """Yield the chunks of an Arrow stream; its own batches are split and joined.
 
-    ``takes_others``: columns that items do not have become fields of their payloads. ``clock``:
-    items expire by it.
+    ``takes_others``: other columns become fields of the payloads. ``clock``: items expire by it.
     """
     check = partial(_check_items, takes_others=takes_others)
     first = 0
@@ -125,7 +124,7 @@ def from_batch(
     for row, (raw, text, fields, at) in rows:
         try:
             if row in unusable:
-                raise unusable.pop(row)  # not held by this frame, which it holds
+                raise unusable.pop(row)  # not bound to a variable: its frames include this one
             ids.append(_id(raw, settings) if has_ids else None)
             expires.append(ix.expiry_ms(at, now=now))
             payload = _payload(text, fields, settings)
@@ -148,7 +147,7 @@ def from_batch(
 
 
 def _is_of_texts(names: Collection[str]) -> bool:
-    """Whether the column ``text`` has what vectors are made of; else it is another column."""
+    """Whether the column ``text`` replaces vectors; otherwise it is another column."""
     return "text" in names and not any(name in names for name in _FORMS)
 
 
@@ -190,11 +189,11 @@ def _id(raw: str | int | None, settings: Settings) -> str:
 
 
 def _payload(text: str | None, fields: dict[str, Any] | None, settings: Settings) -> bytes | None:
-    """Return a row's payload: the object of its text, and its other columns."""
+    """Return a row's payload: the object in its text, and its other columns."""
     value: Any = None
     if text is not None:
         try:
-            value = from_json(text)  # as JSON bodies are read: integers of any size, bounded depth
+            value = from_json(text)  # parsed like JSON bodies: integers of any size, bounded depth
         except ValueError:
             value = None
         if not isinstance(value, dict):
@@ -252,7 +251,7 @@ def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
 
 
 def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.InputVectors:
-    """Return the vectors of a whole stream of at most ``max_bytes``; errors begin with a number."""
+    """Return the vectors of a stream of at most ``max_bytes``; error places begin with a number."""
     found: list[Any] = []
     size = count = 0
     for batch in batches(reader, _check_queries, max_bytes):
@@ -275,14 +274,14 @@ def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.I
 
 
 def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) -> Iterator[Any]:
-    """Yield the record batches of a stream, plain, of at most ``max_bytes`` each.
+    """Yield the record batches of a stream in plain types, of at most ``max_bytes`` each.
 
     ``check`` is called with the schema.
     """
     try:
         try:
             stream = pa.ipc.open_stream(reader)
-        except BodyTooLarge as error:  # other bytes, taken for a length
+        except BodyTooLarge as error:  # other bytes, read as a length
             raise _not_arrow(error) from None
         with stream:
             check(stream.schema)
@@ -397,7 +396,7 @@ def _refuse(expected: str, got: str, *loc: str) -> None:
 
 
 def _plain(column: Any) -> Any:  # noqa: ANN401
-    """Return a column without views and dictionaries, its texts as large strings."""
+    """Return a column without views and dictionaries; its texts are large strings."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = _plain(column.dictionary)
@@ -412,7 +411,7 @@ def _plain(column: Any) -> Any:  # noqa: ANN401
 
 
 def _whole_bytes(column: Any) -> int:  # noqa: ANN401
-    """Return about how many bytes a column has without views and dictionaries."""
+    """Return the approximate bytes of a column without views and dictionaries."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         sizes = _sizes(column.dictionary)
@@ -422,7 +421,7 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
         return int(_sizes(column).sum())
     if is_list(kind):
         items = pc.sum(pc.list_value_length(column)).as_py() or 0
-        # Only numbers have a size of their own that can be known before the view is followed.
+        # Only the size of numbers is known before views are resolved.
         width = kind.value_type.bit_width // 8 if _is_number(kind.value_type) else _VIEW_BYTES
         return int(
             items * width if isinstance(kind, _LIST_VIEWS) else _whole_bytes(column.flatten())
@@ -433,13 +432,13 @@ def _whole_bytes(column: Any) -> int:  # noqa: ANN401
 
 
 def _sizes(column: Any) -> Int64s:  # noqa: ANN401
-    """Return about how many bytes each value of a column has."""
+    """Return the approximate bytes of each value of a column."""
     kind = column.type
     if kind in _VIEWS:
         buffer = column.buffers()[1]
         if buffer is None or not len(column):
             return np.zeros(len(column), np.int64)
-        # A view is four words, and the first of them is its length.
+        # A view is four words; the first one is its length.
         views = np.frombuffer(buffer, np.int32).reshape(-1, 4)
         lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
         return np.where(_nulls(column), 0, lengths)
@@ -454,25 +453,25 @@ def _nulls(column: Any) -> AnyArray:  # noqa: ANN401
 
 
 def _ends(column: Any) -> Int64s:  # noqa: ANN401
-    """Return where each list begins and ends among all values, (n + 1,)."""
+    """Return the borders of lists among all values, (n + 1,)."""
     found = np.zeros(len(column) + 1, np.int64)
     np.cumsum(_lengths(pc.list_value_length(column)), out=found[1:])
     return found
 
 
 def _lengths(column: Any) -> Int64s:  # noqa: ANN401
-    """Return a column of lengths, 0 of what is null."""
+    """Return a column of lengths; 0 for null."""
     found = column.fill_null(0) if column.null_count else column
     return np.asarray(numpy_of(found), np.int64)
 
 
 def _lists(column: Any) -> tuple[Int64s, Any]:  # noqa: ANN401
-    """Return where each list begins and ends, (n + 1,), and all values."""
+    """Return the borders of lists, (n + 1,), and all values."""
     return _ends(column), numpy_of(column.flatten())
 
 
 def _words(column: Any) -> tuple[Int64s, list[str], Int64s]:  # noqa: ANN401
-    """Return where each list of texts begins and ends, each text once, and the place of each."""
+    """Return the borders of lists of texts, the distinct texts, and the number of each text."""
     coded = column.flatten().dictionary_encode()
     codes = numpy_of(coded.indices).astype(np.int64)
     return _ends(column), coded.dictionary.to_pylist(), codes
@@ -490,7 +489,7 @@ def _with_nulls(column: Any) -> Any:  # noqa: ANN401
 
 
 def _values(column: Any) -> list[Any]:  # noqa: ANN401
-    """Return a column as JSON has it: times as ISO 8601 writes them, 0.1 of 32 bits as 0.1."""
+    """Return a column as JSON values: times in ISO 8601, float32 0.1 as 0.1."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)

@@ -1,4 +1,4 @@
-"""CSV: what its columns are, and its rows as items, by the rules of the command ``load``."""
+"""CSV bodies: their columns, and their rows as items, by the rules of the command ``load``."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _OPTION: Final = re.compile(r"--(no-)?([a-z][a-z_-]*)")
 
 @dataclass(slots=True)
 class CsvColumns:
-    """The columns of a load into a collection: what they are told to be, and whose names they are.
+    """The columns of a load into a collection: their declared roles, and the names of coordinates.
 
-    Those of the first rows of a collection of fixed dim name its coordinates; later ones are taken
-    by these names.
+    The first rows of a collection of fixed dim name its coordinates; later columns are ordered by
+    these names.
     """
 
     collection: ix.StoredCollection
@@ -47,7 +47,7 @@ class CsvColumns:
     _is_own: bool = False
 
     def arrange(self, source: Source) -> None:
-        """Take columns in the order of the coordinates; a new collection takes their names."""
+        """Order columns by the collection's coordinates; a new collection takes their names."""
         collection, columns = self.collection, source.names
         dim = collection.config.dim
         if source.is_text or columns is None:
@@ -64,7 +64,7 @@ class CsvColumns:
         self._stored = source.names if is_first else None
 
     def settle(self) -> None:
-        """Take the names away where no row was stored; else see that all are there."""
+        """Remove the names if no row was stored; else check that all are there."""
         if self._is_own:
             self.collection.set_names([], replace=False)
         if self._stored is not None and self.collection.count(None):
@@ -74,7 +74,7 @@ class CsvColumns:
 def read_csv(
     reader: ByteReader, kind: str, settings: Settings, columns: CsvColumns
 ) -> Iterator[ItemRows]:
-    """Yield the chunks of a body of CSV, or of columns that tabs divide."""
+    """Yield the chunks of a body of CSV, or of tab-separated columns."""
     with _words_of_parameters():
         file = _file(reader, kind, columns.encoding)
         source = source_of(file, replace(columns.choices, lenient=True))
@@ -91,14 +91,14 @@ def read_csv(
                 source.dropped.clear()
                 yield from _chunks(items, rejects, dropped, reader.taken, settings)
         finally:
-            source.read = None  # which has the source: all is free at once
+            source.read = None  # breaks a reference cycle with the source: memory is free at once
             file.close()
 
 
 def _chunks(
     items: Items, rejects: list[Reject], dropped: list[int], size: int, settings: Settings
 ) -> Iterator[ItemRows]:
-    """Yield items a chunk at a time, each with the unreadable rows among its own."""
+    """Yield items in chunks, each with the unreadable rows in its range."""
     rejects.sort(key=_number)
     numbers = np.array(items.numbers, np.int64)
     row_bytes = max(1, items.rows.row_bytes) if items.rows.texts is None else 1
@@ -121,7 +121,7 @@ def _checked(
     size: int,
     settings: Settings,
 ) -> ItemRows:
-    """Return items as a chunk; those that are too long are rejected."""
+    """Return items as a chunk; reject those that are too long."""
     texts = items.rows.texts
     ids: list[str | None] = [None] * len(items) if items.ids is None else [*map(str, items.ids)]
     payloads = items.payloads or [None] * len(items)
@@ -151,9 +151,9 @@ def _checked(
 def describe_csv(
     head: bytes, kind: str, encoding: str | None, choices: Choices, *, may_be_texts: bool
 ) -> dict[str, Any]:
-    """Return what CSV is taken for by its first part.
+    """Return the interpretation of CSV by its first part.
 
-    ``may_be_texts``: where no column has numbers, its rows are texts.
+    ``may_be_texts``: without a column of numbers, its rows are texts.
     """
     with _words_of_parameters():
         file = _file(io.BytesIO(head), kind, encoding)
@@ -219,13 +219,13 @@ def _source(file: InputFile, choices: Choices) -> Source:
 
 @contextmanager
 def _words_of_parameters() -> Iterator[None]:
-    """Have what is wrong with a body be said in words of the API."""
+    """Convert errors of a body from the terms of the command to those of the API."""
     try:
         yield
     except BadFile as error:
         if isinstance(error.__cause__, ix.InvalidInput):
             raise error.__cause__ from None
-        error.__traceback__ = None  # from Python 3.12 on it holds itself through this generator
+        error.__traceback__ = None  # from Python 3.12 on it refers to itself through this generator
         raise MalformedBody(_with_parameters(str(error))) from None
 
 

@@ -1,4 +1,4 @@
-"""The format of a body by its first bytes, for when no content type says it."""
+"""Detects the format of a body by its first bytes, for requests without a content type."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _FOREIGN: Final = _LOADED | {
 
 
 def media_type_of(start: bytes, text: str, *, takes_csv: bool = False) -> str:
-    """Return the content type of a body by its first `START_BYTES`; ``text`` where it is text.
+    """Return the content type of a body by its first `START_BYTES`; ``text`` for a text.
 
-    Refused names another format. ``takes_csv``: CSV is read where a content type says so.
+    Refused names another format. ``takes_csv``: CSV is read with its content type.
     """
     if (taken := _begins(start, _TAKEN)) is not None:
         return taken
@@ -62,7 +62,7 @@ def media_type_of(start: bytes, text: str, *, takes_csv: bool = False) -> str:
 
 
 def require_not_foreign(start: bytes, kind: str) -> None:
-    """Raise MalformedBody where the first bytes are those of another format than ``kind``."""
+    """Raise MalformedBody if the first bytes are those of another format than ``kind``."""
     taken = _begins(start, _TAKEN)
     if taken == kind:
         return

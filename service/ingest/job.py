@@ -1,9 +1,9 @@
 """One load, in its own thread: chunks checked, committed and counted; keys of loads.
 
-With each chunk of a load under an idempotency key the collection's file keeps how many rows of the
-body have been read, in how many bytes, and the CRC-32 of these. A body that comes under the key
-again is read from its beginning, but its first rows are stored already; it is the same body as long
-as the CRC is the same.
+With each chunk of a load with an idempotency key, the collection's file stores the number of rows
+and bytes read of the body, and the CRC-32 of these bytes. A body that is sent again with the key is
+read from its beginning, but its first rows are stored already. An equal CRC shows that it is the
+same body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRo
 
 
 class Mark(NamedTuple):
-    """A place in a body: rows and bytes before it, and the CRC-32 of these bytes."""
+    """A position in a body: rows and bytes before it, and the CRC-32 of these bytes."""
 
     rows: int
     size: int
@@ -53,12 +53,12 @@ _NO_NUMBERS: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """What is committed of a load.
+    """The committed state of a load.
 
-    ``parameters`` of the request, but for what becomes of bad rows; ``mark`` behind the last row
-    that is stored or rejected, the body's end where ``is_complete``; ``started`` in seconds since
-    1970; ``ids``: the first and the last that rows without ids were given; ``similar`` rows were
-    not stored, for they are like others; ``dropped_count`` rows were to be left out.
+    ``parameters``: those of the request, except how bad rows are treated. ``mark``: after the last
+    row that was stored or rejected; if ``is_complete``, the end of the body. ``started``: seconds
+    since 1970. ``ids``: the first and the last one assigned to rows without ids. ``similar``: rows
+    left out as similar to others. ``dropped_count``: rows left out on request.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -78,7 +78,7 @@ class LoadState:
     dropped_count: int | None = None
 
     def counts(self) -> dict[str, Any]:
-        """Return what was stored, as the API shows it; ``ids`` where rows came without."""
+        """Return the counts as the API shows them; ``ids`` if rows came without."""
         told: dict[str, Any] = {
             "inserted": self.inserted,
             "updated": self.updated,
@@ -91,7 +91,7 @@ class LoadState:
         return told
 
     def text(self) -> str:
-        """Return what `read` reads; older programs can read it without its last fields."""
+        """Return the text that `read` parses; older programs ignore its last fields."""
         return _STATES.dump_json(self, exclude_none=True).decode()
 
     @staticmethod
@@ -108,11 +108,11 @@ _STATES: Final = TypeAdapter(LoadState)
 
 
 class Account:
-    """A load under way, or one that has ended: what is read of its body, and what is committed.
+    """A running or ended load: what was read of its body, and what is committed.
 
-    ``max_listed`` rejected rows are listed, all are counted. ``total_bytes`` of the whole body are
-    None where they are not known. ``state`` is what has been committed, under a key by earlier
-    loads too; ``before`` is what those had.
+    ``max_listed`` rejected rows are listed, all are counted. ``total_bytes``: of the whole body;
+    None if unknown. ``state``: what is committed, including earlier loads with the key. ``before``:
+    what these had committed.
     """
 
     def __init__(
@@ -151,9 +151,9 @@ class Account:
         return found
 
     def go_on(self, collection: ix.StoredCollection, parameters: str, keep_seconds: int) -> None:
-        """Continue from what the file has under the key.
+        """Continue from the state stored under the key.
 
-        IdempotencyMismatch: the load before had other parameters.
+        IdempotencyMismatch: the earlier load had other parameters.
         """
         self._keep_seconds = keep_seconds
         found = collection.loads(self.forgotten, self.key)
@@ -171,13 +171,13 @@ class Account:
         self._awaited = before.mark if before.mark.size else None
 
     def end(self, error: str | None) -> None:
-        """Note that the load has ended."""
+        """Record the end of the load."""
         self._seconds = time.perf_counter() - self._clock
         self.status, self.error = ("done", None) if error is None else ("failed", error)
 
     @property
     def rate(self) -> float:
-        """Rows a second, those that came before this load left out."""
+        """Rows per second, without rows of earlier loads."""
         seconds = self._seconds or time.perf_counter() - self._clock
         return (self.state.mark.rows - self.before.mark.rows) / max(seconds, 1e-9)
 
@@ -219,7 +219,7 @@ class Account:
     ) -> LoadState:
         """Return the state after a chunk that ends at a mark.
 
-        ``numbers`` are of its rows, and ``dropped`` rows besides were left out.
+        ``numbers``: those of its rows. ``dropped``: the count of other rows, which were left out.
         """
         state, ids = self.state, result.ids
         rejected = sorted(rejects, key=lambda reject: reject.number)
@@ -251,20 +251,20 @@ class Account:
     # The key
 
     def record(self, state: LoadState) -> ix.LoadRecord:
-        """Return what the file keeps under the key."""
+        """Return the record that the file stores under the key."""
         if self.key is None:
             raise ValueError("a load without a key keeps nothing")
         return ix.LoadRecord(self.key, int(time.time()), state.text())
 
     @property
     def forgotten(self) -> int:
-        """Keys unused since this second are dropped."""
+        """Keys unused since this second are deleted."""
         return int(time.time()) - self._keep_seconds
 
     def counting(self, source: Source) -> Source:
-        """Return a source that is counted; under a key it is compared with the body before.
+        """Return a source that is counted; with a key it is compared with the earlier body.
 
-        It raises IdempotencyMismatch at other bytes, fewer, or more than a whole body had.
+        It raises IdempotencyMismatch at different bytes, fewer, or more than a whole body had.
         """
         self._source = source
         return self._take
@@ -295,20 +295,20 @@ class Account:
         return zlib.crc32(self._piece[: size - self._size_before], self._crc_before)
 
     def require_same(self) -> None:
-        """Read the body up to the mark of what is committed; IdempotencyMismatch: it is another."""
+        """Read the body up to the committed mark; IdempotencyMismatch if it differs."""
         while self._awaited is not None:
             self._take()
 
     def mark(self, rows: int, size: int) -> Mark:
-        """Return the place behind ``rows`` rows and ``size`` bytes."""
+        """Return the position after ``rows`` rows and ``size`` bytes."""
         return Mark(rows, size, 0 if self.key is None else self._crc_of(size))
 
     def end_mark(self) -> Mark:
-        """Return the place at the end of the body, all of whose rows are committed."""
+        """Return the position at the end of the body, after all rows are committed."""
         return Mark(self.state.mark.rows, self.size, self._crc)
 
     def _mismatch(self, *, is_whole: bool = False) -> IdempotencyMismatch:
-        """Return the error for another body, of which ``size`` bytes have been read."""
+        """Return the error for a different body after ``size`` bytes."""
         announced = self.total_bytes or 0
         got = f"another one of {max(self.size, announced)} bytes"
         if not is_whole and self.size > announced:
@@ -334,7 +334,7 @@ def require_key(key: str) -> None:
 
 
 def iso_time(seconds: float) -> str:
-    """Return a time as ISO 8601 writes it, in UTC."""
+    """Return a time in ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
@@ -344,7 +344,7 @@ def _reject_json(reject: Reject) -> dict[str, Any]:
 
 
 class Loads:
-    """The loads under way of all collections, and the last that ended; on the event loop alone."""
+    """The running loads of all collections, and the last ended ones; on the event loop alone."""
 
     def __init__(self) -> None:
         self._ended: WeakKeyDictionary[object, deque[Account]] = WeakKeyDictionary()
@@ -352,9 +352,9 @@ class Loads:
 
     @contextmanager
     def running(self, collection: ix.StoredCollection, account: Account) -> Iterator[None]:
-        """Count a load among those under way while it runs, and then among those that have ended.
+        """List a load as running, and afterwards as ended.
 
-        CollectionBusy: another load of its key runs.
+        CollectionBusy: another load with its key is running.
         """
         key = account.key
         if key is not None and any(other.key == key for other in self._of(collection)):
@@ -373,7 +373,7 @@ class Loads:
             self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(account)
 
     def of(self, collection: ix.StoredCollection) -> list[Account]:
-        """Return the loads of a collection, the last first, those under way before the others."""
+        """Return the loads of a collection, latest first, running ones before others."""
         ended = self._ended.get(collection, ())
         return [*reversed(self._of(collection)), *reversed(ended)]
 
@@ -382,9 +382,9 @@ class Loads:
 
 
 class LoadFailed(Exception):  # carries the error that ended a load, and its account
-    """The load ended before the body did, by ``error``; ``account`` has what was committed.
+    """The load ended before its body, with ``error``; ``account`` has what was committed.
 
-    ``row``: the number of the row that ended it; None if none did.
+    ``row``: the number of the row that ended it; None without one.
     """
 
     def __init__(self, error: Exception, account: Account, row: int | None = None) -> None:
@@ -396,7 +396,7 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 
 @dataclass(slots=True)
 class _Staged:
-    """A chunk ready to be committed: ``put`` is None where nothing of it can be stored."""
+    """A chunk ready to be committed: ``put`` is None if nothing of it can be stored."""
 
     chunk: ItemRows
     rejects: list[Reject]
@@ -413,11 +413,11 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load does: its collection, its options, its account.
+    """A load: its collection, its options, its account.
 
-    ``require_room`` raises where nothing more can be stored. Once ``stop`` is set the load ends
-    soon, with `BodyAborted`. ``expires`` is of rows that have none of their own. ``settle`` is
-    called when nothing more is stored.
+    ``require_room`` raises if nothing more can be stored. After ``stop`` is set the load soon ends
+    with `BodyAborted`. ``expires``: for rows without their own. ``settle`` is called after the last
+    row is stored.
     """
 
     collection: ix.StoredCollection
@@ -431,7 +431,7 @@ class Load:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, read: Read, source: Source, report: Report) -> None:
-        """Commit every chunk of the source; LoadFailed: chunks committed before stay."""
+        """Commit each chunk of the source; LoadFailed: chunks committed before stay."""
         account = self.account
         try:
             self._commit_all(read, source, report)
@@ -445,12 +445,12 @@ class Load:
         except Exception as error:
             try:
                 account.require_same()
-            except IdempotencyMismatch as mismatch:  # whatever is wrong with another body
+            except IdempotencyMismatch as mismatch:  # before any other error of a different body
                 raise LoadFailed(mismatch, account) from mismatch
             except Exception:
                 pass
             if isinstance(error, Reject):
-                error.__traceback__ = None  # its frames hold the chunk, which holds it
+                error.__traceback__ = None  # its frames and the chunk are a cycle
                 raise LoadFailed(error.error, account, error.number) from error
             raise LoadFailed(error, account) from error
 
@@ -459,7 +459,7 @@ class Load:
         with ThreadPoolExecutor(
             1, thread_name_prefix="gcws-load", initializer=ix.give_way
         ) as storage:
-            storing = deque[Future[None]]()  # taken off by whom it may raise in
+            storing = deque[Future[None]]()  # removed before its error is raised
             try:
                 for chunk in read(source, self.account.counting):
                     if self.stop.is_set():
@@ -473,12 +473,12 @@ class Load:
             finally:
                 try:
                     if storing:
-                        storing.pop().result()  # raises what went wrong in an earlier chunk
+                        storing.pop().result()  # raises the error of an earlier chunk
                 finally:
                     self.settle()
 
     def _stage(self, whole: ItemRows) -> _Staged:
-        """Check and hash a chunk: whole, or what of it can be stored."""
+        """Check and hash a chunk: the whole chunk, or its valid rows."""
         mark = self.account.mark(whole.end, whole.size)
         chunk = whole.after(self.account.before.mark.rows)
         self._stop_at(chunk.rejects)
@@ -510,10 +510,10 @@ class Load:
                 return
 
     def _store(self, staged: _Staged, report: Report) -> None:
-        """Commit a chunk: whole, or what of it is new where that is asked for."""
+        """Commit a chunk: the whole chunk, or its new rows if requested."""
         result = ix.WriteResult(0, 0)
         while (put := staged.put) is not None:
-            staged.put = None  # it holds what it was staged with
+            staged.put = None  # releases the staged items
             try:
                 result = self.collection.commit(put)
                 break
@@ -539,18 +539,18 @@ class Load:
         return vectors.check(self.collection.space, self.collection.names.reserve)
 
     def _bad_vectors(self, chunk: ItemRows, error: ix.InvalidVector) -> dict[int, Reject]:
-        def check(rows: slice) -> None:  # some vectors only the transform shows to be bad
+        def check(rows: slice) -> None:  # only the transform shows that some vectors are invalid
             self.collection.space.prepare(self._check(chunk.vectors.part(rows)))
 
         word = self.collection.space.word
         self._stop_at([_vector_reject(chunk, error, int(error.loc[0]) if error.loc else 0, word)])
         bad = ix.bad_rows(len(chunk), check, ix.InvalidVector)
-        if not bad:  # the store knows something the check does not
+        if not bad:  # the store checks more than this function
             raise error
         return {row: _vector_reject(chunk, found, row, word) for row, found in bad.items()}
 
     def _known_items(self, chunk: ItemRows, error: ix.ItemExists) -> dict[int, Reject]:
-        """Return a reject for each row whose id is known, or stands before it."""
+        """Return a reject for each row whose id exists, or occurs before it."""
         self._stop_at([Reject(int(chunk.numbers[error.row]), error)])
         taken = ix.taken_rows(chunk.ids, error, self.collection.get)
         return {
@@ -564,6 +564,6 @@ class Load:
 
 
 def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int, word: str) -> Reject:
-    """Return the reject of a row; the error's location begins with its number in a check."""
+    """Return the reject of a row; the error's place begins with its number in a check."""
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
     return Reject(int(chunk.numbers[row]), bare, word)

@@ -1,4 +1,4 @@
-"""NDJSON: one item a line."""
+"""NDJSON: one item per line."""
 
 import codecs
 import io
@@ -20,14 +20,14 @@ _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector, int | None]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines of a body that are not blank, and the bytes up to the end of each.
+    """Yield the non-blank lines of a body, and the bytes up to the end of each.
 
-    A byte order mark before the first is left out.
+    A byte order mark at the start is skipped.
     """
     parts: list[bytes] = []
     size = end = 0
     while chunk := source():
-        for part in io.BytesIO(chunk):  # one at a time: a megabyte may hold a million
+        for part in io.BytesIO(chunk):  # one at a time: a megabyte may contain a million
             parts.append(part)
             size += len(part)
             if size > max_line_bytes + part.endswith(b"\n"):
@@ -69,7 +69,7 @@ def read_ndjson(
 
 
 def describe_line(source: Source, settings: Settings) -> dict[str, Any]:
-    """Return what the first line of an NDJSON body says of its items."""
+    """Return the fields of items in the first line of an NDJSON body."""
     line, _ = next(lines(source, settings.max_line_bytes), (b"", 0))
     item = models.parse(ItemBody, line, settings)
     if item.text is not None:

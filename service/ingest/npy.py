@@ -1,4 +1,4 @@
-"""``.npy``, versions 1 to 3: rows by the buffer, never one by one in Python."""
+"""``.npy``, versions 1 to 3: rows are read as buffers, never one by one in Python."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _MAGIC: Final = b"\x93NUMPY"
 _READERS: Final = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
-    # Of another encoding, which only the names of fields make use of.
+    # Another encoding, which only concerns names of fields.
     (3, 0): npy.read_array_header_2_0,
 }
 _UNREADABLE: Final = (ValueError, TypeError, SyntaxError, TokenError, MemoryError, RecursionError)
@@ -33,7 +33,7 @@ _MATRIX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a file: ``shape`` (n, dim), type, and the order of the bytes."""
+    """The header of a file: ``shape`` (n, dim), type, and byte order."""
 
     shape: tuple[int, int]
     dtype: np.dtype[np.generic]
@@ -46,9 +46,9 @@ class Header:
 
 
 def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False) -> Header:
-    """Read the head of a file; where ``is_one``, an array of one dimension is a row.
+    """Read the header of a file; if ``is_one``, an array of one dimension is a row.
 
-    MalformedBody: it is none, or cut short. InvalidVector: it is no matrix of numbers.
+    MalformedBody: invalid, or truncated. InvalidVector: no matrix of numbers.
     """
     magic = bytes(reader.read(npy.MAGIC_LEN))
     if len(magic) < npy.MAGIC_LEN or not magic.startswith(_MAGIC):
@@ -77,7 +77,7 @@ def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False)
 def _parse_head(
     read: Callable[..., tuple[tuple[int, ...], bool, np.dtype[np.generic]]], head: bytes
 ) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """Return shape, order and type of a head; most queries have the same, which takes 45 µs."""
+    """Return shape, order and type of a header; cached: most are equal, parsing takes 45 µs."""
     return read(io.BytesIO(head), _MAX_HEADER_BYTES)
 
 
@@ -104,7 +104,7 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: 
 def read_matrix(
     reader: ByteReader, settings: Settings, *, max_bytes: int, is_one: bool = False
 ) -> AnyArray:
-    """Return a whole file's array, of either order; where ``is_one``, one of one dimension too."""
+    """Return a whole file's array, of either order; if ``is_one``, it may have one dimension."""
     header = read_header(reader, settings, is_one=is_one)
     require_at_most(header.shape[0], settings.max_queries_per_request, "queries")
     if header.shape[0] * header.row_bytes > max_bytes:
@@ -128,7 +128,7 @@ def _read(reader: ByteReader, header: Header, rows: int, first: int) -> AnyArray
         if got != array.nbytes:
             row = first + got // header.row_bytes
             raise MalformedBody(f"expected {header.shape[0]} rows, the body ended in row {row}")
-    # A byte of a body may hold more than the 0 and 1 that numpy takes for granted.
+    # A byte of a body may have other values than 0 and 1, which numpy assumes.
     return array.view(np.uint8) != 0 if header.dtype == np.bool_ else array
 
 
@@ -138,7 +138,7 @@ def _require_end(reader: ByteReader, rows: int) -> None:
 
 
 def read_npy(reader: ByteReader, settings: Settings, id_start: int | None) -> Iterator[ItemRows]:
-    """Yield the chunks of an ``.npy`` body; ids count on from ``id_start``, if that is given."""
+    """Yield the chunks of an ``.npy`` body; ids count up from ``id_start``, if given."""
     header = read_header(reader, settings)
     if header.row_bytes > settings.max_line_bytes:
         raise BodyTooLarge(settings.max_line_bytes, "a row")

@@ -1,4 +1,4 @@
-"""A body on its way from the event loop to the thread that loads it: bytes, then chunks of rows."""
+"""Passes a body from the event loop to the thread of a load: bytes, then chunks of rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _READ_BYTES: Final = 1 << 17
 _INFLATED_BYTES: Final = 1 << 20
 
 
-class BodyAborted(Exception):  # nobody is left to be told
-    """The sender went away before the end of the body."""
+class BodyAborted(Exception):  # no client is left to get an answer
+    """The sender disconnected before the end of the body."""
 
 
 class BodyPipe:
-    """A bounded pipe: a coroutine puts, one thread takes, and a full pipe slows the sender."""
+    """A bounded pipe from a coroutine to one thread; a full pipe slows the sender down."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -45,7 +45,7 @@ class BodyPipe:
         self._room = asyncio.Event()
 
     async def put(self, chunk: bytes) -> None:
-        """Append bytes, then wait for room; after the end they are dropped."""
+        """Append bytes, then wait for room; bytes after the end are dropped."""
         if not chunk:
             return
         with self._changed:
@@ -67,14 +67,14 @@ class BodyPipe:
             self._changed.notify()
 
     def abort(self, cause: Exception | None = None) -> None:
-        """Mark the body as abandoned, by its sender or its reader; `take` raises why."""
+        """Mark the body as abandoned, by its sender or its reader; `take` raises the cause."""
         with self._changed:
             self._cause, self._ended = self._cause or cause or BodyAborted(), True
             self._changed.notify()
         self._room.set()
 
     def take(self) -> bytes:
-        """Return the next bytes, waiting for them; b"" at the end, or what `abort` gave."""
+        """Return the next bytes, waiting for them; b"" at the end; raises the cause of `abort`."""
         with self._changed:
             while not self._chunks and not self._ended:
                 self._changed.wait()
@@ -108,7 +108,7 @@ def bound_bytes(source: Source, limit_bytes: int | None) -> Source:
 
 
 def inflate(source: Source, encoding: str) -> Source:
-    """Return the source decompressed if its encoding or its first bytes say gzip."""
+    """Return the source, decompressed if its encoding or its first bytes indicate gzip."""
     first, again = peek(source, len(_GZIP_MAGIC))
     if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
         return again
@@ -129,7 +129,7 @@ def inflate(source: Source, encoding: str) -> Source:
 
 
 def inflate_head(head: bytes, size: int) -> bytes:
-    """Return up to ``size`` bytes of a file by its head, of ``size`` bytes where it goes on."""
+    """Return up to ``size`` bytes of a file from its head, whose size is ``size`` if it is cut."""
     take = inflate(io.BytesIO(head).read, "")
     found = b""
     try:
@@ -142,7 +142,7 @@ def inflate_head(head: bytes, size: int) -> bytes:
 
 
 def peek(source: Source, size: int) -> tuple[bytes, Source]:
-    """Return the first bytes of a body, ``size`` or more unless it ends, and a source of it all."""
+    """Return the first bytes of a body, at least ``size`` unless it ends, and a source of all."""
     first = source()
     while len(first) < size:
         more = source()
@@ -167,7 +167,7 @@ class ByteReader(io.RawIOBase):
         self._max_read = max_read_bytes
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # what takes bytes
-        """Fill ``buffer`` (written in place); return how many bytes there were."""
+        """Fill ``buffer`` (written in place); return the number of bytes."""
         out = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(out):
@@ -183,7 +183,7 @@ class ByteReader(io.RawIOBase):
         return filled
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, fewer only at the end; BodyTooLarge: more than is permitted."""
+        """Return ``size`` bytes, fewer only at the end; BodyTooLarge above the limit."""
         if not 0 <= size <= self._max_read:
             raise BodyTooLarge(self._max_read, "a piece of the body")
         out = bytearray(size)
@@ -192,7 +192,7 @@ class ByteReader(io.RawIOBase):
 
     @property
     def taken(self) -> int:
-        """How many bytes have been read."""
+        """The number of bytes read."""
         return self._received - len(self._left)
 
     def readable(self) -> bool:
@@ -201,9 +201,9 @@ class ByteReader(io.RawIOBase):
 
 
 class Reject(Exception):  # of one row; ends a load that stops at the first
-    """A row, by its number in the whole load, that cannot be stored.
+    """A row that cannot be stored, with its number in the whole load.
 
-    ``error`` is what is wrong with it, or with its field ``inner``, at the row's place.
+    ``error``: the error of the row, or of its field ``inner``.
     """
 
     def __init__(self, number: int, error: Exception, *inner: str) -> None:
@@ -223,11 +223,11 @@ class Reject(Exception):  # of one row; ends a load that stops at the first
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A chunk of a load: n readable rows by their numbers in the whole load.
+    """A chunk of a load: n readable rows with their numbers in the whole load.
 
-    The collection numbers an item whose id is None. ``rejects`` are unreadable rows of this
-    stretch, ``dropped`` rows that are not wanted, ``size`` the bytes of the body up to its end,
-    ``expires`` as of an `ItemBatch`.
+    The collection numbers an item whose id is None. ``rejects``: unreadable rows of this range.
+    ``dropped``: rows left out on request. ``size``: bytes of the body up to the chunk's end.
+    ``expires``: as in `ItemBatch`.
     """
 
     numbers: Int64s
