@@ -1,4 +1,4 @@
-"""A collection for callers that wait, and one for callers that await: each operation once."""
+"""A collection for blocking callers, and one for coroutines: each operation once."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def config_of(
         text=text,
         ttl=ttl,
     )
-    try:  # as a file is read, so that none is made that cannot be
+    try:  # read like a file: what cannot be stored is not created
         return CollectionConfig.from_dict(read_json(write_json(given.to_dict())))
     except TypeError as error:
         raise InvalidParameter(expected="values that JSON holds", got=str(error)) from None
@@ -309,7 +309,7 @@ class Collection:
         raise InvalidParameter(expected="a collection of this process", got="a server's")
 
     def _do(self, operation: Callable[[Place], R | Coroutine[Any, Any, R]]) -> R:
-        """Run an operation here, or ask the server for it."""
+        """Run an operation in this process or on the server."""
         asked: Any = operation(self.place)
         found: R = run(asked) if isinstance(self.place, RemoteCollection) else asked
         return found
@@ -1023,9 +1023,9 @@ class Collection:
 
 
 def _checked(**given: Any) -> dict[str, Any]:
-    """Return options that are not None as plain values, the same for a file and for a server.
+    """Return options other than None as plain values, equal for a file and for a server.
 
-    Raises InvalidParameter for one that is not of its kind.
+    Raises InvalidParameter for a wrong type or value.
     """
     found: dict[str, Any] = {}
     for name, each in given.items():
@@ -1049,7 +1049,7 @@ def _checked(**given: Any) -> dict[str, Any]:
 def _listed(
     values: Any, is_one: Callable[[Any], bool], expected: str, name: str, *, least: int = 0
 ) -> list[Any]:
-    """Return what a list has; InvalidParameter where it is none, or has another thing."""
+    """Return the entries of a list; InvalidParameter for another type of list or entry."""
     found = [*values] if isinstance(values, Iterable) and not isinstance(values, str) else None
     if found is None or len(found) < least or not all(map(is_one, found)):
         raise InvalidParameter(expected=expected, got=f"{values!r:.60}", loc=(name,))
@@ -1074,7 +1074,7 @@ def _row_or_id(after: object) -> int | str | None:
 
 
 def _said(score: ScoreKind) -> ScoreKind | None:
-    """Return a kind of scores as the API is told it: None for the usual one."""
+    """Return a kind of scores as the API expects it: None for the default."""
     kind = check_score(score)
     return None if kind == "gmm" else kind
 
@@ -1082,7 +1082,7 @@ def _said(score: ScoreKind) -> ScoreKind | None:
 def _version_of(ids: list[str] | None, if_version: int | None) -> int | None:
     """Return the version that the one item of ``ids`` must have, None for any.
 
-    Raises InvalidParameter where one is given without the id of one item.
+    Raises InvalidParameter for a version without the id of one item.
     """
     asked = _checked(**present(if_version=if_version)).get("if_version")
     if asked is not None and (ids is None or len(ids) != 1):
@@ -1094,7 +1094,7 @@ def _version_of(ids: list[str] | None, if_version: int | None) -> int | None:
 def _require_plain(
     mode: PutMode, on_error: OnError, keep_payloads: bool, progress: Progress | None
 ) -> None:
-    """Raise InvalidParameter where items of given versions come with options of a load."""
+    """Raise InvalidParameter if items with given versions come with options of a load."""
     given = mode == "unless_similar", on_error != "stop", keep_payloads, progress is not None
     words = "mode='unless_similar'", "on_error", "keep_payloads", "progress"
     for word, is_given in zip(words, given, strict=True):

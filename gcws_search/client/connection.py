@@ -1,4 +1,4 @@
-"""Servers: which requests are sent, and sent again; what is asked besides one collection."""
+"""Servers: requests and retries; operations outside of one collection."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class RetryPolicy:
 
     @property
     def longest_seconds(self) -> float:
-        """About how long a request waits in all, before its last attempt."""
+        """Approximate total wait of a request before its last attempt."""
         waits = (self.first_seconds * 2.0**attempt for attempt in range(self.attempts - 1))
         return 0.75 * sum(min(self.max_seconds, each) for each in waits)
 
     def wait_seconds(self, attempt: int) -> float:
-        """Return how long to wait after an attempt, the first being 0."""
+        """Return the wait after an attempt; attempts count from 0."""
         longest = min(self.max_seconds, self.first_seconds * 2**attempt)
         return float(longest * random.uniform(0.5, 1))
 
@@ -144,7 +144,7 @@ class Requester(ABC):
         return f"{type(self).__name__}({self.url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make a copy, in any process, which opens connections of its own."""
+        """Return how to copy it, in any process; a copy opens its own connections."""
         make = partial(type(self), timeout_seconds=self._timeout_seconds, policy=self.policy)
         return make, (self.url, self._headers.get("X-API-Key"))
 
@@ -160,12 +160,12 @@ class Requester(ABC):
                     self._clients.pop(each, None)
             found = kind(self.url, self._headers, self._timeout_seconds)
             self._clients[kind, loop] = found
-            if loop is None:  # who forgets to close leaves no socket
+            if loop is None:  # an unclosed client leaves no socket
                 weakref.finalize(self, _close, process, found)
         return found
 
     def loop(self) -> Any:
-        """Return the event loop whose connections are used; None where callers wait."""
+        """Return the event loop whose connections are used; None for blocking callers."""
         return None
 
     @abstractmethod
@@ -191,13 +191,13 @@ class Requester(ABC):
     ) -> Answer:
         """Return the answer to a request; wait for a starting server while it makes progress.
 
-        ``collection`` is the name of the one that is asked, for errors. A problem that the server
-        answers is raised as the class of its code. A callable ``content`` is called again for each
-        attempt. ``repeatable``: it may be sent again where it may have been served. A DELETE that
-        was sent again, and finds nothing, was served before.
+        ``collection``: the name of the collection, for errors. A problem that the server answers is
+        raised as the class of its code. A callable ``content`` is called again for each attempt.
+        ``repeatable``: the request may be sent again even if it may have been served. A repeated
+        DELETE that finds nothing was served before.
         """
         policy = self.policy
-        was_served = False  # perhaps, by an earlier attempt
+        was_served = False  # possibly, by an earlier attempt
         waited, is_told = 0.0, policy.report is None
         attempt, progress = -1, None
         while True:
@@ -226,7 +226,7 @@ class Requester(ABC):
                     return reply
                 text = reply.headers.get("retry-after", "")
                 after = float(text) if text.isdecimal() else 0.0
-                # Of conflicts only another operation on the same name is over soon.
+                # Only a conflict with another operation on the same name ends soon.
                 is_conflict = reply.status_code == HTTPStatus.CONFLICT and after > 0
                 problem = _problem_of(reply.content)
                 is_doubtful = problem.get("code") in _DOUBTFUL
@@ -250,7 +250,7 @@ class Requester(ABC):
             await self.pause(wait)
 
     async def _progress(self) -> list[Any] | None:
-        """Return how far the start of a server has come; None where it does not say."""
+        """Return the progress of a starting server; None if it reports none."""
         try:
             reply = await self.exchange("GET", _READY)
         except Unreachable:
@@ -298,7 +298,7 @@ class Server(Requester):
                 client = self._client(_httpx_client)
                 return _answer_of(client.request(method, path, content=pieces, **options))
         finally:
-            if isinstance(pieces, Generator):  # what it reads is closed now, not some time
+            if isinstance(pieces, Generator):  # closes what it reads now, not at garbage collection
                 pieces.close()
 
     async def pause(self, seconds: float) -> None:
@@ -399,7 +399,7 @@ class ServerSnapshots:
             file.writelines(self._pieces(name))
 
     def _pieces(self, name: str) -> Iterator[bytes]:
-        """Yield the bytes of a snapshot; raises ServerError behind them if they are not right."""
+        """Yield the bytes of a snapshot; raises ServerError at the end if their hash differs."""
         sha = hashlib.sha256()
         with self._server.stream(self._path(name), self._collection) as answer:
             for piece in answer.iter_bytes(_PIECE_BYTES):
@@ -478,7 +478,7 @@ def _on_thread(
 
 
 class AsyncServerSnapshots:
-    """The snapshots of one collection, awaited; see `ServerSnapshots`. A thread asks for them."""
+    """The snapshots of one collection for coroutines; see `ServerSnapshots`. Uses a thread."""
 
     def __init__(self, inner: ServerSnapshots) -> None:
         self._inner = inner
@@ -578,7 +578,7 @@ class AsyncServer(Requester):
 
 
 def _close(process: int, client: Any) -> None:
-    """Close a client of this process; the locks of another process's may never be released."""
+    """Close a client of this process; in a fork its locks might never be released."""
     if process == os.getpid():
         client.close()
 
@@ -590,7 +590,7 @@ def _open_httpx(kind: str, url: str, headers: Mapping[str, str], seconds: float 
         base_url=url,
         headers=headers,
         timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
-        verify=not url.lower().startswith("http://"),  # to read all root certificates takes 30 ms
+        verify=not url.lower().startswith("http://"),  # reading all root certificates takes 30 ms
     )
 
 
@@ -610,7 +610,7 @@ async def _pieces(
 
 
 def _problem_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer holds; an empty one where it holds none."""
+    """Return the JSON object of an answer; an empty one if there is none."""
     try:
         document = orjson.loads(content)
     except ValueError:

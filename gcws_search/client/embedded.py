@@ -63,7 +63,7 @@ def open_file(
 ) -> EmbeddedCollection:
     """Return the collection of a file, or of ":memory:"; see `Collection.open`.
 
-    ``options`` are ``durability`` and ``threads``.
+    ``options``: ``durability`` and ``threads``.
     """
     if str(path) == MEMORY:
         if config is None:
@@ -77,7 +77,7 @@ def open_file(
         return EmbeddedCollection(stored, Path(MEMORY), lambda _: stored.close(dropped=True))
     file = Path(os.path.expanduser(path))  # `Path.expanduser` fails for ~name
     if os.path.islink(file):
-        file = Path(os.path.realpath(file))  # whose folder is to be owned; a loop stays a link
+        file = Path(os.path.realpath(file))  # this folder is locked; a loop of links stays a link
     if file.suffix != _SUFFIX:
         raise ix.InvalidParameter(
             expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",
@@ -90,7 +90,7 @@ def open_file(
 
 
 def _how_to_create(file: Path) -> str:
-    """Return what to do where a file is not there."""
+    """Return the advice for a missing file."""
     others = [each.stem for each in file.parent.glob(f"*{_SUFFIX}")]
     meant = get_close_matches(file.stem, others, n=1)
     create = f"Collection.open({str(file)!r}, dim=…) creates it"
@@ -98,7 +98,7 @@ def _how_to_create(file: Path) -> str:
 
 
 class OpenFolder:
-    """The catalog of a folder, shared by all collections of it that this process has open."""
+    """The catalog of a folder, shared by all of its collections that are open in this process."""
 
     _open: ClassVar[dict[Path, OpenFolder]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
@@ -113,14 +113,14 @@ class OpenFolder:
     def open(
         cls, path: Path, name: str, config: ix.CollectionConfig | None, **options: Any
     ) -> EmbeddedCollection:
-        """Return a collection of a folder (resolved); it is created where it is not there.
+        """Return a collection of a folder (resolved); create it if it is missing.
 
-        All that are opened by one name share its file, so a cell of a notebook can run twice.
+        All collections opened with one name share its file, so a notebook cell can run twice.
         """
         with cls._lock:
             folder = cls._open.get(path) or cls(path, **options)
             if folder.process != os.getpid():
-                # SQLite takes locks that it knows of for this process's, which has none.
+                # SQLite counts inherited locks as this process's own, but a fork holds none.
                 raise ix.DirectoryLocked.before_fork(path, folder.process)
             cls._open[path] = folder
             try:
@@ -141,7 +141,7 @@ class OpenFolder:
                 folder._close_if_unused()
 
     def leave(self, collection: EmbeddedCollection) -> None:
-        """Close a file with the last collection that uses it, and the folder with its last file."""
+        """Close a file with its last collection, and the folder with its last file."""
         with self._lock:
             users = self._users.get(collection.name)
             if users is None:
@@ -154,7 +154,7 @@ class OpenFolder:
 
     @classmethod
     def free_lock(cls) -> None:
-        """Replace the lock in a forked process: the thread that held it does not exist there."""
+        """Replace the lock in a forked process, where the thread that held it does not exist."""
         cls._lock = threading.RLock()
 
     def _close_if_unused(self) -> None:
@@ -169,8 +169,8 @@ os.register_at_fork(after_in_child=OpenFolder.free_lock)
 class EmbeddedCollection:
     """A collection of this process, as `Collection` uses it.
 
-    A fork of it has neither the threads nor the locks of the collection, so it is refused there.
-    ``close`` takes this collection, which does not use the stored one any more.
+    A fork lacks the threads and locks of the collection, so it is refused there. ``close`` releases
+    this user of the stored collection.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class EmbeddedCollection:
         self.config = stored.config
 
     def __reduce__(self) -> NoReturn:
-        """Raise InvalidParameter: a copy, such as for another process, has nothing to work with."""
+        """Raise InvalidParameter: a copy, for example for another process, could not work."""
         advice = "open it in the other process once it is closed here, or serve the folder"
         if self._folder == Path(MEMORY):
             advice = "add the items to one of a server, or of a file"
@@ -208,7 +208,7 @@ class EmbeddedCollection:
         return self._stored
 
     def close(self) -> None:
-        """Close the file, unless others use it; once is enough. A forked process closes nothing."""
+        """Close the file unless it is still used; idempotent. A forked process closes nothing."""
         if self._process == os.getpid():
             self._close(self)
             self._stored = None
@@ -275,7 +275,7 @@ class EmbeddedCollection:
                     progress(len(batch))
             if progress is not None and unreadable:
                 progress(len(unreadable))
-        finally:  # as `RemoteCollection.settle_names` does
+        finally:  # as in `RemoteCollection.settle_names`
             if takes_names:
                 self.set_names((), replace=False)
             if is_first and columns is not None and self.count(None):
@@ -292,7 +292,7 @@ class EmbeddedCollection:
     def _put_good(
         self, put: Callable[[Items, Sequence[int]], Added], batch: Items, first: int, items: Items
     ) -> Added:
-        """Store those items of a batch that can be stored; the first is ``first`` of ``items``."""
+        """Store the valid items of a batch; its first item has the number ``first``."""
         index, done = self.index, Added(0, 0)
         numbers = batch.numbers or range(first, first + len(batch))
         bad: dict[int, ix.InvalidInput | ix.ItemExists] = {}
@@ -370,7 +370,7 @@ class EmbeddedCollection:
     # Searching
 
     def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
-        """Return the hits of one query, of a vector or as the options say."""
+        """Return the hits of one query, by a vector or by the options."""
         id, text = asked.get("id"), asked.get("text")
         group_by, offset, backend = asked.get("group_by"), asked["offset"], asked.get("backend")
         given = ix.require_one(vector=vector, id=id, text=text)
@@ -402,7 +402,7 @@ class EmbeddedCollection:
         for place, payload in enumerate(found.payloads or ()):
             if payload is not None:
                 hits[place] = hit_of(*hits[place][:2], *self._shown(payload))
-        hints: Sequence[str] = ()  # on names, and a filter of no hits
+        hints: Sequence[str] = ()  # on names, and on a filter without hits
         if rows.names or (condition is not None and not hits):
             hints = ix.name_hints(self.index.names, rows.names) if rows.names else []
             if condition is not None and not hits:
@@ -410,7 +410,7 @@ class EmbeddedCollection:
         cost = None
         if asked["explain"] and found.explanation is not None:
             cost = found.explanation._replace(seconds=seconds)._asdict()
-            del cost["measured_recall"]  # of audits, which a server makes
+            del cost["measured_recall"]  # only servers make audits
         return Hits(hits, cost, hints).rescore(kind, distance=distance)
 
     def _page(
@@ -419,7 +419,7 @@ class EmbeddedCollection:
         params: ix.SearchParams,
         offset: int,
     ) -> ix.QueryResult:
-        """Return the hits behind the first ones of a ranking."""
+        """Return the hits of a ranking after the skipped ones."""
         first, *deeper = ix.page_searches(params, offset, offset + params.limit + len(self.index))
         found = search(first)
         for more in deeper:
@@ -478,7 +478,7 @@ class EmbeddedCollection:
         return hits_of([(each.ids, each.scores) for each in found], limit, payloads, texts)
 
     def _shown(self, payload: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
-        """Return what callers see of a stored payload: the payload, and the text."""
+        """Return the payload and the text of a stored payload, as callers get them."""
         found = None if payload is None else read_json(payload)
         if found is None or self.config.text is None:
             return found, None
@@ -501,7 +501,7 @@ class EmbeddedCollection:
         where: ix.Filter | None,
         backend: str | None,
     ) -> list[ix.QueryResults]:
-        """Return the results of all queries, of each by itself where it is searched for alone."""
+        """Return the results of all queries; of each alone if it is searched alone."""
         index = self.index
         found: list[ix.QueryResults] = []
         for row, query in enumerate(self._parts(rows)):
@@ -512,7 +512,7 @@ class EmbeddedCollection:
         return found
 
     def _is_each_alone(self, rows: ix.InputVectors) -> bool:
-        """Whether queries are searched one by one: by name where dim is fixed."""
+        """Whether queries are searched one by one: those by name in a space of fixed dim."""
         return rows.names is not None and self.config.dim is not None
 
     def _parts(self, rows: ix.InputVectors) -> list[ix.RawBatch | ix.SparseVector]:
@@ -534,7 +534,7 @@ class EmbeddedCollection:
     def join(
         self, read: Callable[[], Items], asked: Mapping[str, Any], *, distance: bool
     ) -> Joined:
-        """Return the hits of vectors, from the row behind ``after`` on."""
+        """Return the hits of vectors, from the row after ``after`` on."""
         hits = self._joined(asked)
         items, index, first = read(), self.index, asked.get("after", -1) + 1
         with _naming_argument("data"):
@@ -553,7 +553,7 @@ class EmbeddedCollection:
         return self._hits_of_join(parts, asked, distance=distance).named(items.texts())
 
     def join_collection(self, other: Any, asked: Mapping[str, Any], *, distance: bool) -> Joined:
-        """Return the hits of another collection's items, those that were put after one, if any."""
+        """Return the hits of another collection's items, optionally only of those after one."""
         index, stored = self.index, other.index
         ix.require_joinable(index.config, stored.config)
         hits = self._joined(asked)
@@ -574,7 +574,7 @@ class EmbeddedCollection:
         return found.rescore(asked.get("score", "gmm"), distance=distance)
 
     def _hints(self, where: ix.Filter | None, key: str | None = None) -> list[str]:
-        """Return which keys and values of a filter no item has, after a key of payloads."""
+        """Return hints on a payload key, then on keys and values of a filter, that no item has."""
         conditions = [None if key is None else ix.with_key(None, key), where]
         return [hint for each in conditions if each is not None for hint in self.index.hints(each)]
 
@@ -665,7 +665,7 @@ class EmbeddedCollection:
         return items_in_order(ids, map(self.item_of, page.items))
 
     def item_of(self, stored: ix.StoredItem) -> Item:
-        """Return an item of the index as callers get it."""
+        """Return an item of the index in the form for callers."""
         shown = self._shown(stored.payload)
         expires = None
         if stored.expires is not None:
@@ -674,7 +674,7 @@ class EmbeddedCollection:
         return Item(stored.id, vector, *shown, version=stored.version, expires=expires)
 
     def point(self, what: Any) -> str | ix.OneVector:
-        """Return an id, a vector or a text as the index takes it."""
+        """Return an id, a vector or a text as the index expects it."""
         if is_text(what):
             return rows_of_texts([what["text"]]).first()
         if is_id(what):
@@ -706,7 +706,7 @@ class EmbeddedCollection:
         return Count(0, self._hints(chosen))
 
     def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
-        """Replace the metadata but for a fingerprint."""
+        """Replace the metadata except a fingerprint."""
         text = metadata_text(metadata)
         if text is not None:
             before = self.describe()["metadata"]
@@ -720,7 +720,7 @@ class EmbeddedCollection:
 
 
 def _as_sent(vector: Any) -> Any:
-    """Return a vector with the shortest numbers that are the same in float32: 0.1 as 0.1."""
+    """Return a vector with the shortest numbers that are equal in float32: 0.1 as 0.1."""
     if isinstance(vector, dict):
         return vector | {"values": _as_sent(vector["values"])}
     if vector is None:
@@ -754,7 +754,7 @@ _new_hit: Final[Callable[[Iterable[Any]], Hit]] = partial(tuple.__new__, Hit)
 
 
 def _search_params(asked: Mapping[str, Any]) -> tuple[ix.SearchParams, ix.ScoreKind]:
-    """Return how the index searches for what a query asks for, and the kind of its scores."""
+    """Return the index's parameters for the options of a query, and the kind of its scores."""
     kind: ix.ScoreKind = asked.get("score", "gmm")
     params = ix.SearchParams(
         limit=asked["limit"],
@@ -815,7 +815,7 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
 def _error_of_load(
     error: ix.InvalidInput | ix.ItemExists, first: int, word: str, rows: ix.InputVectors
 ) -> ix.InvalidInput | ix.ItemExists:
-    """Return an error of a batch with its row counted from the start of the load's rows."""
+    """Return an error of a batch with its row number in the whole load."""
     if isinstance(error, ix.ItemExists):
         return ix.ItemExists(error.item_id, first + error.row)
     at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)

@@ -80,10 +80,10 @@ CLASSES: Final[Mapping[str, type[GcwsError]]] = {
 def error_of(
     status: int, document: Mapping[str, Any], *, collection: str | None = None
 ) -> GcwsError:
-    """Return what a server answered as an exception: a problem (RFC 9457) about a collection."""
+    """Return the exception for a server's answer: a problem (RFC 9457) about a collection."""
     error = _problem_of(status, document, collection)
     note_stored(error, document.get("committed") or 0)
-    if "row" in document:  # of a load
+    if "row" in document:  # from a load
         error.__dict__["row"] = document["row"]
     return error
 
@@ -106,7 +106,7 @@ def _problem_of(status: int, document: Mapping[str, Any], collection: str | None
             return ServerError(detail, status=status, code=code)
         loc: Loc = tuple(found.get("loc", ()))
         return cls(expected=parts[1], got=parts[2], loc=loc)
-    # The classes' own constructors write the sentence that the server has written already.
+    # The constructors would write the sentence again that the server has written.
     error = cls.__new__(cls)
     Exception.__init__(error, detail)
     quoted, parts = _QUOTED.findall(detail), _FINDING.search(detail)

@@ -1,7 +1,7 @@
-"""Files that hold a whole collection: NDJSON, or Parquet with `id`, vector, `payload`, `expires`.
+"""Files with a whole collection: NDJSON, or Parquet with `id`, vector, `payload`, `expires`.
 
-What `load` would not guess of the collection stands in the first line of NDJSON, and in the
-metadata of Parquet.
+The first line of NDJSON, or the metadata of Parquet, contains the settings of the collection that
+`load` would not guess.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def export_items(
     progress: Callable[[int], None] | None,
     call: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> int:
-    """Write all items of a collection to a file, which appears when it is whole; return how many.
+    """Write all items of a collection to a file, which appears when complete; return how many.
 
     ``call`` calls a function that writes to the file.
     """
@@ -77,7 +77,7 @@ async def export_items(
 
 
 def require_format(path: str) -> None:
-    """Raise InvalidParameter unless a file's name says what it is to be."""
+    """Raise InvalidParameter unless a file's name shows its format."""
     if not path.endswith((*_NDJSON, _PARQUET)):
         raise InvalidParameter(
             expected="a file called .ndjson, .jsonl or .parquet", got=repr(path), loc=("path",)
@@ -85,9 +85,9 @@ def require_format(path: str) -> None:
 
 
 def _by_name(item: Item, known: dict[int, str | None]) -> Item:
-    """Return an item of an open space with its vector by name, where all coordinates have one.
+    """Return an item of an open space with its vector by name, if all coordinates have names.
 
-    Coordinates are numbered by arrival, so that another collection may number them otherwise.
+    Coordinates are numbered by arrival, so another collection may number them differently.
     """
     assert isinstance(item.vector, dict)
     names = [known[index] for index in item.vector["indices"]]
@@ -100,7 +100,7 @@ async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
     """Return configuration and names of a collection; None if `load` guesses them."""
     config = collection.config
     names: list[str] = []
-    if config.dim is not None:  # those of a fixed dim are of its first coordinates
+    if config.dim is not None:  # names of a fixed dim belong to its first coordinates
         more = True
         while more and len(names) < config.dim:
             wanted = range(len(names), min(config.dim, len(names) + _NAMES))
@@ -169,7 +169,7 @@ def _open_parquet(
 
 
 def _part(item: Item, word: str) -> Any:
-    """Return the text or the vector of an item, or one of the lists of a sparse one."""
+    """Return the text or the vector of an item, or one of the lists of a sparse vector."""
     if word == "text":
         return item.text
     if word == "vector" and isinstance(item.vector, list):

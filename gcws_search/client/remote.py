@@ -1,4 +1,4 @@
-"""A collection of a server, as `Collection` asks for it: requests, and answers read."""
+"""A collection of a server, as `Collection` uses it: sends requests and reads answers."""
 
 from __future__ import annotations
 
@@ -93,33 +93,33 @@ def run(coroutine: Coroutine[Any, Any, R]) -> R:
 
 
 def path_of(name: str, *rest: str) -> str:
-    """Return the path of a collection, or of something in it."""
+    """Return the path of a collection, or of a resource in it."""
     for each in (name, *rest):
-        if "/" in each:  # a server would take it for another path
+        if "/" in each:  # a server would route it elsewhere
             ix.check_name(each)
     return "/".join(["/v1/collections", *map(segment, (name, *rest))])
 
 
 def segment(text: str) -> str:
-    """Return a text as one segment of a path; dots alone would be folded away.
+    """Return a text as one segment of a path; a segment of dots would be resolved.
 
-    Half of a surrogate pair is sent as a question mark, which is in no name.
+    An unpaired surrogate is sent as a question mark, which no name contains.
     """
     quoted = quote(text, safe="", errors="replace")
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
 def item_path(item_id: str | int) -> str:
-    """Return where a collection has an item; no text is the path of all items."""
+    """Return the path of an item; without an id it would be the path of all items."""
     if not str(item_id) or not is_unicode(str(item_id)):
         raise ix.ItemNotFound(str(item_id))
     return f"items/{segment(str(item_id))}"
 
 
 class RemoteCollection:
-    """Asks a server about one of its collections.
+    """Sends requests about one collection of a server.
 
-    Its methods are coroutines. Below a `Server` they block and never suspend.
+    Its methods are coroutines. For a `Server` they block and never suspend.
     """
 
     def __init__(self, name: str, config: ix.CollectionConfig, server: Requester) -> None:
@@ -147,7 +147,7 @@ class RemoteCollection:
     async def fetch(
         self, word: str, result: Callable[[Any], R], params: Mapping[str, Any] | None = None
     ) -> R:
-        """Return what ``result`` makes of the JSON that the server has there."""
+        """Return ``result`` of the JSON at a path of the collection."""
         return result(read_json((await self.ask("GET", word, params=params)).content))
 
     async def send(
@@ -159,7 +159,7 @@ class RemoteCollection:
         method: str = "POST",
         repeatable: bool = True,
     ) -> R:
-        """Send JSON, and return what ``result`` makes of the JSON of the answer."""
+        """Send JSON, and return ``result`` of the JSON answer."""
         try:
             body = write_json(document)
         except TypeError as error:
@@ -184,7 +184,7 @@ class RemoteCollection:
         *,
         keep_payloads: bool,
     ) -> Added:
-        """Store items by one load under a key of its own, which goes on where it broke off."""
+        """Store items by one load with its own key, which resumes after a lost connection."""
         params = {"on_error": on_error} | ({"payloads": "keep"} if keep_payloads else {})
         if isinstance(mode, ix.UnlessSimilar):
             params |= {"mode": "unless_similar"}
@@ -216,9 +216,9 @@ class RemoteCollection:
             await self.settle_names(columns, naming)
 
     async def take_names(self, columns: list[str] | None) -> Naming:
-        """Give a collection that has neither items nor names those of columns; return what it had.
+        """Set names of columns if the collection has neither items nor names; return its state.
 
-        What is stored then is followed by `settle_names`.
+        After the load, call `settle_names`.
         """
         if columns is None or len(columns) != self.config.dim:
             return "no names"
@@ -227,18 +227,18 @@ class RemoteCollection:
             return "no names"
         if has_names:
             return "names"
-        await self.set_names(columns, replace=False)  # another client's may have come first
+        await self.set_names(columns, replace=False)  # another client may have set names first
         is_own = await self.names_by_coordinate() == dict(enumerate(columns))
         return "own names" if is_own else "names"
 
     async def settle_names(self, columns: list[str] | None, naming: Naming) -> None:
-        """Take own names away where nothing was stored; else see that all are there.
+        """Remove these names if no row was stored; otherwise check that all exist.
 
         columns: names by coordinate, by which rows were stored. Another client whose first rows
-        were refused may have taken its own away meanwhile, which were the same.
+        were refused may have removed equal names of its own in between.
         """
         if naming == "own names":
-            await self.set_names([], replace=False)  # only where there are no items
+            await self.set_names([], replace=False)  # only if there are no items
         if naming != "no names" and columns is not None and await self._count():
             await self.set_names(columns, replace=False)
 
@@ -252,7 +252,7 @@ class RemoteCollection:
         return in_order(rows, await self.names_by_coordinate(), self.config.dim)
 
     async def names_by_coordinate(self) -> dict[int, str]:
-        """Return the names of all coordinates of a fixed dim; none of an open space."""
+        """Return the names of all coordinates of a fixed dim; none for an open space."""
         if self.config.dim is None:
             return {}
         found = await self.fetch("names", dict, {"limit": str(_INDICES)})
@@ -261,14 +261,14 @@ class RemoteCollection:
         return {each["index"]: each["name"] for each in found["names"]}
 
     async def vector(self, vector: Any) -> Any:
-        """Return one vector as JSON has it; see `_json_vectors`."""
+        """Return one vector as JSON; see `_json_vectors`."""
         if type(vector) is np.ndarray and vector.ndim == 1 and vector.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 return _base64(vector)
         return next(_json_vectors(await self.in_order(row_of(vector))))
 
     async def query(self, vector: Any, asked: Mapping[str, Any], *, distance: bool) -> Hits:
-        """Return the hits of one query, of a vector or as the options say."""
+        """Return the hits of one query, by a vector or by the options."""
         point = {} if vector is None else {"vector": await self.vector(vector)}
         found = await self.send("query", {**asked, **point}, dict)
         hits = [
@@ -286,7 +286,7 @@ class RemoteCollection:
         return ix.Explained(contained=contained, coordinates=coordinates, rest=rest, **found)
 
     async def point(self, what: Any) -> dict[str, Any]:
-        """Return an id, a vector or a text as the API explains it."""
+        """Return an id, a vector or a text in the API's form for explanations."""
         if is_text(what):
             return dict(what)
         return {"id": str(what)} if is_id(what) else {"vector": await self.vector(what)}
@@ -314,7 +314,7 @@ class RemoteCollection:
         return Compared(backends, answer["mean_similarity"])
 
     async def put(self, read: Callable[[], Items], mode: ix.Mode) -> Added:
-        """Store items over their versions by one request, all or none."""
+        """Store items over their expected versions by one request, all or none."""
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
@@ -361,9 +361,9 @@ class RemoteCollection:
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
     ) -> Added:
-        """Send a body of any length to the route ``load``; under a key it goes on if broken off.
+        """Send a body of any length to the route ``load``; with a key, retries resume it.
 
-        ``params`` are ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
+        ``params``: ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
         """
         headers = {"Content-Type": body.content_type}
         if key is not None:
@@ -387,7 +387,7 @@ class RemoteCollection:
             [Rejected(**each) for each in found["rejected"]],
             found["rejected_count"],
             GivenIds(**found["ids"]) if "ids" in found else None,
-            found.get("loaded_before") if attempts == 1 else None,  # else by this very call
+            found.get("loaded_before") if attempts == 1 else None,  # else by this call
             [ix.SimilarItem(**each) for each in found.get("similar", ())],
             found.get("similar_count", 0),
             found.get("repeated_count", 0),
@@ -404,7 +404,7 @@ class RemoteCollection:
         with_payload: bool,
         distance: bool,
     ) -> ManyHits:
-        """Return the hits of queries that all ask for the same, some megabytes a request."""
+        """Return the hits of queries with equal options; a request has some megabytes of them."""
         rows, _, refused = await self.server.call(read)
         rows, limit = await self.in_order(rows), asked["limit"]
         params = {name: str(value) for name, value in asked.items()}
@@ -454,7 +454,7 @@ class RemoteCollection:
         return many.spread(rejected)
 
     async def set_metadata(self, metadata: Mapping[str, Any] | None) -> None:
-        """Replace the metadata but for a fingerprint."""
+        """Replace the metadata except a fingerprint."""
         text = metadata_text(metadata)
         document = None if text is None else read_json(text)
         if document is not None:
@@ -481,7 +481,7 @@ class RemoteCollection:
 
     async def attach(self, params: ix.BackendParams, name: str | None) -> dict[str, Any]:
         document = ix.backend_document(params) | present(name=name)
-        # Without a name it would be attached once more, under another one.
+        # Without a name, a retry would attach it again under another name.
         return await self.send("backends", document, dict, repeatable=name is not None)
 
     async def detach(self, name: str) -> None:
@@ -505,7 +505,7 @@ class RemoteCollection:
         return found.named(items.texts()).rescore("gmm", distance=distance)
 
     async def join_body(self, body: LoadBody, params: Mapping[str, str]) -> tuple[Joined, int]:
-        """Return the hits of the vectors of a body, and how many vectors these were."""
+        """Return the hits of the vectors of a body, and the number of vectors."""
         headers = {"Content-Type": body.content_type}
         reply = await self.ask("POST", "join", body.pieces, headers, params)
         return joined_lines(reply.content, self.name)
@@ -554,7 +554,7 @@ class RemoteCollection:
             lengths = accumulate(len(segment(each)) + len("&ids=") for each in wanted[:_PAGE_IDS])
             count = max(1, sum(length <= _ADDRESS_BYTES for length in lengths))
             some, wanted = wanted[:count], wanted[count:]
-            # Of several values each is an id; one alone would be a list with commas.
+            # Repeated values are ids; a single value would be a list with commas.
             values = some if len(some) > 1 else some * 2
             params = {"ids": values, "limit": len(values), "with_vector": str(with_vector).lower()}
             found += await self.fetch("items", items_of_page, params)
@@ -579,9 +579,9 @@ class RemoteCollection:
 
 
 def joined_lines(content: bytes, collection: str) -> tuple[Joined, int]:
-    """Return the hits of an answer of the route ``join``, and how many vectors were joined.
+    """Return the hits in an answer of the route ``join``, and the number of vectors joined.
 
-    Raises the error that it ends with.
+    Raises the error at its end.
     """
     *lines, last = content.splitlines()
     end = orjson.loads(last)
@@ -603,12 +603,12 @@ def joined_lines(content: bytes, collection: str) -> tuple[Joined, int]:
 
 
 def items_of_page(found: dict[str, Any]) -> list[Item]:
-    """Return the items of an answer of the route ``items``."""
+    """Return the items in an answer of the route ``items``."""
     return [Item(**{"vector": None} | each) for each in found["items"]]
 
 
 def _json_vectors(rows: ix.InputVectors) -> Iterator[Any]:
-    """Yield vectors as JSON has them; dense ones as base64, which has NaN and infinities too."""
+    """Yield vectors as JSON; dense ones as base64, which also encodes NaN and infinities."""
     return rows.json() if rows.dense is None else map(_base64, rows.matrix())
 
 
@@ -617,14 +617,14 @@ def _base64(row: np.ndarray[Any, Any]) -> dict[str, str]:
 
 
 def _words_of(detail: str, row: int, columns: Sequence[str] | None) -> str:
-    """Return what is wrong with a row of a request as what is wrong with one of its caller."""
+    """Return the error text for a row of a request, adapted to the caller's data."""
     text, name = split_column(detail, columns)
     return _PLACE.sub(rf"\1 {row}", detail if name is None else f"{text} (in {name})")
 
 
 @contextmanager
 def _naming_rows(name: str, rows: ix.InputVectors, first: int = 0) -> Iterator[None]:
-    """Name the argument, its row and its column where rows of a request are refused."""
+    """Add the argument, its row and its column to errors about rows of a request."""
     try:
         yield
     except ix.InvalidInput as error:

@@ -143,7 +143,7 @@ class Hits(list[AnyHit]):
         return _pandas().DataFrame(columns)
 
     def rescore(self, kind: ScoreKind, *, distance: bool) -> Hits:
-        """Return the hits with scores of a kind, or distances, in the place of GMMs."""
+        """Return the hits with another kind of scores, or with distances, instead of GMMs."""
         if kind == "gmm" and not distance:
             return self
         hits = [hit._replace(score=shown_score(kind, hit.score, distance=distance)) for hit in self]
@@ -192,11 +192,11 @@ class ManyHits:
         return "ManyHits({} queries × {} hits".format(*self.ids.shape) + f"{left_out})"
 
     def rescore(self, kind: ScoreKind, *, distance: bool) -> ManyHits:
-        """Return the hits with scores of a kind, or distances, in the place of GMMs."""
+        """Return the hits with another kind of scores, or with distances, instead of GMMs."""
         return replace(self, scores=shown_score(kind, self.scores, distance=distance))
 
     def spread(self, rejected: Sequence[Rejected]) -> ManyHits:
-        """Return the hits with empty rows where queries were left out."""
+        """Return the hits with empty rows for queries that were left out."""
         if not rejected:
             return self
         bad = {each.row for each in rejected}
@@ -242,17 +242,17 @@ class Joined:
         return len(self.to)
 
     def rescore(self, kind: ScoreKind, *, distance: bool) -> Joined:
-        """Return the hits with scores of a kind, or distances, in the place of ranked scores."""
+        """Return the hits with another kind of scores, or with distances, not ranked scores."""
         return replace(self, scores=shown_score(kind, self.scores, distance=distance))
 
     def named(self, ids: Sequence[str] | None) -> Joined:
-        """Return the same with the ids of vectors, by their numbers."""
+        """Return the same with the ids of vectors, by number."""
         if ids is None or self.rows is None:
             return self
         return replace(self, ids=[ids[row] for row in self.rows.tolist()])
 
     def columns(self) -> dict[str, Any]:
-        """Return those of ``row``, ``id``, ``to`` and ``score`` that there are."""
+        """Return the existing columns of ``row``, ``id``, ``to`` and ``score``."""
         every = {"row": self.rows, "id": self.ids, "to": self.to, "score": self.scores}
         return {name: column for name, column in every.items() if column is not None}
 
@@ -299,7 +299,7 @@ def hits_of(
     payloads: Sequence[Sequence[dict[str, Any] | None]] | None = None,
     texts: Sequence[Sequence[str | None]] | None = None,
 ) -> ManyHits:
-    """Return what is known of each query's hits as arrays; of no queries, ``limit`` columns."""
+    """Return the data of each query's hits as arrays; without queries, ``limit`` columns."""
     width = max(1, max((len(ids) for ids, _ in found), default=limit))
     names = np.full((len(found), width), None, object)
     scores = np.full(names.shape, np.nan)
@@ -312,7 +312,7 @@ def hits_of(
             return None
         objects = np.full(names.shape, None, object)
         for row, each in enumerate(lists):
-            for column, entry in enumerate(each):  # a slice would take lists apart
+            for column, entry in enumerate(each):  # a slice assignment would unpack lists
                 objects[row, column] = entry
         return objects
 
@@ -343,7 +343,7 @@ class Item:
     expires: str | None = None
 
     def __repr__(self) -> str:
-        """Return the item in one line; a text and when it expires where it has these."""
+        """Return the item in one line, with text and expiry if it has them."""
         text = "" if self.text is None else f", text={self.text!r}"
         text += "" if self.expires is None else f", expires={self.expires!r}"
         return (
@@ -353,28 +353,28 @@ class Item:
 
 
 def with_fingerprint(metadata: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata with the fingerprint that the metadata before them have, if any."""
+    """Return metadata with the fingerprint of the former metadata, if any."""
     known = (before or {}).get("fingerprint")
     return metadata if known is None else {"fingerprint": known} | metadata
 
 
 def items_in_order(ids: Iterable[str], items: Iterable[Item]) -> list[Item]:
-    """Return items in the order of ids; those of no item are left out."""
+    """Return items in the order of ids; ids without items are left out."""
     found = {item.id: item for item in items}
     return [found[each] for each in ids if each in found]
 
 
 class SeenItems:
-    """Which items pages have shown: one that is put again meanwhile comes once more, at the end.
+    """Items that pages have shown: one that is put again meanwhile comes again, at the end.
 
-    Ids are known by hashes of 64 bits, 8 bytes each, in sorted runs that grow by doubling.
+    Ids are stored as 64-bit hashes, 8 bytes each, in sorted runs that grow by doubling.
     """
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.int64]] = []
 
     def unseen(self, items: Sequence[Item]) -> list[Item]:
-        """Return those of another page that no page has shown."""
+        """Return the items of another page that no page has shown."""
         hashes = np.fromiter((hash(each.id) for each in items), np.int64, len(items))
         seen = np.zeros(len(items), bool)
         for run in self._runs:
@@ -423,7 +423,7 @@ class Rejected(NamedTuple):
 
 
 def rejected_of(error: InvalidInput | ItemExists, row: int, word: str = "row") -> Rejected:
-    """Return a row that was left out, and why, as a server says it.
+    """Return a row that was left out, and the cause in the server's terms.
 
     The location of the error begins with a row, or with a list of these.
     """
@@ -490,7 +490,7 @@ class Added:
         return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
     def with_unreadable(self, unreadable: Mapping[int, InvalidInput]) -> Added:
-        """Return the same with rows besides that could not be read."""
+        """Return the same with additional rows that could not be read."""
         more = [rejected_of(error, row) for row, error in unreadable.items()]
         rejected = sorted([*self.rejected, *more])
         count = self.rejected_count + len(more)

@@ -16,9 +16,9 @@ _MANIFEST: Final = ".json"
 class SnapshotStore:
     """The snapshots of one collection below an address.
 
-    A snapshot is ``COLLECTION/NAME.sqlite`` and, written after it, ``COLLECTION/NAME.json`` with
-    its name, bytes, SHA-256 and time. Without the second there is no snapshot, so that one whose
-    upload was interrupted is never taken for whole.
+    A snapshot is ``COLLECTION/NAME.sqlite`` and, written afterwards, ``COLLECTION/NAME.json`` with
+    its name, bytes, SHA-256 and time. A snapshot exists only with the second file, so an
+    interrupted upload is never listed.
     """
 
     def __init__(self, address: str, collection: str) -> None:
@@ -33,7 +33,7 @@ class SnapshotStore:
     def write(
         self, snapshot: dict[str, Any], pieces: Callable[[], Iterable[bytes]]
     ) -> dict[str, Any]:
-        """Store a snapshot, unless it is there; raises StoreFailed where another has its name."""
+        """Store a snapshot unless it exists; raises StoreFailed if another one has its name."""
         name = snapshot["name"]
         manifest = self._folder / f"{name}{_MANIFEST}"
         if manifest.exists():
