@@ -1,8 +1,8 @@
 """Brute force over all permitted rows.
 
-- `scan`: dense rows, by copies in bytes first; sparse rows by the inverted index; candidates
-  become hits, by GMM or another kernel
-- `folded`: all rows that score enough with many queries, by sums of groups of coordinates
-- `containment`: the share of a query that a row has, of all rows
+- `scan`: dense rows, by byte copies first; sparse rows by the inverted index; scores candidates,
+  by GMM or another kernel
+- `folded`: all rows with enough score for many queries, by sums of groups of coordinates
+- `containment`: the share of a query that a row has, for all rows
 - `inverted_index`: for each slot the rows that have it
 """

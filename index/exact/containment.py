@@ -1,10 +1,10 @@
-"""Containment: the share of a query that a row has, Σ min / Σ of the query; every row is looked at.
+"""Containment: the share of a query that a row has, Σ min / Σ of the query, by a scan of every row.
 
-It is no function of the GMM alone, so neither tables nor a graph rank by it. Sparse rows are
-scanned through their postings, as if all had one norm: then the score of a scan rises with Σ min.
-Of dense rows Σ min follows from the GMM J and the norms, J (‖q‖ + ‖x‖) / (1 + J).
+It is not a function of the GMM alone, so neither tables nor a graph rank by it. Sparse rows are
+scanned through their postings as if all had equal norms, so that the score of a scan rises with
+Σ min. For dense rows, Σ min follows from the GMM J and the norms: J (‖q‖ + ‖x‖) / (1 + J).
 
-As in `exact.scan` fast float32 scores come first. All rows that their rounding leaves in doubt are
+As in `exact.scan`, float32 scores come first. All rows that rounding leaves in doubt are then
 scored in float64.
 """
 
@@ -39,7 +39,7 @@ def scan_contained(
     workers: Workers,
     unknown: float = 0.0,
 ) -> BatchHits:
-    """Return the hits of every query by containment, exactly; all ties at the limit.
+    """Return the exact hits of every query by containment, with all ties at the limit.
 
     skip (m,): a row that a query must not return, or -1.
     unknown: magnitude of each query that no row can share.
@@ -74,13 +74,13 @@ def scan_contained(
 
 
 def containment(a: VectorBatch, b: VectorBatch) -> float:
-    """Return how much of one vector another one has, as a search scores it."""
+    """Return the share of ``a`` that ``b`` has, scored as in a search."""
     place = np.zeros(1, np.int64)
     return float(_shared(a, b, place)[0] / _shared(a, a, place)[0])
 
 
 def contained_shares(vectors: VectorBatch, a: Int64s, b: Int64s) -> Float64s:
-    """Return how much of the smaller row of each pair the other one has: (p,) float64."""
+    """Return (p,) float64, the share of the smaller row of each pair that the other one has."""
     out = np.empty(len(a), np.float64)
     width = vectors.width if vectors.form == "dense" else vectors.longest
     step = max(1, WORKED_ON // max(1, width))
@@ -102,14 +102,14 @@ def contained_shares(vectors: VectorBatch, a: Int64s, b: Int64s) -> Float64s:
 
 
 def _entries(vectors: VectorBatch, rows: Int64s) -> tuple[Int64s, Float64s]:
-    """Return the numbers of sparse rows, and where each is: its row's place << 32 | its slot."""
+    """Return the values of sparse rows, and the place of each: index of the row << 32 | slot."""
     indptr, taken = take_rows(vectors.indptr, rows)
     owners = np.repeat(np.arange(len(rows)), np.diff(indptr))
     return owners << 32 | vectors.slots[taken], vectors.values[taken].astype(np.float64)
 
 
 def _matrix(queries: VectorBatch, vectors: VectorBatch, workers: Workers) -> Float32s:
-    """Return the (m, n) float32 GMM, the rows split over threads."""
+    """Return the (m, n) float32 GMM; threads divide the rows."""
     out = np.empty((len(queries), len(vectors)), np.float32)
 
     def compare(first: int, last: int) -> None:
@@ -122,7 +122,7 @@ def _matrix(queries: VectorBatch, vectors: VectorBatch, workers: Workers) -> Flo
 def _near_dense(
     gmm: Float32s, query: VectorBatch, vectors: VectorBatch, total: float, params: SearchParams
 ) -> Int64s:
-    """Return which rows may be hits by their (n,) float32 GMM; one more than the limit is wanted.
+    """Return rows that may be hits by their (n,) float32 GMM; one more than the limit is needed.
 
     The row that the query must not return may be among them.
     """
@@ -155,7 +155,7 @@ def _near_sparse(
         values=vectors.values,
         norms=np.full(len(vectors), total, np.float32),
     )
-    # Σ min = s scores s / (‖q‖ + total - s) then.
+    # Then Σ min = s scores s / (‖q‖ + total - s).
     shared = min(params.min_score * total, norm)
     least = shared / (norm + total - shared)
     scanner = Scanner(replace(view, vectors=equal), inverted, least)
@@ -168,15 +168,15 @@ def _near_sparse(
         return found
     last = size - params.limit
     bound = float(np.partition(scores, last)[last]) - 2 * scanner.tolerance(query)
-    if size == places < view.permitted_count and scores.min() >= bound:  # it may have dropped some
+    if size == places < view.permitted_count and scores.min() >= bound:  # some may be missing
         return scanner.collect(query, skip, bound)
     return found
 
 
 def _shared(query: VectorBatch, vectors: VectorBatch, rows: Int64s) -> Float64s:
-    """Return Σ min of a query and chosen rows in float64, summed over the query's own numbers.
+    """Return Σ min of a query and some rows in float64, summed in the order of the query.
 
-    So it is the query's own mass, to the last bit, where a row has all of it.
+    So a row that contains the whole query gives the query's mass to the last bit.
     """
     out = np.empty(len(rows), np.float64)
     width = vectors.width if vectors.form == "dense" else query.longest

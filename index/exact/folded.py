@@ -1,8 +1,8 @@
-"""All rows that score enough with many queries, exactly, by sums of groups of coordinates.
+"""All rows with enough score for many queries, exactly, by sums of groups of coordinates.
 
-Rows in the order of their norms fall into runs of about the same norm, and each has steps of its
-own; see `kernels.quantized.folded`. How many groups there are is chosen on some of the rows: more
-of them take longer, and leave out more.
+Rows in the order of their norms are divided into runs of similar norm, each with its own step; see
+`kernels.quantized.folded`. The number of groups is chosen with a sample of the rows: more groups
+take longer, and exclude more rows.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Found = tuple[Int64s, Int64s, Float64s]
 
 
 def least_folded(view: RowView) -> float:
-    """Return the least that a query takes in nanoseconds: the fewest groups leave out all rows."""
+    """Return the minimum nanoseconds of a query: the fewest groups exclude all rows."""
     return folded_nanoseconds(view, _GROUPS[0], 0.0)
 
 
 def score_pairs(
     queries: VectorBatch, vectors: VectorBatch, places: Int64s, rows: Int64s, min_score: float
 ) -> Found:
-    """Return those pairs that score ``min_score``, of queries side by side, and rows."""
+    """Return the pairs of queries and rows that score at least ``min_score``."""
     asked, held = rows_of(queries), rows_of(vectors)
     count = keep_near(asked, held, places, rows, min_score - tolerance(vectors, queries))
     places, rows = places[:count].copy(), rows[:count].copy()
@@ -73,27 +73,27 @@ def score_pairs(
 
 
 def _in_steps(norms: Float32s, step: float) -> Float32s:
-    """Return norms in steps, which may be too small for float32."""
+    """Return norms divided by a step that may be too small for float32."""
     return (norms.astype(np.float64) / step).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Rows of about the same norm."""
+    """Rows of similar norm."""
 
-    rows: Int64s  # (r,), by rising norm
-    norms: tuple[float, float]  # least and greatest
+    rows: Int64s  # (r,), by ascending norm
+    norms: tuple[float, float]  # smallest and greatest
     step: float
     folded: FoldedRows
 
 
 class FoldedJoin:
-    """The permitted rows of a view, to be joined with others at a least score above 0.
+    """The permitted rows of a view, to be joined with others, with a minimum score above 0.
 
     Attributes
     ----------
     nanoseconds : float
-        What a query is expected to take.
+        Expected time of a query.
     """
 
     def __init__(
@@ -119,19 +119,19 @@ class FoldedJoin:
             first = last
 
     def _choose_groups(self, view: RowView, queries: VectorBatch, rows: Int64s) -> UInt8s:
-        """Return (PLACES,) the group of each place: as many as leave few of some rows, soon."""
-        some = rows[:: max(1, len(rows) // _SAMPLED)].copy()  # kernels take whole arrays
+        """Return (PLACES,) the group of each place: enough groups to exclude most rows quickly."""
+        some = rows[:: max(1, len(rows) // _SAMPLED)].copy()  # kernels take contiguous arrays
         asked = np.arange(0, len(queries), max(1, len(queries) // _JUDGED))
         norms = self._vectors.norms[some]
         needed = self._share * np.add.outer(queries.norms[asked], norms)
-        lost = self._share * norms / _STEPS / 2.0  # an eighth of a step by each code of both
+        lost = self._share * norms / _STEPS / 2.0  # an eighth of a step for each code of both
         masses = np.zeros(PLACES, np.float64)
         add_masses(rows_of(self._vectors), some, masses)
         ranks = np.empty(PLACES, np.int64)
         ranks[np.argsort(-masses, kind="stable")] = np.arange(PLACES)
         choices = []
         for groups in _GROUPS:
-            # There and back: a group that has the most of one turn has the least of the next.
+            # Alternate the direction, so that the groups have similar sums.
             turn, place = np.divmod(ranks, groups)
             self.groups, group_of = groups, np.where(turn % 2, groups - 1 - place, place)
             self._group_of = group_of.astype(np.uint8)
@@ -177,7 +177,7 @@ class FoldedJoin:
         return _Run(rows, norms, step, folded)
 
     def __call__(self, queries: VectorBatch) -> Found:
-        """Return the rows that score enough with each of some queries."""
+        """Return the rows with enough score for each of some queries."""
         order = np.argsort(queries.norms, kind="stable")
         ordered = queries.norms[order]
         sums = self._fold(queries, order)

@@ -1,4 +1,4 @@
-"""The inverted index of sparse rows: for each slot, who has it and how much."""
+"""The inverted index of sparse rows: for each slot, the rows that have it and their values."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ class InvertedIndex:
     """Postings of rows 0 … covered - 1, in segments; later rows have none yet."""
 
     segments: tuple[PostingSegment, ...] = ()
-    # Rows get postings once this many have none. Until then they are scanned as they are, some
+    # Rows get postings once this many have none. Until then they are scanned directly, in some
     # hundred nanoseconds each.
     min_rows: int = 256
-    # Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
+    # Rows of a segment: their sums fit into the L2 cache, their numbers into 16 bits.
     max_rows: int = 1 << 15
-    max_entries: int = 2**31 - 1  # entries of one segment: sorting numbers them in 32 bits
+    max_entries: int = 2**31 - 1  # entries of a segment: sorting numbers them in 32 bits
 
     @classmethod
     def of(cls, rows: VectorBatch, workers: Workers) -> InvertedIndex:
-        """Return an index of rows; an empty one of dense rows."""
+        """Return an index of rows; an empty one for dense rows."""
         return cls().cover(rows, workers)
 
     @property
     def covered(self) -> int:
-        """How many rows have postings."""
+        """Number of rows with postings."""
         return self.segments[-1].last if self.segments else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return sum(segment.nbytes for segment in self.segments)
 
     def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
-        """Return an index of all sparse rows, or the same one while few have come since."""
+        """Return an index of all sparse rows, or the same one if few rows are new."""
         if rows.form == "dense":
             return self
         first, last = self.covered, len(rows)

@@ -1,7 +1,7 @@
-"""The exact answer: every permitted row scored, ties at the limit complete; candidates re-ranked.
+"""Exact search: scores every permitted row, with all ties at the limit; re-ranks candidates.
 
-Rows are ranked by fast float32 scores first. All rows that the rounding of those scores could have
-pushed across the limit are then scored in float64, so the answer is that of exact arithmetic.
+Rows are ranked by fast float32 scores first. All rows that rounding could have moved across the
+limit are then scored in float64, so the answer is that of exact arithmetic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPARE_HITS: Final = 8
 """Places for rows that nearly tie. With 1, scans of letter took 1.4 to 1.9 times as long; with 4,
 those for 100 hits 1.09 times."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
-_BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
+_BYTES_A_FLOAT: Final = 4  # bytes scanned in the time of one float
 
 
 def scan(
@@ -47,10 +47,10 @@ def scan(
     workers: Workers,
     with_ties: bool = True,
 ) -> BatchHits:
-    """Return the exact hits of every query; no sparse rows that score 0.
+    """Return the exact hits of every query, without sparse rows that score 0.
 
     skip (m,): a row that a query must not return, or -1.
-    with_ties: whether all rows that tie with a query's last hit are wanted: they may be all.
+    with_ties: whether to return all rows that tie with the last hit; these may be all rows.
     """
     vectors, m, n = view.vectors, queries.count, view.vectors.count
     many = m >= MANY * workers.threads and view.fills_tiles
@@ -64,8 +64,8 @@ def scan(
         np.empty(m, np.int64),
         np.empty(m, np.float32),
     )
-    incomplete: list[int] = []  # how many queries' heaps had no room
-    if vectors.form == "dense" and n > 0 and m < workers.threads:  # rows in parts, for few queries
+    incomplete: list[int] = []  # number of queries whose heaps had no room
+    if vectors.form == "dense" and n > 0 and m < workers.threads:  # threads divide the rows
         parts: list[Heaps] = []
 
         def scan_rows(first: int, last: int) -> None:
@@ -94,7 +94,7 @@ def scan(
     left = np.flatnonzero(out.bounds < np.inf).tolist() if any(incomplete) else []
 
     def complete(first: int, last: int) -> None:
-        """Answer queries whose heaps had no room; note those with more hits than places."""
+        """Answer queries whose heaps had no room; record those with more hits than places."""
         for i in left[first:last]:
             query = queries[i : i + 1]
             near = scanner.collect(query, int(skip[i]), float(out.bounds[i]))
@@ -120,7 +120,7 @@ def scan(
 
 
 def _side_by_side(heaps: list[Heaps]) -> Heaps:
-    """Return heaps of the same queries as one; its sizes are (m, heaps)."""
+    """Return several heaps of the same queries as one, with (m, heaps) sizes."""
     if len(heaps) == 1:
         return Heaps(heaps[0].scores, heaps[0].rows, heaps[0].sizes.reshape(-1, 1))
     return Heaps(
@@ -133,7 +133,7 @@ def _side_by_side(heaps: list[Heaps]) -> Heaps:
 def scan_work(
     view: RowView, queries: VectorBatch, limit: int, *, skip: Int64s, inverted: InvertedIndex
 ) -> Float64s:
-    """Return (m,): what scanning sparse rows takes for each query, in postings added: a count."""
+    """Return (m,) the work of scanning sparse rows for each query, as a count of additions."""
     places = max(1, min(view.permitted_count, limit + SPARE_HITS))
     work = Scanner(view, inverted, 0.0).work(queries, skip, places)
     indptr = view.vectors.indptr
@@ -141,8 +141,8 @@ def scan_work(
 
 
 def rank_rows(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int64s, Float64s]:
-    """Return rows by falling score, cut after the limit's ties."""
-    if len(rows) > params.limit:  # to sort thousands takes longer than to find the last one wanted
+    """Return rows by falling score, cut after the ties of the limit."""
+    if len(rows) > params.limit:  # selecting is faster than sorting thousands
         last = len(rows) - params.limit
         is_best = scores >= np.partition(scores, last)[last]
         rows, scores = rows[is_best], scores[is_best]
@@ -153,7 +153,7 @@ def rank_rows(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int
 
 
 class Scanner:
-    """The float32 pass over the rows of one view; ``many`` queries at a time may go by tiles."""
+    """The float32 pass over the rows of a view; ``many`` queries at once may use tiles."""
 
     def __init__(
         self, view: RowView, inverted: InvertedIndex, min_score: float, *, many: bool = False
@@ -168,16 +168,16 @@ class Scanner:
         self.rows = rows_of(view.vectors, as_held=True)
 
     def tolerance(self, queries: VectorBatch) -> float:
-        """Return how far a float32 score can be from the exact one."""
+        """Return the maximum error of a float32 score."""
         if not self._in_tiles:
             return tolerance(self.vectors, queries)
-        # Σ min: RUN + width/RUN roundings, each of at most S = ‖u‖₁ + ‖v‖₁. It is taken twice in
-        # D, which few more roundings end; and an error of D moves (S - D)/(S + D) by 2/S times it.
+        # Σ min: RUN + width/RUN roundings, each of at most S = ‖u‖₁ + ‖v‖₁. It enters D twice, with
+        # few more roundings at the end. An error of D changes (S - D)/(S + D) by 2/S times that.
         width = self.vectors.width
         return float((4 * (RUN + width / RUN) + 16) * EPSILON)
 
     def _threshold(self, queries: VectorBatch) -> float:
-        # Below 0 where no least score is set: rounding can make a score of 0 negative.
+        # Below 0 if there is no minimum score: rounding can make a score of 0 negative.
         return float(np.float32(self._min_score - 2 * self.tolerance(queries)))
 
     def offer(
@@ -192,7 +192,7 @@ class Scanner:
     ) -> None:
         """Offer the rows first … last - 1 that score ``bound`` to heaps or lists of queries."""
         asked, copies = rows_of(queries), self._copies
-        # A stride of its own would have the kernels compiled twice.
+        # A stride of its own would compile the kernels a second time.
         skip = np.ascontiguousarray(skip)
         min_score = np.float32(max(bound, self._threshold(queries)))
         wanted = HitFilter(self._permitted, skip, min_score)
@@ -211,7 +211,7 @@ class Scanner:
                 scan_sparse(asked, self.rows, wanted, start, out)
 
     def work(self, queries: VectorBatch, skip: Int64s, places: int) -> Float64s:
-        """Return (m,): what a scan of the postings takes for each query, in postings added."""
+        """Return (m,) the work of scanning the postings for each query, as a count of additions."""
         wanted = HitFilter(
             self._permitted, np.ascontiguousarray(skip), np.float32(self._threshold(queries))
         )
@@ -220,7 +220,7 @@ class Scanner:
     def _offer_postings(
         self, queries: VectorBatch, wanted: HitFilter, first: int, out: Heaps
     ) -> Float64s:
-        """Offer the sparse rows that have postings, those of segments that end after ``first``."""
+        """Offer the sparse rows with postings, from segments that end after ``first``."""
         asked, work = rows_of(queries), np.zeros(len(queries), np.float64)
         segments = [each for each in self._inverted.segments if each.last > first]
         slack = np.float32(2 * self.tolerance(queries))
@@ -231,9 +231,9 @@ class Scanner:
         return work
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, first: int = 0) -> Int64s:
-        """Return permitted rows from ``first`` on with float32 scores of ``bound`` or more, rising.
+        """Return permitted rows from ``first`` on with float32 scores ≥ ``bound``, ascending.
 
-        Some rows before ``first`` may be among them.
+        Some rows before ``first`` may be included.
         """
         n = len(self.vectors)
         found = empty_lists(1, n)
@@ -246,7 +246,7 @@ Ranked = tuple[Int64s, Float64s]
 
 
 def refuse_proof(kind: str, params: SearchParams) -> None:
-    """Raise InvalidParameter where recall is to be proven: estimates of another law prove none."""
+    """Raise InvalidParameter if a proven recall is requested: other laws give no proof."""
     if params.guarantee == "proven":
         raise InvalidParameter(
             expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
@@ -261,7 +261,7 @@ def rerank(
     params: SearchParams,
     kernel: Kernel,
 ) -> Ranked:
-    """Return distinct candidates of one query, scored as ``params.rerank`` says."""
+    """Return distinct candidates of one query, scored as ``params.rerank`` specifies."""
     if params.rerank == "none":
         return rank_rows(rows, estimates, params)
     if params.rerank == "gmm" or kernel is GMM:
@@ -277,7 +277,7 @@ def scan_by(
     skip: Int64s,
     workers: Workers,
 ) -> BatchHits:
-    """Return the exact hits of every query out of all permitted rows, by GMM or a kernel."""
+    """Return the exact hits of every query among all permitted rows, by GMM or a kernel."""
     if params.rerank == "gmm" or kernel is GMM:
         none = InvertedIndex()
         return scan(view, queries, params, skip=skip, inverted=none, workers=workers)
@@ -300,7 +300,7 @@ def batch_hits(
     scored: Int64s | int,
     expected_recall: float = 0.0,
 ) -> BatchHits:
-    """Return the hits of several queries from the answer to each; see `BatchHits.of`."""
+    """Return the hits of several queries from their answers; see `BatchHits.of`."""
     sizes = np.array([len(rows) for rows, _ in answers], np.int64)
     shape = len(answers), int(sizes.max(initial=0))
     rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)

@@ -1,12 +1,12 @@
-"""One SQLite file a collection. Knows bytes and no vectors.
+"""One SQLite file per collection. Knows bytes, but no vectors.
 
-- `store`: rows written and read, one transaction a write
-- `connection`: files opened, transactions, the fsync of a commit, errors of the storage
-- `opened_files`: whether open files are still those that were opened
-- `schema`: tables of a file, its format version, the statements; rows as columns of bytes, and
+- `store`: reads and writes rows, one transaction per write
+- `connection`: opening of files, transactions, the fsync of a commit, storage errors
+- `opened_files`: whether open files are still the ones that were opened
+- `schema`: tables of a file, its format version, SQL statements; rows as columns of bytes with
   their checksums
 - `graph_parts`: links of the graph in the file
-- `data_directory`: the folder of all files, its one owner, and the names that operations hold
+- `data_directory`: the folder of all files, its single owner, and reserved names
 - `snapshots`: copies of files
-- `salvage`: what can be read of a damaged file
+- `salvage`: reads the intact parts of a damaged file
 """

@@ -1,4 +1,4 @@
-"""Connections to SQLite: how a file is opened, its fsync at each commit, errors of the storage."""
+"""Connections to SQLite: opening a file, the fsync of each commit, storage errors."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class FileConnection(sqlite3.Connection):
         _opened.add(self)
 
     def __del__(self) -> None:
-        """Close it: Python 3.13 warns where a collection in memory was forgotten."""
+        """Close it: Python 3.13 warns if a collection in memory is not closed."""
         with suppress(sqlite3.ProgrammingError):  # it was never opened
             self.close()
 
 
 class InheritedConnection(FileConnection):
-    """A connection in a fork of the process that opened it, which neither uses nor closes it.
+    """A connection in a fork of the process that opened it; the fork neither uses nor closes it.
 
-    The fork has none of its locks. To close it may write into the file, and remove the log that
-    another process uses by then.
+    The fork has none of its locks. Closing it could write to the file, or remove a log that another
+    process uses by then.
     """
 
     def execute(self, *_: Any) -> NoReturn:  # noqa: ANN401
@@ -70,7 +70,7 @@ _opened: Final[weakref.WeakSet[FileConnection]] = weakref.WeakSet()
 
 def _leave_all() -> None:
     for connection in [*_opened]:
-        _hold(connection)  # freed, it would be closed
+        _hold(connection)  # freeing it would close it
         connection.__class__ = InheritedConnection
 
 
@@ -78,7 +78,7 @@ os.register_at_fork(after_in_child=_leave_all)
 
 
 def connect(path: Path, *pragmas: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """Open a file, or `MEMORY`, with some settings; transactions are begun and ended by hand."""
+    """Open a file, or `MEMORY`, with some settings; transactions are begun and ended explicitly."""
     connection = FileConnection(
         path,
         str(path) if path == MEMORY else f"{path.as_uri()}?mode=rw",
@@ -96,15 +96,15 @@ def connect(path: Path, *pragmas: str, busy_seconds: float = BUSY_SECONDS) -> sq
 
 
 def change_settings(connection: sqlite3.Connection, *pragmas: str) -> None:
-    """Make settings of an open connection."""
+    """Change settings of an open connection."""
     for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 def logged(durability: Durability) -> tuple[str, ...]:
-    """Return the settings of a connection that writes: its log, and ``synchronous``.
+    """Return the settings of a writing connection: write-ahead log, and ``synchronous``.
 
-    With "full" SQLite syncs the log (fsync) in every COMMIT, so before any answer.
+    With "full", SQLite syncs the log (fsync) in every COMMIT, so before any answer.
     """
     return (
         "journal_mode = WAL",
@@ -115,7 +115,7 @@ def logged(durability: Durability) -> tuple[str, ...]:
     )
 
 
-# A write the file system refuses for a quota or a size limit is an I/O error to SQLite.
+# SQLite reports a write beyond a quota or a size limit as an I/O error.
 _FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _REFUSED: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _UNREADABLE: Final = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
@@ -127,7 +127,7 @@ _FILES_OPENED: Final = 4
 
 @contextmanager
 def sql_errors(name: str, path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into the package's own."""
+    """Convert SQLite's errors to the package's errors."""
     try:
         yield
     except sqlite3.Error as error:
@@ -136,7 +136,7 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(name: str) -> Iterator[None]:
-    """Turn what the operating system says of a collection's files into the package's own errors."""
+    """Convert the operating system's errors on a collection's files to the package's errors."""
     try:
         yield
     except OSError as error:
@@ -144,18 +144,18 @@ def storage_errors(name: str) -> Iterator[None]:
 
 
 def storage_error(error: OSError, name: str | None = None) -> StoreError:
-    """Return the package's own error for one of the operating system's."""
+    """Return the package's error for an error of the operating system."""
     if error.errno in _NO_SPACE:
         return DiskFull(name)
     if error.errno in _NO_DESCRIPTOR:
         return OutOfDescriptors(name)
     cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
-    # Without the path: clients are told this.
+    # Without the path, because clients see the message.
     return StorageFailed(name, cause, error.strerror or "no reason given")
 
 
 def sql_error(error: sqlite3.Error, name: str, path: Path) -> StoreError:
-    """Return the package's own error for one of SQLite's."""
+    """Return the package's error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code in _FULL:
         return DiskFull(name)
@@ -163,7 +163,7 @@ def sql_error(error: sqlite3.Error, name: str, path: Path) -> StoreError:
         return DirectoryLocked(path.parent, "a program that has the file open")
     is_missing = code & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.path.isfile(path)
     if code & 0xFF in _REFUSED and not is_missing:
-        if _no_descriptor_is_free():  # SQLite says no more than that a file cannot be opened
+        if _no_descriptor_is_free():  # SQLite only reports that it cannot open a file
             return OutOfDescriptors(name)
         return StorageFailed(name, getattr(error, "sqlite_errorname", "SQLite"), str(error))
     return DamagedFile(name, str(error))
@@ -172,9 +172,9 @@ def sql_error(error: sqlite3.Error, name: str, path: Path) -> StoreError:
 def require_damage(
     error: sqlite3.Error, name: str, path: Path, *, unreadable_is_damage: bool
 ) -> None:
-    """Raise what an error means, unless it is damage of the file.
+    """Raise the error's meaning unless the file is damaged.
 
-    unreadable_is_damage: whether a place of the disk that cannot be read is damage too.
+    unreadable_is_damage: whether data that the disk cannot read also counts as damage.
     Raises DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked.
     """
     named = sql_error(error, name, path)
@@ -184,7 +184,7 @@ def require_damage(
 
 
 def _no_descriptor_is_free() -> bool:
-    """Whether no more files can be opened, not even those of one connection."""
+    """Whether the process cannot open as many files as one connection needs."""
     opened: list[int] = []
     try:
         for _ in range(_FILES_OPENED):
@@ -199,7 +199,7 @@ def _no_descriptor_is_free() -> bool:
 
 @contextmanager
 def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
-    """Make all changes of a block in one transaction, or none; errors as `sql_errors`."""
+    """Commit all changes of a block in one transaction, or none; errors as `sql_errors`."""
     try:
         writer.execute("BEGIN IMMEDIATE")
         try:

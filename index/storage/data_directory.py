@@ -1,6 +1,6 @@
-"""A data directory: one owner, one file a collection, created and dropped whole or not at all.
+"""A data directory: one owner, one file per collection, created and removed atomically.
 
-`Reservations` keep operations apart that must not overlap on one collection or snapshot.
+`Reservations` exclude operations on one collection or snapshot that must not overlap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCK_FILE: Final = "lock"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _COMPANIONS: Final = (LOG, INDEX, "-journal", NOTE)
-# No collection's name starts with a dot, so these are no collection's file.
+# No collection's name starts with a dot, so these are never a collection's file.
 _UNFINISHED: Final = ".creating-"
 _DROPPED: Final = ".dropping-"
 _DAMAGED: Final = ".damaged-"
@@ -40,7 +40,7 @@ _SOMEBODY: Final = "another process"
 
 
 def check_name(name: str, *, loc: str = "name") -> None:
-    """Raise InvalidParameter unless ``name`` can be a collection's or a snapshot's."""
+    """Raise InvalidParameter unless ``name`` is valid for a collection or a snapshot."""
     if not _NAME.fullmatch(name):
         raise InvalidParameter(
             expected="1 to 128 of letters, digits, '_', '.', '-', the first a letter or digit",
@@ -50,9 +50,9 @@ def check_name(name: str, *, loc: str = "name") -> None:
 
 
 class DataDirectory:
-    """A directory this process owns for as long as the object is open.
+    """A directory that this process owns while the object is open.
 
-    path: made when it does not exist.
+    path: created if it does not exist.
     Raises DirectoryLocked (another process owns it).
     """
 
@@ -72,13 +72,13 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Give the directory up."""
+        """Unlock the directory."""
         if self._lock >= 0:
             os.ftruncate(self._lock, 0)
         self.leave()
 
     def leave(self) -> None:
-        """Close this process's descriptor of the lock; a process that it was forked from has it."""
+        """Close this process's descriptor of the lock, which its parent process still holds."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -87,7 +87,7 @@ class DataDirectory:
             self._folder = -1
 
     def require_owned(self, name: str) -> None:
-        """Raise StorageFailed where the folder of this name is not the one that was opened."""
+        """Raise StorageFailed if the directory's path no longer refers to the opened directory."""
         path, file = self.owned
         with storage_errors(name):
             now = os.stat(path)
@@ -96,41 +96,41 @@ class DataDirectory:
             raise StorageFailed(name, "ESTALE", reason)
 
     def names(self) -> list[str]:
-        """Return the names of all collections that have a file, or lost it while open, sorted."""
+        """Return the sorted names of all collections with a file, or that lost it while open."""
         files = [name.removesuffix(NOTE) for name in os.listdir(self.path)]
         stems = {file.removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)}
         return sorted(name for name in stems if _NAME.fullmatch(name))
 
     def has(self, name: str) -> bool:
-        """Whether a collection has a file, or lost it while it was open."""
+        """Whether a collection has a file, or lost it while open."""
         file = self.file(name)
         return file.exists() or note_of(file).exists()
 
     def file(self, name: str) -> Path:
-        """Return where a collection's file is, or would be."""
+        """Return the path of a collection's file."""
         return self.path / f"{name}{SUFFIX}"
 
     def unfinished_path(self, name: str) -> Path:
-        """Return where a collection's file is written before it is published: each time another."""
+        """Return a new path at which a collection's file is written before it is published."""
         return self.path / _hidden(_UNFINISHED, name)
 
     def publish(self, unfinished: Path, name: str) -> None:
-        """Make a finished file the collection's; durable on return.
+        """Give a finished file the collection's name; durable on return.
 
-        The caller sees to it that nobody else publishes or removes this name meanwhile. What the
-        log of a file that is replaced holds is lost if the process ends meanwhile: the caller sees
-        to it that it holds nothing. After an error it is where it was.
+        The caller ensures that no one else publishes or removes this name meanwhile. The log of a
+        replaced file is lost if the process ends meanwhile, so the caller ensures that it is empty.
+        After an error the old file is in place.
         """
         self.require_owned(name)
         with storage_errors(name):
-            # The new file must not find its log; until it is there it is the old one's.
+            # The new file must not meet the old file's log, which keeps its name until then.
             with self._out_of_the_way(name, slice(1, None)):
                 unfinished.rename(self.file(name))
             sync_file(self.path)
 
     @contextmanager
     def _out_of_the_way(self, name: str, which: slice) -> Iterator[Path]:
-        """Rename a file and its companions, or some, for a block that may fail; then discard."""
+        """Rename a file and its companions, or some, for a block; discard them on success."""
         dropped = self.path / _hidden(_DROPPED, name)
         pairs = [*zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True)]
         moved: list[tuple[Path, Path]] = []
@@ -142,7 +142,7 @@ class DataDirectory:
                 except FileNotFoundError:
                     if path.exists():
                         raise
-                if aside == dropped:  # no power cut leaves a file without its log
+                if aside == dropped:  # a power cut never leaves a file without its log
                     sync_file(self.path)
             yield dropped
         except BaseException:
@@ -153,21 +153,21 @@ class DataDirectory:
         discard(dropped)
 
     def remove(self, name: str) -> None:
-        """Remove a collection's closed file and its log; after an error they are where they were.
+        """Remove a collection's closed file and its log; after an error they are in place.
 
-        The caller sees to it that nobody else publishes or removes this name meanwhile.
+        The caller ensures that no one else publishes or removes this name meanwhile.
 
         Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         self.require_owned(name)
-        # A log that outlived its file would be replayed into the next file of that name.
+        # A log that outlives its file would be replayed into the next file of that name.
         with storage_errors(name), self._out_of_the_way(name, slice(None)) as dropped:
             dropped.unlink(missing_ok=True)
 
     def set_aside(self, name: str) -> Path:
-        """Give a collection's closed file, and its log, a second name; return that.
+        """Give a collection's closed file and its log a second name; return that.
 
-        After an error they have none.
+        After an error there is no second name.
 
         Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
@@ -189,7 +189,7 @@ class DataDirectory:
         return aside
 
     def _remove_remains(self) -> None:
-        """Remove what a process that was killed between two steps left behind."""
+        """Remove leftovers of a process that was killed between two steps."""
         for path in list(self.path.iterdir()):
             base = _without_companion(path)
             if base.name.startswith((_UNFINISHED, _DROPPED)) or (
@@ -201,7 +201,7 @@ class DataDirectory:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or the entries of a folder, are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -210,7 +210,7 @@ def sync_file(path: Path) -> None:
 
 
 def bytes_of(path: Path) -> int:
-    """Return the bytes a collection's file and its log take on the disk."""
+    """Return the bytes on disk of a collection's file and its log."""
     total = 0
     for each in _with_companions(path):
         try:
@@ -221,7 +221,7 @@ def bytes_of(path: Path) -> int:
 
 
 def _hidden(prefix: str, name: str) -> str:
-    """Return a name that no other file has, of a file that the next start removes."""
+    """Return an unused name for a file that the next start removes."""
     return f"{prefix}{name}-{secrets.token_hex(8)}{SUFFIX}"
 
 
@@ -237,7 +237,7 @@ def _without_companion(path: Path) -> Path:
 
 
 def discard(path: Path) -> None:
-    """Remove what nobody looks for; what cannot be removed now is at the next start."""
+    """Remove an unused file; if that fails, the next start removes it."""
     for each in _with_companions(path):
         with suppress(OSError):
             each.unlink()
@@ -251,12 +251,12 @@ def _leave_all() -> None:
         each.leave()
 
 
-# The lock of a process that was killed would be held for as long as one that it forked lives.
+# A process forked from a killed one would hold its lock for as long as it lives.
 os.register_at_fork(after_in_child=_leave_all)
 
 
 def _lock_folder(path: Path) -> int:
-    """Lock a folder itself, for its file `LOCK_FILE` may be removed; raises DirectoryLocked."""
+    """Lock a folder itself, because `LOCK_FILE` may be removed; raises DirectoryLocked."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,16 +264,16 @@ def _lock_folder(path: Path) -> int:
         os.close(handle)
         raise DirectoryLocked(path, _holder(path)) from None
     except OSError:
-        pass  # not every file system locks folders
+        pass  # some file systems cannot lock folders
     return handle
 
 
 def _take_lock(directory: Path) -> int:
-    # flock, not lockf: the latter is lost when any descriptor of the file is closed.
+    # flock, because a lockf lock is lost when any descriptor of the file is closed.
     handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with suppress(OSError):  # a full disk has no room for what others are told
+        with suppress(OSError):  # a full disk cannot store the message for others
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except BaseException as error:
@@ -285,7 +285,7 @@ def _take_lock(directory: Path) -> int:
 
 
 def _holder(directory: Path) -> str:
-    """Return who has a folder, as far as is known."""
+    """Return who holds the directory's lock, if known."""
     with suppress(OSError):
         return (directory / LOCK_FILE).read_text(errors="replace")[:1024].strip() or _SOMEBODY
     return _SOMEBODY
@@ -301,22 +301,22 @@ RECEIVING: Final = "a snapshot of this name is being written"
 
 
 class Reservations:
-    """The names that are reserved now: of a collection, or of a collection and a snapshot.
+    """The currently reserved names: of a collection, or of a collection and a snapshot.
 
-    Operations of different names never wait for one another. Of one name:
+    Operations on different names never wait for each other. On one name:
 
     - Several may copy a collection at once.
-    - Who creates a collection that is being created waits for that.
-    - Every other pair excludes each other: the second gets CollectionBusy.
+    - Creating a collection that is being created waits for that.
+    - All other operations exclude each other: the second raises CollectionBusy.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._reserved: dict[tuple[str, ...], list[str]] = {}  # operations under way, all the same
+        self._reserved: dict[tuple[str, ...], list[str]] = {}  # running operations, all of one kind
 
     @contextmanager
     def reserve(self, operation: str, *name: str) -> Iterator[None]:
-        """Reserve a name for the time of a block; raises CollectionBusy."""
+        """Reserve a name during a block; raises CollectionBusy."""
         self.take(operation, *name)
         try:
             yield
@@ -334,7 +334,7 @@ class Reservations:
             under_way.append(operation)
 
     def release(self, *name: str) -> None:
-        """Give a name free that `take` has reserved."""
+        """Release a name that `take` has reserved."""
         with self._changed:
             under_way = self._reserved[name]
             under_way.pop()
@@ -343,6 +343,6 @@ class Reservations:
             self._changed.notify_all()
 
     def wait_until_free(self) -> None:
-        """Return once no name is reserved; the caller sees to it that this comes."""
+        """Return once no name is reserved; the caller ensures that this happens."""
         with self._changed:
             self._changed.wait_for(lambda: not self._reserved)

@@ -1,10 +1,10 @@
 """Links of the neighbour graph as stored in a file.
 
 Rows are named by sequence number, because row numbers change at a compaction or a restart. A part
-holds the rows of `PART_SEQUENCES` sequence numbers; it is decoded and verified by itself. Parts are
-written at different times, so one may name deleted rows, and miss rows inserted after it was
-written. The lists of deleted rows stay in the file as long as they are in memory, so the next start
-finds what was behind them.
+holds the rows of `PART_SEQUENCES` sequence numbers; it is decoded and verified by itself. Parts
+are written at different times, so a part may name deleted rows, and lack rows inserted later. The
+lists of deleted rows stay in the file as long as they are in memory. So the next start finds the
+rows behind them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ MAX_SEQUENCE: Final = 1 << 62
 """No sequence number is beyond it."""
 _PARTS_AT_A_TIME: Final = 16
 """2 MB of links, which fit into a cache."""
-_TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table
+_TABLE_ENTRIES_A_ROW: Final = 16  # largest table for looking up rows, in entries per row
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows' links.
+    """The links of some rows.
 
-    sequences: (m,) uint32 or int64, rising.
-    named: (m, R) uint32 or int64, the sequence numbers a row's list names, 0 for none.
+    sequences: (m,) uint32 or int64, ascending.
+    named: (m, R) uint32 or int64, the sequence numbers in a row's list, 0 for none.
     """
 
     sequences: AnyArray
@@ -52,26 +52,26 @@ class Part:
 
 
 def parts_of(sequences: Int64s) -> list[int]:
-    """Return the parts that rows are in, rising."""
+    """Return the numbers of the parts that have the rows, ascending."""
     found: list[int] = np.unique(sequences // PART_SEQUENCES).tolist()
     return found
 
 
 def rows_of_part(part: int, sequences: Int64s) -> slice:
-    """Return which of the (n,) rising sequence numbers are in a part."""
+    """Return which of the (n,) ascending sequence numbers are in a part."""
     borders = [min(max(each * PART_SEQUENCES, 0), MAX_SEQUENCE) for each in (part, part + 1)]
     start, stop = np.searchsorted(sequences, np.array(borders, np.int64)).tolist()
     return slice(start, stop)
 
 
 def pack(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
-    """Return one part's bytes, None when no row of it has a list; dead rows only if it names some.
+    """Return a part's bytes, None if none of its rows has a list; dead rows only if it names some.
 
-    rows: the part's rows, as of `rows_of_part`.
-    sequences: (n,) int64, of all rows, rising.
+    rows: the part's rows, from `rows_of_part`.
+    sequences: (n,) int64, of all rows, ascending.
     alive: (n,) uint8.
-    own_links: (m, R) int32, row numbers, for each of the part's rows; as `saved_index.SavedIndex`
-        has them.
+    own_links: (m, R) int32, row numbers, for each of the part's rows, in the form of
+        `saved_index.SavedIndex`.
     """
     known = (own_links[:, 0] != UNKNOWN) & (alive[rows].view(np.bool_) | (own_links[:, 0] >= 0))
     own_links = own_links[known]
@@ -87,9 +87,9 @@ def pack(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> by
 
 
 def unpack(number: int, data: bytes) -> Part:
-    """Inverse of `pack` for the part of a number; ValueError when the bytes are no such part.
+    """Inverse of `pack` for a part number; ValueError if the bytes are not such a part.
 
-    What is returned names sequence numbers as they may be, though none need have a row.
+    The named sequence numbers are in the valid range, but rows with them may not exist.
     """
     if not isinstance(data, bytes):
         raise ValueError("no bytes")
@@ -114,7 +114,7 @@ def unpack(number: int, data: bytes) -> Part:
 
 
 def _check_sequences(number: int, part: Part) -> None:
-    """Raise ValueError unless rows rise within the part, and each is linked to others, once."""
+    """Raise ValueError unless rows ascend within the part, each linked once to other rows."""
     sequences, named = part.sequences, part.named
     if (sequences[1:] <= sequences[:-1]).any():
         raise ValueError("sequence numbers do not rise")
@@ -128,9 +128,9 @@ def _check_sequences(number: int, part: Part) -> None:
 def join_parts(sequences: Int64s, parts: Iterable[Part]) -> tuple[Int32s, Int32s]:
     """Return the links of rows with these sequence numbers, and of deleted rows behind them.
 
-    The first is (n, R) as `index.contracts.saved_index.SavedIndex` has it for a backend, but that a
-    number from n on stands for a deleted row; R is the widest part's. The second is (g, R), the
-    lists of rows n to n + g - 1; without entries where the file has none.
+    The first is (n, R) in the form of `index.contracts.saved_index.SavedIndex`, but a number from n
+    on is a deleted row; R is that of the widest part. The second is (g, R), the lists of rows n to
+    n + g - 1, empty for rows without a list in the file.
     """
     links = growable((len(sequences), 0), np.int32)
     numbers = _RowNumbers(sequences)
@@ -153,24 +153,24 @@ def join_parts(sequences: Int64s, parts: Iterable[Part]) -> tuple[Int32s, Int32s
 
 
 class _RowNumbers:
-    """Rows by sequence number; deleted ones have numbers, too, in the order of being met.
+    """Rows by sequence number; deleted rows are numbered in the order in which they are met.
 
-    sequences: (n,) int64, of the rows, rising.
+    sequences: (n,) int64, of the rows, ascending.
     """
 
     def __init__(self, sequences: Int64s) -> None:
         self._rows_of = _lookup(sequences)
         self._count = len(sequences)
-        self._deleted = np.empty(0, np.int64)  # rising
+        self._deleted = np.empty(0, np.int64)  # ascending
         self._numbers = np.empty(0, np.int32)
 
     @property
     def deleted(self) -> int:
-        """How many deleted rows have been met."""
+        """Number of deleted rows met so far."""
         return len(self._deleted)
 
     def of(self, wanted: AnyArray) -> Int32s:
-        """Return the row of each sequence number, n or more if deleted, NO_ROW for none."""
+        """Return the row of each sequence number; n or more if deleted, NO_ROW for none."""
         found = self._rows_of(wanted)
         missing = (found < 0) & (wanted != _NO_SEQUENCE)
         if missing.any():
@@ -187,9 +187,9 @@ class _RowNumbers:
 
 
 def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
-    """Yield up to `_PARTS_AT_A_TIME` neighbouring parts of one width as one.
+    """Yield up to `_PARTS_AT_A_TIME` consecutive parts of one width as one part.
 
-    Meanwhile another thread maps ids to rows in Python, and each short call waits for it.
+    Another thread maps ids to rows in Python meanwhile, and each short call waits for it.
     """
     remaining = iter(parts)
     while batch := [*islice(remaining, _PARTS_AT_A_TIME)]:
@@ -202,7 +202,7 @@ def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def _widen(links: Int32s, width: int) -> Int32s:
-    """Return (n, R) links as (n, width) ones; rows without an entry are unknown."""
+    """Return (n, R) links as (n, width) links; rows without an entry are unknown."""
     wider = growable((len(links), width), np.int32)
     wider.fill(NO_ROW)
     if links.shape[1]:
@@ -213,11 +213,11 @@ def _widen(links: Int32s, width: int) -> Int32s:
 
 
 def _lookup(sequences: Int64s) -> Callable[[AnyArray], Int32s]:
-    """Return a function from sequence numbers to rows, NO_ROW where there is none."""
+    """Return a function from sequence numbers to rows; NO_ROW if there is no row."""
     count = len(sequences)
     last = int(sequences[-1]) if count else 0
     if last <= _TABLE_ENTRIES_A_ROW * count:
-        table = np.full(last + 2, NO_ROW, np.int32)  # the last entry stands for all beyond
+        table = np.full(last + 2, NO_ROW, np.int32)  # the last entry is for all greater numbers
         table[sequences] = np.arange(count, dtype=np.int32)
         return lambda wanted: table.take(wanted, mode="clip")
     padded = np.append(sequences, np.iinfo(np.int64).max)
@@ -230,7 +230,7 @@ def _lookup(sequences: Int64s) -> Callable[[AnyArray], Int32s]:
 
 
 def _close_gaps(own_links: Int32s) -> None:
-    """Move the rows named in each list to its front, in place; they keep their order."""
+    """Move the rows of each list to its front, in place and in order."""
     none = own_links < 0
     gaps = (none[:, :-1] & ~none[:, 1:]).any(axis=1)
     order = np.argsort(none[gaps], axis=1, kind="stable")

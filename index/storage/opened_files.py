@@ -1,11 +1,11 @@
-"""Whether the files of an open collection are still the ones that were opened, and what they hold.
+"""Whether an open collection still uses the files that it opened, and whether these are complete.
 
-SQLite writes to the files that it has opened, wherever their names point by now. What it commits to
-a file that was removed, replaced or cut is lost at the next start. So names are looked at before
-and after each commit.
+SQLite writes to the files that it has opened, even if their names refer to other files now. What it
+commits to a removed, replaced or truncated file is lost at the next start. So names are checked
+before and after each commit.
 
-What the log should hold is in the shared memory beside it, as https://sqlite.org/walformat.html
-describes it.
+The shared memory beside the log states what the log should contain; its format is
+https://sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ NamedFile: TypeAlias = tuple[str, os.stat_result]
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What has happened to a file.
+    """A change of a collection's files by another program.
 
-    is_sound: whether the files that were opened still hold all, wherever they are.
-    is_in_place: whether the collection's file itself has its name.
+    is_sound: whether the opened files are still complete, whatever their names.
+    is_in_place: whether the collection's file still has its name.
     """
 
     name: str
@@ -66,30 +66,30 @@ class FileChange:
 
     @property
     def text(self) -> str:
-        """One clause for people."""
+        """One clause for an error message."""
         return f"{os.path.basename(self.name)} was {self.what} while it was open"
 
 
 class _LogState(NamedTuple):
-    """What the shared memory says of the log."""
+    """The state of the log according to the shared memory."""
 
     frames: int
     salts: bytes
     backfilled: int
     is_moving: bool
     log_bytes: int
-    """That the log has at least."""
+    """Minimum size of the log."""
     file_bytes: int
-    """That the file has at least: other pages are in frames that were not moved."""
+    """Minimum size of the file; other pages are in frames that were not moved yet."""
 
 
 class OpenedFiles:
     """The files of one open collection.
 
-    It opens the log and the shared memory itself. It must be closed after SQLite has closed them:
-    closing a file ends all locks that the process has on it.
+    It opens the log and the shared memory itself. Close it after SQLite has closed them, because
+    closing a file releases all locks of the process on it.
 
-    owned: the file that shows who owns the folder.
+    owned: the file whose lock proves ownership of the folder.
     Raises OSError.
     """
 
@@ -118,7 +118,7 @@ class OpenedFiles:
             self._log_path = os.fsencode(self._log_name)
             self._index_file = os.fstat(self._index)
             self._index_bytes = self._index_file.st_size
-            self._find()  # what is written from here on is noticed
+            self._find()  # changes from here on are noticed
         except BaseException:
             self.close()
             raise
@@ -134,12 +134,12 @@ class OpenedFiles:
 
     @property
     def is_in_own_folder(self) -> bool:
-        """Whether the name of the collection's file is still one in the folder that is owned."""
+        """Whether the collection's file is still in the folder that this process owns."""
         return self._owned is None or _name_change(*self._owned) is None
 
     @property
     def is_misnamed(self) -> bool:
-        """Whether another file has the name of the collection's file."""
+        """Whether the file's name refers to another file."""
         try:
             return not samestat(os.stat(self._name), self._file)
         except OSError:
@@ -147,7 +147,7 @@ class OpenedFiles:
 
     @property
     def are_named(self) -> bool:
-        """Whether the file and its log have their names: less than `find_change`, and quicker."""
+        """Whether the file and its log have their names; faster than `find_change`."""
         try:
             if not samestat(os.stat(self._name), self._file):
                 return False
@@ -156,7 +156,7 @@ class OpenedFiles:
             return False
 
     def mend_index(self) -> None:
-        """Give an index that was cut its length again: SQLite then builds it from the log.
+        """Extend a truncated index to its length; SQLite then rebuilds it from the log.
 
         Raises OSError.
         """
@@ -165,7 +165,7 @@ class OpenedFiles:
             os.truncate(self._index_name, self._index_bytes)
 
     def set_foreign_log_aside(self) -> None:
-        """Give a log that SQLite has not opened another name: the next start would read it.
+        """Rename a log that SQLite has not opened, because the next start would read it.
 
         Raises OSError.
         """
@@ -177,14 +177,14 @@ class OpenedFiles:
                 os.rename(self._log_name, aside)
 
     def find_change(self) -> FileChange | None:
-        """Return what has changed, None where all is as it was; any thread.
+        """Return the change of the files, None if there is none; any thread.
 
-        Raises OSError (it cannot be said).
+        Raises OSError (the files cannot be examined).
         """
         with self._looking:
             if self._is_closed or self._find() is None:
                 return None
-            # Others may have moved or cut the log between two looks.
+            # SQLite may have moved or truncated the log between two reads.
             state = self._state()
             found = self._find()
             while found is not None and state != (state := self._state()):
@@ -209,7 +209,7 @@ class OpenedFiles:
         return found
 
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
-        """Return a change where a program other than SQLite wrote to the file."""
+        """Return a change if a program other than SQLite wrote to the file."""
         last = self._last
         is_unmoved = (
             state is not None
@@ -228,7 +228,7 @@ class OpenedFiles:
         return None
 
     def _change_of_log(self, state: _LogState) -> FileChange | None:
-        """Return a change where the log, or its index, was replaced or cut."""
+        """Return a change if the log or its index was replaced or truncated."""
         if state.frames:
             if os.lseek(self._log, 0, os.SEEK_END) < state.log_bytes:
                 return FileChange(self._log_name, "cut", is_sound=False)
@@ -244,7 +244,7 @@ class OpenedFiles:
         return _name_change(self._index_name, self._index_file)
 
     def _log_change(self) -> FileChange | None:
-        """Return what has become of the log's name."""
+        """Return the change of the log's name, or None."""
         try:
             is_named = _number_of(self._log_path) == self._log_number
         except (FileNotFoundError, NotADirectoryError):
@@ -252,10 +252,10 @@ class OpenedFiles:
         return None if is_named else FileChange(self._log_name, "replaced")
 
     def _state(self) -> _LogState | None:
-        """Return what the log should hold, None where there is none, or its index was cut."""
+        """Return the expected state of the log; None without a log or a complete index."""
         if self._index < 0:
             return None
-        for _ in range(100):  # it is written without a lock: twice, and checked like this
+        for _ in range(100):  # written without a lock: two copies are compared
             data = os.pread(self._index, _INDEX_BYTES, 0)
             if len(data) < _INDEX_BYTES:
                 return None
@@ -270,10 +270,10 @@ class OpenedFiles:
 
 
 def _number_of(path: bytes) -> tuple[int, int]:
-    """Return the number of a file and that of its device; raises OSError.
+    """Return the inode number of a file and its device; raises OSError.
 
-    Its times are not looked at: Linux notes finer ones at the first write after that, and a commit
-    took 40 µs longer.
+    Times are not read: Linux then records finer ones at the next write, and a commit took 40 µs
+    longer.
     """
     answer = _Answer()
     if _statx is not None and _statx(_RELATIVE, path, 0, _NUMBER, answer) == 0:
@@ -284,7 +284,7 @@ def _number_of(path: bytes) -> tuple[int, int]:
 
 
 def _name_change(name: str, file: os.stat_result) -> FileChange | None:
-    """Return what has become of a file's name."""
+    """Return the change of a file's name, or None."""
     try:
         now = os.stat(name)
     except (FileNotFoundError, NotADirectoryError):
@@ -293,7 +293,7 @@ def _name_change(name: str, file: os.stat_result) -> FileChange | None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Leave word for the next start that a collection's file may not be what it should be."""
+    """Write a note for the next start that a collection's file may be incomplete."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with note_of(path).open("w") as file:
         file.write(f"{text} at {now}\n")
@@ -302,7 +302,7 @@ def write_note(path: Path, text: str) -> None:
 
 
 def read_note(path: Path) -> str | None:
-    """Return why a collection's file may not be what it should be, and what to do; None if it is.
+    """Return why a collection's file may be incomplete, and what to do; None if it is complete.
 
     Raises OSError.
     """
@@ -317,14 +317,14 @@ def read_note(path: Path) -> str | None:
 
 
 def note_of(path: Path) -> Path:
-    """Return where such a note is, or would be."""
+    """Return the path of such a note."""
     return path.with_name(path.name + NOTE)
 
 
 def leave_open(connection: object) -> None:
-    """Let a connection live as long as the process.
+    """Keep a connection open as long as the process lives.
 
-    SQLite removes the log and its index by their names when the last connection is closed. They may
-    be another file's by now.
+    SQLite removes the log and its index by name when the last connection is closed, but these names
+    may refer to another file's log by now.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -1,4 +1,4 @@
-"""Salvage: read what can be read of a damaged file, row by row where pages are unreadable."""
+"""Salvage: read the intact parts of a damaged file, row by row if pages are unreadable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROBLEMS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class FoundRow:
-    """A row as it is in the file, right or wrong."""
+    """A row as stored in the file, intact or not."""
 
     sequence: int
     id: bytes
@@ -32,11 +32,11 @@ class FoundRow:
 
 
 class Salvage:
-    """Reads a file that nobody else has open.
+    """Reads a file that no other process has open.
 
-    skips_unreadable: whether what the disk cannot read any more counts as damaged.
-    Raises DamagedFile (it cannot even be opened), DiskFull, OutOfDescriptors, StorageFailed,
-        DirectoryLocked (also from every method: what cannot be read for these is no damage).
+    skips_unreadable: whether data that the disk cannot read counts as damaged.
+    Raises DamagedFile (the file cannot even be opened), DiskFull, OutOfDescriptors, StorageFailed,
+        DirectoryLocked. Every method may raise the last four: they are not damage.
     """
 
     def __init__(self, path: Path, name: str, *, skips_unreadable: bool = True) -> None:
@@ -54,7 +54,7 @@ class Salvage:
         self._connection.close()
 
     def problems(self) -> list[str]:
-        """Return what SQLite itself finds wrong with the file's pages and indexes."""
+        """Return the problems that SQLite finds in the file's pages and indexes."""
         try:
             found = self._connection.execute(f"PRAGMA integrity_check({_PROBLEMS})").fetchall()
         except sqlite3.Error as error:
@@ -63,13 +63,13 @@ class Salvage:
         return [line for (text,) in found for line in str(text).splitlines() if line != "ok"]
 
     def ids(self) -> dict[int, str]:
-        """Return the ids that the file's list of ids has, by sequence number."""
+        """Return the ids in the file's index of ids, by sequence number."""
         return dict(self._all(schema.READ_IDS))
 
     def rows(self, last_sequence: int) -> Iterator[list[FoundRow]]:
-        """Yield all rows that can be read, in order of their sequence numbers, some at a time.
+        """Yield all readable rows in order of sequence numbers, in lists.
 
-        last_sequence: no row has a sequence number beyond this one.
+        last_sequence: no row has a greater sequence number.
         """
         after = 0
         while True:
@@ -98,37 +98,37 @@ class Salvage:
             return []
 
     def links(self) -> list[tuple[int, bytes]]:
-        """Return the parts of links that can be read."""
+        """Return the readable parts of links."""
         return self._all(schema.READ_LINKS)
 
     def meta(self, name: MetaName) -> str | None:
-        """Return what is noted under a name, None where there is nothing that can be read."""
+        """Return the metadata under a name; None if it is absent or unreadable."""
         found = self._all(schema.READ_META, (name,))
         return found[0][0] if found else None
 
     def backends(self) -> Iterator[tuple[BackendRecord, bool]]:
-        """Yield the comparison backends that can be read, and whether each is what was written."""
+        """Yield the readable comparison backends, and whether each matches its checksum."""
         for name, kind, params, notes, checksum in self._all(schema.READ_BACKENDS):
             record = BackendRecord(name, kind, params, notes)
             yield record, record.checksum == checksum
 
     def loads(self) -> Iterator[tuple[LoadRecord, bool]]:
-        """Yield the loads under keys that can be read, and whether each is what was written."""
+        """Yield the readable loads with keys, and whether each matches its checksum."""
         for key, changed, progress, checksum in self._all(schema.SALVAGE_LOADS):
             record = LoadRecord(key, changed, progress)
             yield record, record.checksum == checksum
 
     def names(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield the coordinates whose names can be read, and whether each is what was written."""
+        """Yield the readable names of coordinates, and whether each matches its checksum."""
         for coordinate, name, checksum in self._all(schema.READ_NAMES):
             yield coordinate, name, name_checksum(coordinate, name) == checksum
 
     def _all(self, statement: str, parameters: Sequence[str] = ()) -> list[Any]:
-        """Return the rows up to the first that cannot be read."""
+        """Return the rows before the first unreadable one."""
         found = []
         try:
             for row in self._connection.execute(statement, parameters):
-                found.append(row)  # those before an error are wanted
+                found.append(row)  # rows before an error are kept
         except sqlite3.Error as error:
             self._require_damage(error)
         return found

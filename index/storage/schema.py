@@ -2,15 +2,15 @@
 
 ::
 
-    items    a row an item, with its version, and checksums of it and of its codes
-    backends a row a comparison backend, in the order in which they were attached
-    links    parts of what an index keeps beside the items' codes (`index.storage.graph_parts`)
-    loads    a row a load that was sent under a key, with how far it has come
-    names    a row a coordinate that has a name
+    items    one row per item, with its version, and checksums of it and of its codes
+    backends one row per comparison backend, in the order in which they were attached
+    links    parts of the data that an index stores beside codes (`index.storage.graph_parts`)
+    loads    one row per load with a key, with its progress
+    names    one row per coordinate that has a name
     meta     name and value: format_version, algorithm_version, config and its checksum, notes of
-             the index, what audits of queries found, the metadata of callers
+             the index, results of audits, the callers' metadata
 
-A CRC-32 beside each row shows damage that the file system does not report.
+A CRC-32 beside each row reveals damage that the file system does not report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gcws_search.index.contracts.saved_index import fields_of
 
 
 def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
-    """Return the CRC-32 of an item's content: its sequence number, codes, life left out."""
+    """Return the CRC-32 of an item's content, without sequence number, codes, version, expiry."""
     size = -1 if payload is None else len(payload)
     head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
     found = zlib.crc32(vector, head)
@@ -45,9 +45,9 @@ def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> in
 
 
 def life_checksum(content: int, version: int, expires: int | None) -> int:
-    """Return the checksum of an item as it is stored, by that of its content.
+    """Return the checksum of an item as stored, from that of its content.
 
-    A first version that never expires has its content's, as all had before format 7.
+    For a version of 1 without expiry it equals the content's, as for all items before format 7.
     """
     if version == 1 and expires is None:
         return content
@@ -55,17 +55,17 @@ def life_checksum(content: int, version: int, expires: int | None) -> int:
 
 
 def codes_checksum(codes: bytes) -> int:
-    """Return the CRC-32 of an item's codes, which its vector gives again."""
+    """Return the CRC-32 of an item's codes, which can be recomputed from its vector."""
     return zlib.crc32(codes)
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Columns of rows as they are written and read, all of one length, and their checksums.
+    """Columns of rows as written and read, all of one length, and their checksums.
 
-    ``sequences`` is empty where the store numbers the rows itself; ``versions`` where all are 1;
-    ``expires``, in ms since 1970, where no row ever does.
-    ``contents`` are the checksums of their contents, none while a row has an empty text for its id.
+    ``sequences`` is empty if the store numbers the rows; ``versions`` if all are 1; ``expires``, in
+    ms since 1970, if no row expires. ``contents`` are the checksums of the rows' contents; empty
+    while a row has no id.
     """
 
     ids: Sequence[str]
@@ -79,7 +79,7 @@ class RowBatch:
     codes_checksums: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the checksums, while no other write waits for it; once all rows have ids."""
+        """Compute the checksums outside of the commit; only if all rows have ids."""
         contents: list[int] = []
         if all(self.ids):
             columns = zip(self.ids, self.vectors, self.payloads, strict=True)
@@ -95,7 +95,7 @@ class RowBatch:
 
     @property
     def checksums(self) -> Sequence[int]:
-        """Of the rows as they are stored, their sequence numbers and codes left out."""
+        """Checksums of the rows as stored, without sequence numbers and codes."""
         if not (self.versions or self.expires):
             return self.contents
         count = len(self)
@@ -103,7 +103,7 @@ class RowBatch:
         return [*map(life_checksum, self.contents, *columns)]
 
     def with_versions(self, versions: Sequence[int]) -> RowBatch:
-        """Return the same rows of other versions; their contents are not summed again."""
+        """Return the same rows with other versions; checksums of contents are reused."""
         rows = copy(self)
         object.__setattr__(rows, "versions", versions)
         return rows
@@ -123,7 +123,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """How far a load has come that was sent under a key.
+    """The progress of a load with a key.
 
     changed: seconds since 1970.
     """
@@ -134,7 +134,7 @@ class LoadRecord:
 
     @property
     def checksum(self) -> int:
-        """Of all three."""
+        """Of all three fields."""
         return text_checksum("\n".join((self.key, str(self.changed), self.progress)))
 
 
@@ -148,13 +148,12 @@ _NO_ROWS: Final = RowBatch((), (), (), ())
 
 @dataclass(slots=True)
 class Change:
-    """Rows to be removed, by sequence number, rows to be put after that, and other payloads.
+    """Rows to remove, by sequence number, then rows to put, and other payloads.
 
-    ``payloads`` are sequence numbers of rows that are there then, and the payload of each, whose
-    version rises by one.
-    ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
-    come by them; ``next_id`` follows the numbers that rows without ids were given, None where all
-    had one.
+    ``payloads`` are sequence numbers of rows that exist then, with their new payloads; the version
+    of each rises by one. ``names`` are coordinates and names that are new with the rows. ``load``
+    is the progress of a load after them. ``next_id`` follows the numbers given to rows without ids,
+    None if all had ids.
     """
 
     removed: Sequence[int] = ()
@@ -166,12 +165,12 @@ class Change:
 
     @property
     def is_one_payload(self) -> bool:
-        """Whether it gives one row another payload, and no more."""
+        """Whether it only changes the payload of one row."""
         return len(self.payloads) == 1
 
     @property
     def is_one_row(self) -> bool:
-        """Whether it is a new row, and no more."""
+        """Whether it only adds one row."""
         is_more = self.removed or self.names or self.load or self.next_id is not None
         return len(self.rows.ids) == 1 and not is_more
 
@@ -198,7 +197,7 @@ ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
 
 
 def backend_checksum(name: str, kind: str, params: str) -> int:
-    """Return the CRC-32 of a comparison backend, what is kept of its index left out."""
+    """Return the CRC-32 of a comparison backend, without the notes of its index."""
     return text_checksum("\n".join(map(str, (name, kind, params))))
 
 
@@ -209,9 +208,9 @@ def text_checksum(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What must stay as it is for stored codes to be comparable.
+    """What must not change for stored codes to be comparable.
 
-    algorithm_version: of the hash the codes come from.
+    algorithm_version: of the hash that computed the codes.
     """
 
     config: dict[str, Any]
@@ -229,7 +228,7 @@ class BackendRecord:
 
     @property
     def checksum(self) -> int:
-        """Of all but the notes, which change and have their own."""
+        """Of all fields except the notes, which change and have their own checksum."""
         return backend_checksum(self.name, self.kind, self.params)
 
 
@@ -406,9 +405,9 @@ SALVAGE_SOME: Final = f"{_FOUND} WHERE key > ? ORDER BY key LIMIT {SALVAGED_ROWS
 SALVAGE_ONE: Final = f"{_FOUND} WHERE key = ?"
 SALVAGE_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
 
-# Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
-# each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
-# 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
+# Every step of a statement releases the interpreter lock, and regaining it may take 5 ms per busy
+# thread. 8,192 rows took 9 to 27 s with one statement per row beside one busy thread, and 0.4 s
+# with 256 rows per statement. These are the sizes of the statements that are kept prepared.
 ROWS_PER_STATEMENT: Final = (256, 16, 1)
 INSERTS: Final = {
     rows: "INSERT INTO items "
@@ -472,7 +471,7 @@ for _name, _statements in _CHANGES.items():
 
 
 def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
-    """Make all tables in the file of `mark`, and let it say what it is."""
+    """Create all tables in a file that `mark` has marked, and store its identity."""
     database = Database(connection, execute_plugins=False)
     _migrations.apply(database)
     config = orjson.dumps(identity.config).decode()
@@ -486,21 +485,21 @@ def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
 
 
 def mark(connection: sqlite3.Connection) -> None:
-    """Make a new file known as a collection's; to be done before anything else."""
+    """Mark a new file as a collection's; call it before anything else."""
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
 
 
 def has_mark(path: Path) -> bool:
-    """Whether a file's first bytes are those of a collection's; nothing more is looked at."""
+    """Whether a file's first bytes are those of a collection; nothing more is checked."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     return head.startswith(_MAGIC) and head[68:72] == _APPLICATION_ID.to_bytes(4, "big")
 
 
 def check_mark(connection: sqlite3.Connection, name: str) -> None:
-    """Raise DamagedFile unless `mark` has been there, and nobody has added what runs by itself."""
+    """Raise DamagedFile unless the file is marked, and no triggers or views were added."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise DamagedFile(name, "it is not a collection's file")
     for pragma, expected in (("page_size", _PAGE_SIZE), ("encoding", _ENCODING)):
@@ -526,7 +525,7 @@ def _objects(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _check_objects(connection: sqlite3.Connection, name: str) -> None:
-    """Raise unless a file has the tables and indexes that its migrations make, and no others.
+    """Raise unless a file has exactly the tables and indexes that its migrations create.
 
     Raises IncompatibleFile, DamagedFile.
     """
@@ -543,9 +542,9 @@ def _check_objects(connection: sqlite3.Connection, name: str) -> None:
 
 
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
-    """Return what a file says it is, after bringing one of an earlier format up to date.
+    """Return a file's identity, after migrating a file of an earlier format.
 
-    Raises IncompatibleFile (of a later format; nothing was changed), DamagedFile.
+    Raises IncompatibleFile (a later format; nothing was changed), DamagedFile.
     """
     _check_objects(connection, name)
     database = Database(connection, execute_plugins=False)
@@ -568,7 +567,7 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
 
 
 def pieces(count: int) -> Iterator[slice]:
-    """Yield consecutive slices of sizes that statements are kept for."""
+    """Yield consecutive slices with the sizes of prepared statements."""
     start = 0
     for size in ROWS_PER_STATEMENT:
         while count - start >= size:

@@ -1,10 +1,10 @@
-"""Snapshots: whole copies of collections' files, each with its SHA-256, one folder a collection.
+"""Snapshots: complete copies of collections' files with their SHA-256, one folder per collection.
 
 A snapshot is ``snapshots/COLLECTION/NAME.sqlite`` beside the collections, with a file of the same
-name and ``.sha256`` that ``sha256sum -c`` reads. It outlives its collection.
+name and ``.sha256`` for ``sha256sum -c``. It outlives its collection.
 
-A name is reserved while its file is written, and who writes another under it is refused
-(CollectionBusy). Who reads a snapshot has its file open: it can be removed meanwhile.
+A name is reserved while its file is written; writing another one with it raises CollectionBusy. A
+reader has the file open, so a snapshot may be removed meanwhile.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _COPIED_AT_ONCE: Final = 1 << 20
 class Snapshot:
     """A snapshot of a collection.
 
-    sha256: of its file, 64 hexadecimal digits.
-    created: when, in UTC (RFC 3339).
+    sha256: of its file, as 64 hexadecimal digits.
+    created: time in UTC (RFC 3339).
     """
 
     collection: str
@@ -64,9 +64,9 @@ class Snapshot:
 
 
 class Incoming:
-    """A snapshot while it is written piece by piece; it exists once it is finished.
+    """A snapshot that is received in pieces; it exists once it is finished.
 
-    Made by `Snapshots.incoming`; its name is reserved until `discard`.
+    Created by `Snapshots.incoming`; its name is reserved until `discard`.
     """
 
     def __init__(self, snapshots: Snapshots, collection: str, name: str, path: Path) -> None:
@@ -79,16 +79,16 @@ class Incoming:
         self._is_discarded = False
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes; raises DiskFull."""
+        """Write the next bytes; raises DiskFull."""
         self._sha.update(data)
         with storage_errors(self.collection):
             self._file.write(data)
 
     def finish(self, sha256: str | None) -> Snapshot:
-        """Make what was written a snapshot, on the disk on return; its rows are not looked at.
+        """Publish the received bytes as a snapshot, on disk on return; rows are not checked.
 
-        sha256: what its file should have, where the sender has said it.
-        Raises DamagedSnapshot (it is not what was sent, or no file of a collection),
+        sha256: of the file, if the sender has stated it.
+        Raises DamagedSnapshot (the bytes do not match, or are not a collection's file),
             CollectionNotFound (the catalog was closed), DiskFull.
         """
         digest = self._sha.hexdigest()
@@ -106,12 +106,12 @@ class Incoming:
         return self._snapshots.publish(self.collection, self.name, self._path, digest)
 
     def discard(self) -> None:
-        """Leave nothing behind, unless it is finished, and give the name free."""
+        """Remove the file unless it is finished, and release the name."""
         if self._is_discarded:
             return
         self._is_discarded = True
         try:
-            with suppress(OSError):  # of bytes that nobody wants
+            with suppress(OSError):  # the bytes are not needed
                 self._file.close()
             discard(self._path)
         finally:
@@ -119,7 +119,7 @@ class Incoming:
 
 
 def _list(folder: Path) -> list[str]:
-    """Return the names in a folder, if there is one; `Path.glob` finds none where that fails."""
+    """Return the names in a folder, if it exists; `Path.glob` would hide read errors."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -127,20 +127,20 @@ def _list(folder: Path) -> list[str]:
 
 
 class Snapshots:
-    """All snapshots below one folder, owned by this process.
+    """All snapshots in one folder, owned by this process.
 
-    folder: made when the first snapshot is.
+    folder: created with the first snapshot.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._naming = threading.Lock()  # held while a file gets or loses its name, and is opened
+        self._naming = threading.Lock()  # held while a file is opened, or gets or loses its name
         self._names = Reservations()
         self._is_closed = False
         self._remove_remains()
 
     def _remove_remains(self) -> None:
-        """Remove what a process that was killed between two steps left behind."""
+        """Remove leftovers of a process that was killed between two steps."""
         for remains in self._folder.glob(f"*/{_UNFINISHED}*"):
             remains.unlink(missing_ok=True)
         for checksum in self._folder.glob(f"*/*{SUFFIX}{_CHECKSUM_SUFFIX}"):
@@ -148,7 +148,7 @@ class Snapshots:
                 checksum.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Publish nothing more."""
+        """Refuse to publish anything from now on."""
         with self._naming:
             self._is_closed = True
 
@@ -158,9 +158,9 @@ class Snapshots:
             raise CollectionNotFound(collection)
 
     def list(self, collection: str) -> list[Snapshot]:
-        """Return a collection's snapshots by name, be there such a collection or not.
+        """Return a collection's snapshots by name, even if the collection no longer exists.
 
-        Raises InvalidParameter (the name is none of a collection).
+        Raises InvalidParameter (the collection's name is invalid).
         """
         check_name(collection)
         with storage_errors(collection):
@@ -171,17 +171,17 @@ class Snapshots:
             )
         found = []
         for name in names:
-            with suppress(SnapshotNotFound):  # removed since, or put there by hand
+            with suppress(SnapshotNotFound):  # removed meanwhile, or copied there by hand
                 found.append(self.get(collection, name))
         return found
 
     def get(self, collection: str, name: str) -> Snapshot:
-        """Return a snapshot; raises SnapshotNotFound, InvalidParameter (a name is none)."""
+        """Return a snapshot; raises SnapshotNotFound, InvalidParameter (a name is invalid)."""
         with self._naming:
             return self._look(collection, name)
 
     def _look(self, collection: str, name: str) -> Snapshot:
-        """Return a snapshot, as of `get`; the caller holds ``_naming``."""
+        """Return a snapshot, like `get`; the caller holds ``_naming``."""
         check_name(collection)
         check_name(name, loc="snapshot")
         path = self._path(collection, name)
@@ -193,12 +193,12 @@ class Snapshots:
         return _description(collection, path, state, told[:64])
 
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
-        """Return a new snapshot, on the disk.
+        """Create a snapshot, on disk on return.
 
-        name: None takes the time.
-        write: writes the file to a path at which there is none.
-        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot is being written under the
-            name), CollectionNotFound (the catalog was closed), InvalidParameter (the name is none).
+        name: None uses the current time.
+        write: writes the file to a path that does not exist yet.
+        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot with this name is being
+            written), CollectionNotFound (the catalog was closed), InvalidParameter (invalid name).
         """
         name = self._reserve(collection, name)
         try:
@@ -213,10 +213,10 @@ class Snapshots:
             self.release(collection, name)
 
     def incoming(self, collection: str, name: str) -> Incoming:
-        """Begin a snapshot that comes from elsewhere.
+        """Begin to receive a snapshot from elsewhere.
 
-        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot is being written under the
-            name), InvalidParameter (a name is none).
+        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot with this name is being
+            written), InvalidParameter (a name is invalid).
         """
         self._reserve(collection, name)
         try:
@@ -242,18 +242,18 @@ class Snapshots:
                     raise
             except (SnapshotExists, CollectionBusy):
                 if name is not None:
-                    raise  # by the time: another began in the same microsecond
+                    raise  # by the time: another one began in the same microsecond
             else:
                 return chosen
 
     def release(self, collection: str, name: str) -> None:
-        """Give a snapshot's name free for other files."""
+        """Release a reserved name."""
         self._names.release(collection, name)
 
     def publish(self, collection: str, name: str, unfinished: Path, digest: str) -> Snapshot:
-        """Make a complete file a snapshot; durable on return, and its name is still reserved.
+        """Publish a complete file as a snapshot; durable on return, its name stays reserved.
 
-        Files are renamed while no name is looked at: a snapshot is there whole, or not at all.
+        Files are renamed under the lock, so a snapshot exists completely or not at all.
         """
         path = self._path(collection, name)
         checksum = _checksum_file(unfinished)
@@ -279,11 +279,11 @@ class Snapshots:
         return _description(collection, path, state, digest)
 
     def copy(self, collection: str, name: str, to: Path) -> None:
-        """Copy a snapshot's file, and see that the copy is what was written.
+        """Copy a snapshot's file, and verify the copy by the checksum.
 
-        It may be removed, and another one get its name, meanwhile.
+        Meanwhile the snapshot may be removed, and another one get its name.
 
-        Raises SnapshotNotFound, DiskFull, DamagedSnapshot, InvalidParameter (a name is none).
+        Raises SnapshotNotFound, DiskFull, DamagedSnapshot, InvalidParameter (a name is invalid).
         """
         snapshot, file = self.open(collection, name)
         with file, storage_errors(collection):
@@ -296,9 +296,9 @@ class Snapshots:
             raise DamagedSnapshot(collection, name, reason)
 
     def open(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
-        """Return a snapshot and its file, open for reading, be it removed meanwhile or not.
+        """Return a snapshot and its open file, which stays readable if the snapshot is removed.
 
-        Raises SnapshotNotFound, InvalidParameter (a name is none).
+        Raises SnapshotNotFound, InvalidParameter (a name is invalid).
         """
         with self._naming:
             snapshot = self._look(collection, name)
@@ -306,12 +306,12 @@ class Snapshots:
                 return snapshot, snapshot.path.open("rb")
 
     def remove(self, collection: str, name: str) -> None:
-        """Remove a snapshot; durable on return, and after an error it is there as it was.
+        """Remove a snapshot; durable on return. After an error it is unchanged.
 
-        One that is being written under this name is not there yet: it is not found, and stays.
+        A snapshot that is still being written does not exist yet: it is not found, and stays.
 
         Raises SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed, CollectionNotFound (the
-            catalog was closed), InvalidParameter (a name is none).
+            catalog was closed), InvalidParameter (a name is invalid).
         """
         with self._naming:
             self.require_open(collection)
@@ -334,7 +334,7 @@ class Snapshots:
         return self._folder / collection / f"{name}{SUFFIX}"
 
     def _unfinished_path(self, collection: str) -> Path:
-        """Return where a snapshot is written before it is published: each time another."""
+        """Return a new path at which a snapshot is written before it is published."""
         folder = self._folder / collection
         with storage_errors(collection):
             folder.mkdir(parents=True, exist_ok=True)
@@ -350,7 +350,7 @@ class Snapshots:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,7 +1,7 @@
-"""One collection's SQLite file: rows of bytes in, rows of bytes out, one transaction a write.
+"""The SQLite file of one collection: reads and writes rows of bytes, one transaction per write.
 
-The sequence number rises with every row put and is never used again. An item that is updated gets a
-new one, so rows read by sequence number come in the order in which they were put.
+Each row put gets the next sequence number, which is never reused. An updated item gets a new one,
+so rows ordered by sequence number are in insertion order.
 """
 
 from __future__ import annotations
@@ -97,17 +97,17 @@ _LAST_NAMES: Final = "\U0010ffff" * 255
 
 
 class Store:
-    """An open file; one thread writes at a time (the caller sees to it), any thread reads.
+    """An open file; one thread at a time writes (the caller ensures it), any thread reads.
 
-    Links and notes may be written by one other thread at the same time. Writes raise DiskFull,
+    One other thread may write links and notes at the same time. Writes raise DiskFull,
     DirectoryLocked, OutOfDescriptors, StorageFailed or DamagedFile; reads raise the last three.
 
-    path: `MEMORY`: nothing is on the disk, and all is gone when it is closed.
-    durability: whether a write is on the disk when it returns, or only safe from a crash of the
-        process.
-    identity: what a store in memory is to hold.
-    owned: nothing is written once this file is another one.
-    despite_note: whether to open it although it may not hold all that was acknowledged.
+    path: `MEMORY`: nothing is on disk, and all is lost when it is closed.
+    durability: "full": a write is on disk when it returns; otherwise it survives only a crash of
+        the process.
+    identity: of a store in memory.
+    owned: the lock file of the folder; writes stop if it is replaced.
+    despite_note: whether to open a file that may lack acknowledged writes.
     Raises DamagedFile, IncompatibleFile.
     """
 
@@ -123,7 +123,7 @@ class Store:
     ) -> None:
         self.path = path
         self.name = name
-        # What is in memory has one connection, which one thread uses at a time.
+        # A store in memory has one connection, which one thread uses at a time.
         self._reading = threading.RLock()
         self._alone = self._reading if path == MEMORY else nullcontext()
         with storage_errors(name):
@@ -131,20 +131,20 @@ class Store:
             is_link = path.is_symlink()
         if note is not None:
             raise DamagedFile(name, note)
-        if is_link:  # this process owns the link's folder, and not the file's
+        if is_link:  # this process owns the folder of the link, not that of the file
             got = f"a symbolic link to {os.path.realpath(path)}; move that here, or link its folder"
             raise IncompatibleFile(name, "a file in the data folder", got)
         self._durability: Durability = durability
         self._owned = owned
         self._open(identity)
-        self._file_change: FileChange | None = None  # what has become of the files
+        self._file_change: FileChange | None = None  # a change of the files by another program
         self.background_connection: sqlite3.Connection | None = None
         self._refusal: Callable[[], GcwsError] | None = None
-        self._in_doubt = False  # whether the log may hold more than was acknowledged
+        self._in_doubt = False  # whether the log may have more than was acknowledged
         self._bytes = 0
 
     def _open(self, identity: Identity | None = None) -> None:
-        """Open the file, or make one in memory."""
+        """Open the file, or create it in memory."""
         path = self.path
         self._files: OpenedFiles | None = None
         with sql_errors(self.name, path):
@@ -180,16 +180,16 @@ class Store:
                 last_row = f"{str(sequence)[:40]!r} is the sequence number of its last row"
                 raise DamagedFile(self.name, last_row)
             last = max(last, sequence)
-        self.next_sequence = last + 1  # of the next row that is put without one
+        self.next_sequence = last + 1  # of the next row put without one
 
     @staticmethod
     def create(path: Path, name: str, identity: Identity) -> None:
-        """Write a new file of no rows and close it; it is on the disk on return.
+        """Write a new empty file and close it; it is on disk on return.
 
         Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         with storage_errors(name), path.open("wb"):
-            pass  # the system says why it cannot be made, SQLite does not
+            pass  # for an error message that names the cause, unlike SQLite's
         with sql_errors(name, path):
             connection = connect(path)
             try:
@@ -206,7 +206,7 @@ class Store:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the file and its log; while nobody can say, those of before."""
+        """Bytes of the file and its log; the last known value if they cannot be read."""
         with suppress(OSError):
             self._bytes = bytes_of(self.path)
         return self._bytes
@@ -216,17 +216,17 @@ class Store:
         changes: Sequence[Change],
         turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Make changes, one after the other, in one transaction.
+        """Make changes, in order, in one transaction.
 
-        changes: the ids of the rows put are new, or those of rows removed. Sequence numbers that
-            the rows have rise, and were never used before.
-        turn: entered for what takes processor time, not while a lock or the disk is waited for.
+        changes: the ids of rows to put are new, or those of removed rows. Given sequence
+            numbers ascend and were never used before.
+        turn: entered for processor work, not while waiting for a lock or the disk.
         Raises DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed (nothing was stored. After
-            any other error it is unknown whether all was, or nothing).
+            any other error it is unknown whether all was stored or nothing).
         """
         sequence = self.next_sequence
         if len(changes) == 1 and changes[0].is_one_row:
-            # A statement alone is a transaction: two further ones would begin and end it.
+            # A single statement is a transaction by itself; BEGIN and COMMIT would be two more.
             with self._committing():
                 [sequence] = changes[0].rows.sequences or (sequence,)
                 self._insert((sequence,), changes[0].rows)
@@ -257,18 +257,18 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Make all changes of a block in one transaction, or none."""
+        """Commit all changes of a block in one transaction, or none."""
         with self._committing(), transaction(self.connection, self.name, self.path):
             yield
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
-        """Let a block commit, and see that nothing of it is left when the storage fails.
+        """Let a block commit, and remove traces of the commit if the storage fails.
 
         Errors are those of `sql_errors`.
 
-        A log that could not be synced may hold the whole of a transaction that was refused. The
-        next start would take it for committed, unless another one has been written over it.
+        A log that could not be synced may contain a complete transaction that was refused. The next
+        start would take it as committed, unless another one has overwritten it.
         """
         self.require_same_files()
         if self._in_doubt:
@@ -285,17 +285,17 @@ class Store:
                 self._overwrite_doubtful()
             raise
         if self._files is not None and not self._files.are_named:
-            with suppress(DiskFull, OutOfDescriptors, StorageFailed):  # the next write looks again
+            with suppress(DiskFull, OutOfDescriptors, StorageFailed):  # the next write checks again
                 self.require_same_files()
 
     def require_same_files(self) -> None:
-        """Raise unless what is committed goes to the files that the next start will open.
+        """Raise unless commits go to the files that the next start will open.
 
-        What was acknowledged is then moved into the collection's file, wherever its name is now. If
-        that cannot be, or another file has its name, a note tells the next start.
+        Otherwise, acknowledged writes are moved into the collection's file, wherever its name is
+        now. If that fails, or another file has its name, a note informs the next start.
 
-        Raises DamagedFile (a file was removed, replaced or cut. The store takes no writes until it
-            is opened again), OutOfDescriptors, StorageFailed (it cannot be said).
+        Raises DamagedFile (a file was removed, replaced or truncated; writes are refused until
+            the store is reopened), OutOfDescriptors, StorageFailed (the files cannot be examined).
         """
         if self._files is None:
             return
@@ -318,7 +318,7 @@ class Store:
         )
 
     def _rescue(self, files: OpenedFiles, change: FileChange) -> None:
-        """Move the log into the file; leave a note unless the next start then finds all."""
+        """Move the log into the file; leave a note unless the next start will find everything."""
         try:
             files.mend_index()
             is_moved = change.is_sound and self._is_log_emptied()
@@ -331,7 +331,7 @@ class Store:
             _log.error("collection %r: the next start is not told of it (%s)", self.name, error)
 
     def _is_log_emptied(self) -> bool:
-        """Move the log into the file that was opened, wherever both are; tell whether it is."""
+        """Move the log into the opened file, wherever both are; return whether it is empty."""
         try:
             with self._reading:
                 self._reader.execute("PRAGMA busy_timeout = 0")
@@ -353,7 +353,7 @@ class Store:
             raise DamagedFile(self.name, reason)
 
     def _replace_payloads(self, payloads: Sequence[tuple[int, bytes | None]]) -> None:
-        """Give rows that are what was written other payloads."""
+        """Replace the payloads of rows whose content matches its checksum."""
         for piece in schema.pieces(len(payloads)):
             new = dict(payloads[piece])
             found = self.connection.execute(schema.READ_AT, (orjson.dumps([*new]).decode(),))
@@ -389,7 +389,7 @@ class Store:
 
     @contextmanager
     def replacing_codes(self, algorithm_version: int) -> Iterator[ReplaceCodes]:
-        """Let the codes of all rows be replaced by those of another hash, in one transaction.
+        """Replace the codes of all rows by those of another hash, in one transaction.
 
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
@@ -404,7 +404,7 @@ class Store:
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
     def replace_codes(self, sequences: Sequence[int], codes: Sequence[bytes]) -> bool:
-        """Replace the codes of those rows that there are; on the disk on return.
+        """Replace the codes of the rows that exist; they are on disk on return.
 
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
@@ -416,16 +416,16 @@ class Store:
         return True
 
     def confirm_codes(self, algorithm_version: int) -> bool:
-        """Note that the codes of all rows are those of a hash; on the disk on return."""
+        """Record that the codes of all rows are those of a hash; on disk on return."""
         self._change(schema.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
         return True
 
     def replace_weights(self, config: dict[str, Any], weights: str) -> None:
-        """Keep other weights, and the configuration that asks for them; on the disk on return.
+        """Store other weights, and the configuration that specifies them; on disk on return.
 
-        Links and notes of indexes are gone. The codes of all rows are out of date, and the next
-        start computes them, unless `replace_codes` has replaced all, and `confirm_codes` says so.
+        Links and notes of indexes are removed. The codes of all rows are out of date. The next
+        start computes them, unless `replace_codes` replaced all and `confirm_codes` recorded it.
 
         Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
@@ -441,11 +441,11 @@ class Store:
         self.identity = identity
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[RowBatch]:
-        """Yield all rows in order of their sequence numbers, some at a time.
+        """Yield all rows in order of sequence numbers, in batches.
 
-        Nothing may be written meanwhile, but for codes of rows that have been read.
+        Nothing may be written meanwhile, except codes of rows that have been read.
 
-        Raises DamagedFile (also where a row is not what was written, or rows are missing).
+        Raises DamagedFile (also if a row does not match its checksum, or rows are missing).
         """
         count = len(self)
         found = named = 0
@@ -463,7 +463,7 @@ class Store:
         self._check_ids(named)
 
     def _check_ids(self, named: int) -> None:
-        """Raise DamagedFile unless the list of ids, by which rows are found, has those rows."""
+        """Raise DamagedFile unless the index of ids, which finds rows, has the same rows."""
         last = ""
         for rows in self._batches(schema.READ_IDS, _MAX_ROWS_PER_CHUNK):
             named -= sum(map(hash, rows))
@@ -476,7 +476,7 @@ class Store:
             raise DamagedFile(self.name, "its ids are not those of its rows")
 
     def _check_rows(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
-        """Return the columns of rows; DamagedFile unless all are what was written."""
+        """Return the columns of rows; DamagedFile unless all match their checksums."""
         sequences, ids, vectors, codes, payloads, *others = zip(*read, strict=True)
         versions, expires, *expected = others
         if versions.count(1) == len(versions):
@@ -495,14 +495,14 @@ class Store:
 
     @contextmanager
     def _types(self) -> Iterator[None]:
-        """Take values of types that were never written for damage."""
+        """Treat values of types that were never written as damage."""
         try:
             yield
         except (TypeError, AttributeError, ValueError) as error:
             raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
 
     def links(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all parts of links, by number (`storage.graph_parts`); each is read when due."""
+        """Yield all parts of links, by number (`storage.graph_parts`), read one by one."""
         return chain.from_iterable(self._batches(schema.READ_LINKS, _PARTS_A_READ))
 
     def _batches(self, statement: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
@@ -519,26 +519,26 @@ class Store:
             yield rows
 
     def write_links(self, part: int, data: bytes | None) -> None:
-        """Replace a part of links, None to remove it; the disk is not waited for."""
+        """Replace a part of links, or remove it (None); does not wait for the disk."""
         delete, write = (schema.DELETE_LINKS, (part,)), (schema.WRITE_LINKS, (part, data))
         self._write_unsynced(*(delete if data is None else write))
 
     def meta(self, name: MetaName) -> str | None:
-        """Return what the file notes under a name, None when there is nothing."""
+        """Return the file's metadata under a name; None if there is none."""
         rows = self._read(schema.READ_META, (name,))
         return rows[0][0] if rows else None
 
     def write_meta(self, name: MetaName, value: str | None) -> None:
-        """Replace what is noted under a name, None to remove it.
+        """Replace the metadata under a name, or remove it (None).
 
-        It is on the disk on return, but for notes of the index.
+        It is on disk on return, except notes of the index.
         """
         change = self._write_unsynced if name == "notes" else self._change
         delete, write = (schema.DELETE_META, (name,)), (schema.WRITE_META, (name, value))
         change(*(delete if value is None else write))
 
     def names(self) -> Iterator[tuple[int, str]]:
-        """Yield all coordinates that have names, in order, and their names."""
+        """Yield all coordinates that have names, in order, with their names."""
         for coordinate, name, checksum in self._read(schema.READ_NAMES, ()):
             if name_checksum(coordinate, name) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
@@ -546,19 +546,19 @@ class Store:
             yield coordinate, name
 
     def find_names(self, prefix: str, limit: int) -> list[tuple[int, str]]:
-        """Return the first coordinates that have names, by name where a prefix is given."""
+        """Return the first coordinates that have names; with a prefix, by name."""
         if not prefix:
             return self._read(schema.READ_NAMES_PAGE, (limit,))
         return self._read(schema.FIND_NAMES, (prefix, prefix + _LAST_NAMES, limit))
 
     def replace_names(self, names: Sequence[tuple[int, str]]) -> None:
-        """Keep these names and no others; on the disk on return."""
+        """Store these names and no others; on disk on return."""
         with self._transaction():
             self.connection.execute(schema.DELETE_NAMES)
             self._add_names(names)
 
     def remove_names(self, coordinates: Sequence[int]) -> None:
-        """Remove the names of some coordinates; on the disk on return."""
+        """Remove the names of some coordinates; on disk on return."""
         with self._transaction():
             rows = ((each,) for each in coordinates)
             self.connection.executemany(schema.DELETE_NAME, rows)
@@ -568,7 +568,7 @@ class Store:
         self.connection.executemany(schema.ADD_NAME, rows)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
-        """Return the loads under keys that have changed since, the last first."""
+        """Return the loads with keys that have changed since a time, the latest first."""
         found = []
         asked = (schema.READ_LOADS, (since,)) if key is None else (schema.READ_LOAD, (key, since))
         for *columns, checksum in self._read(*asked):
@@ -579,9 +579,9 @@ class Store:
         return found
 
     def save_load(self, record: LoadRecord, forgotten: int) -> None:
-        """Keep how far a load has come; on the disk on return.
+        """Store the progress of a load; on disk on return.
 
-        forgotten: seconds since 1970; loads that have not changed since are forgotten.
+        forgotten: seconds since 1970; loads not changed since then are removed.
         """
         with self._transaction():
             self.connection.execute(schema.DELETE_LOADS, (forgotten,))
@@ -604,16 +604,16 @@ class Store:
         return records
 
     def add_backend(self, record: BackendRecord) -> None:
-        """Keep a comparison backend of a new name; on the disk on return."""
+        """Add a comparison backend with a new name; on disk on return."""
         columns = (record.name, record.kind, record.params, record.notes, record.checksum)
         self._change(schema.ADD_BACKEND, columns)
 
     def note_backend(self, name: str, notes: str | None) -> None:
-        """Replace what is kept of a comparison backend's index."""
+        """Replace the notes of a comparison backend's index."""
         self._change(schema.NOTE_BACKEND, (notes, name))
 
     def remove_backend(self, name: str) -> None:
-        """Forget a comparison backend; on the disk on return."""
+        """Remove a comparison backend; on disk on return."""
         self._change(schema.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
@@ -621,22 +621,22 @@ class Store:
             self.connection.execute(statement, parameters)
 
     def _write_unsynced(self, statement: str, parameters: Sequence[Any]) -> None:
-        """Make a transaction of one statement, on the disk with the next that is waited for."""
+        """Commit one statement; it reaches the disk with the next synced commit."""
         if self.path == MEMORY:
             self._change(statement, parameters)
             return
         self.require_same_files()
         with sql_errors(self.name, self.path):
             if self.background_connection is None:
-                # The other connection waits for the disk, and should not have to empty the log
-                # of what this one has put there.
+                # The other connection waits for the disk, and should not also have to move these
+                # pages out of the log.
                 self.background_connection = connect(
                     self.path, *logged("normal"), _BACKGROUND_PAGES
                 )
             self.background_connection.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
-        """Return the rows of those ids that there are, by id."""
+        """Return the existing rows with these ids, by id."""
         found: dict[str, Record] = {}
         for piece in schema.pieces(len(ids)):
             rows = self._read(schema.READS[piece.stop - piece.start], ids[piece])
@@ -644,7 +644,7 @@ class Store:
         return found
 
     def at(self, sequences: Sequence[int]) -> list[Record]:
-        """Return the rows of those sequence numbers that there are, in their order."""
+        """Return the existing rows with these sequence numbers, in order."""
         numbers = orjson.dumps(list(sequences)).decode()
         return [self._record(row) for row in self._read(schema.READ_AT, (numbers,))]
 
@@ -658,35 +658,35 @@ class Store:
         return record
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy of all there is at this moment to a new file; others may write meanwhile.
+        """Write a copy of the file as of this moment to a new file; others may write meanwhile.
 
-        Pages that are free are left out. The caller sees to it that the file is on the disk.
+        Free pages are left out. The caller syncs the file.
 
         Raises DiskFull, DamagedFile, CollectionNotFound (it was closed).
         """
         if self._refusal is not None:
             raise self._refusal()  # another file may have its name by now
         in_memory = nullcontext(self.connection) if self.path == MEMORY else None
-        self.require_same_files()  # another file would be copied
+        self.require_same_files()  # otherwise another file might be copied
         with (
             self._alone,
             sql_errors(self.name, self.path),
             in_memory or closing(connect(self.path)) as connection,
         ):
-            # The second is of the copy.
+            # The second one is for the copy.
             change_settings(connection, "trusted_schema = OFF", "auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM INTO ?", (str(path),))
 
     def close(self, refusal: Callable[[], GcwsError] | None = None) -> None:
-        """Close the file; what its log holds is moved into it.
+        """Close the file; its log is moved into it.
 
-        refusal: returns what reads raise from now on; None for CollectionNotFound.
+        refusal: returns the error that reads raise from now on; None for CollectionNotFound.
         """
         with suppress(StoreError):
             self.require_same_files()
         files, self._files = self._files, None
         if files is not None and self._file_change is not None:
-            self._rescue(files, self._file_change)  # those that read may have been in the way
+            self._rescue(files, self._file_change)  # readers may have prevented it before
         with self._reading:
             self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
@@ -698,15 +698,15 @@ class Store:
         if files is not None and files.is_misnamed:
             leave_open(self.connection)
         else:
-            with suppress(sqlite3.Error):  # what is committed is in the log, and found there again
+            with suppress(sqlite3.Error):  # commits in the log are found at the next start
                 self.connection.close()
         if files is not None:
             files.close()
 
     def move(self, path: Path, move_file: Callable[[], None]) -> None:
-        """Give the file another name; nobody reads or writes it meanwhile.
+        """Rename the file; nothing reads or writes it meanwhile.
 
-        move_file: gives the closed file, which has no log, its name.
+        move_file: renames the closed file, which has no log.
         Raises DiskFull, OutOfDescriptors, StorageFailed (the store is closed).
         """
         self.close()
