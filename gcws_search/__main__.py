@@ -11,7 +11,7 @@ _AGAIN_SECONDS = 0.001
 
 
 class _WithoutPandas:
-    """Finds no pandas, which pyarrow looks for and no command uses: 0.2 s and 65 MB."""
+    """Hides pandas, which pyarrow imports and no command uses: 0.2 s and 65 MB."""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None, /) -> None:
         if fullname == "pandas":
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _interrupt_again(lost: "UnraisableHookArgs") -> None:
-    """Interrupt once more where a callback of an import or of the compiler lost a Ctrl-C."""
+    """Interrupt again if a callback of an import or of the compiler lost a Ctrl-C."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
     else:

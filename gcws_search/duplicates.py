@@ -1,8 +1,8 @@
 """Near-duplicates of files that need not fit into memory, without a service: `dedupe`.
 
-Each file is read into a folder of its own, several at once; these become one, in the order of the
-files. Its rows are hashed, and joined by bands, one after another; see `index.corpus`. The same
-call goes on where it was interrupted.
+Each file is read into its own folder, several in parallel; these are joined in the order of the
+files. The rows are hashed, and compared band by band; see `index.corpus`. The same call resumes an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -92,19 +92,19 @@ _LABELS: Final = {"ids": "u1", "id_borders": "i8", "numbers": "i8"}
 
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
-    """What `dedupe` found, as in its ``report.json``.
+    """The result of `dedupe`, as in its ``report.json``.
 
-    rejected: rows that could not be read, which a lenient choice left out; ``rejected.ndjson`` has
-        a line for each.
-    dropped: rows that lack a number, which ``missing="drop"`` left out.
-    expected_recall: the share of pairs of ``min_score`` that share a key; those alike more than
-        that do so more often.
-    recall, recall_low, recall_high: the share of pairs of a sample, found by exact scans, that are
-        in one group, and the interval of 95 %; None where the sample has no pairs.
-    recall_pairs: how many pairs that are.
-    bands, band_width: of how many samples the keys are made.
-    wide_buckets: keys that more than 256 rows of several groups have; these were compared with 256
-        of them at most. ``widest`` is how many rows have one such key, ``widest_id`` one of them.
+    rejected: number of unreadable rows that a lenient choice left out; ``rejected.ndjson`` lists
+        them.
+    dropped: number of rows with a missing number that ``missing="drop"`` left out.
+    expected_recall: probability that a pair of ``min_score`` shares a key; more similar pairs do
+        so more often.
+    recall, recall_low, recall_high: the share of a sample of pairs, found by exact scans, that is
+        in one group, and its interval of 95 %; None if the sample has no pairs.
+    recall_pairs: number of pairs in the sample.
+    bands, band_width: number of bands, and of samples in each.
+    wide_buckets: number of keys with more than 256 rows in several groups; at most 256 of these
+        were compared. ``widest`` is the largest number of rows of a key, ``widest_id`` one of them.
     """
 
     rows: int
@@ -146,63 +146,62 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
     show: Callable[[Source], None] | None = None,
     progress: Progress | None = None,
 ) -> Deduplicated:
-    """Find groups of near-duplicates in files, and write what is kept and what is not.
+    """Find groups of near-duplicates in files, and write which rows are kept and removed.
 
     ``groups.parquet`` has the rows of groups of two or more (id, file, row, group, representative,
-    score to it), ``kept.parquet`` and ``removed.parquet`` (id, file, row) all rows by what becomes
-    of them, ``report.json`` what is returned; ``rejected.ndjson`` (file, row, detail) the rows that
-    a lenient choice left out. A pair joins two rows if its exact score is at least
-    ``min_score``; groups are what chains of pairs join.
+    score to it). ``kept.parquet`` and ``removed.parquet`` (id, file, row) together have all rows.
+    ``report.json`` has the returned result, ``rejected.ndjson`` (file, row, detail) the rows that
+    a lenient choice left out. A pair joins two rows if its exact score is at least ``min_score``;
+    a group is everything that a chain of pairs connects.
 
     Parameters
     ----------
     sources : path or sequence of paths
-        Files of any format that `gcws-search load` reads, or folders of them; or their addresses
-        in an object store.
+        Files of any format that `gcws-search load` reads, folders of them, or their addresses in
+        an object store.
     output : path
-        A folder that is made, or one that the same call has begun.
+        Folder to create, or the folder of an interrupted identical call.
     to : str
-        Address to which the result is copied, ``report.json`` last; one that is there is not
-        copied again.
+        Address to which the result is copied, ``report.json`` last; an existing copy is not
+        repeated.
     min_score : float
-        Least GMM of a pair, above 0 and at most 1.
+        Minimum GMM of a pair, above 0 and at most 1.
     recall : float
-        Probability, below 1, with which a pair of ``min_score`` is a candidate.
+        Probability, below 1, that a pair of ``min_score`` is a candidate.
     keep : {"first", "longest"}
-        Which row of a group is kept: the first one, or that of the greatest L1 norm.
+        The kept row of a group: the first, or that with the greatest L1 norm.
     choices : Choices
-        What the columns are; None guesses.
+        The roles of columns; None guesses.
     encoding : str
         Of text; None guesses.
     text : mapping
-        Tokens of texts, as of a collection: ``{"ngrams": [3, 3]}``; the weights are "set" or
+        Tokens of texts, as for a collection: ``{"ngrams": [3, 3]}``; the weights are "set" or
         "counts".
     transform : mapping
-        As of a collection, but for learned weights.
+        As for a collection, without learned weights.
     memory_bytes : int
-        For tables of keys. About 40 bytes a row come on top; rows lie in files.
+        For tables of keys. Each row takes about 40 bytes more; vectors are in files.
     threads : int
-        None takes all processors.
+        None: all processors.
     processes : int
-        How many read files at once, where these are large; None: one a processor. A script that
-        asks for more than one needs ``if __name__ == "__main__":``.
+        Number of processes that read large files; None: one per processor. A script that uses
+        more than one needs ``if __name__ == "__main__":``.
     ray : str
-        Address of a Ray cluster that does the work, "auto" for this machine's. All its nodes see
-        the files and the folder under the same paths, and have this version. The result is the
-        same.
+        Address of a Ray cluster for the work, "auto" for this machine's. All nodes must have the
+        files and the folder under the same paths, and this version. The result is the same.
     show : callable
-        Called with the first file before its rows are read; ``guess`` says what it is taken for.
+        Called with the first file before its rows are read; ``guess`` describes how it is read.
     progress : callable
-        Called with a word for the step, and the share of it that is done, None where not known.
+        Called with the name of a step, and the completed share of it, None if unknown.
 
     Raises
     ------
     BadFile
-        A file cannot be read, or a row of it is none.
+        A file cannot be read, or a row is invalid.
     InvalidParameter
-        An argument is out of its range, or the folder holds something else.
+        An argument is out of its range, or the folder has other contents.
     StoreFailed
-        An object store does not answer as expected; the same call goes on.
+        An object store does not answer as expected; the same call resumes the work.
     ConnectionError
         Ray does not answer.
     """
@@ -224,7 +223,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
             for path in paths
             for each in _files(os.fspath(path), encoding, choices or Choices())
         ]
-        require_distinct(files)  # a row of one that came twice would be removed and kept
+        require_distinct(files)  # a row of a repeated file would be both removed and kept
         options: dict[str, Any] = {
             "text": dict(text or {}), "transform": dict(transform or {}), "min_score": min_score,
             "recall": recall, "keep": keep, "choices": repr(choices), "encoding": encoding,
@@ -261,7 +260,7 @@ def dedupe(  # noqa: PLR0913 (what a caller may say)
 
 
 def _files(path: str, encoding: str | None, choices: Choices) -> Iterator[InputFile | Folder]:
-    """Yield the files of a path; a folder is one where it takes all files to read one of them."""
+    """Yield the files of a path; a folder whose files form one table counts as a file."""
     for each in input_files(path, encoding):
         has_keys = isinstance(each, Folder) and any(map(each.keys, each.files))
         if isinstance(each, InputFile) or has_keys or choices.missing == "mean":
@@ -271,7 +270,7 @@ def _files(path: str, encoding: str | None, choices: Choices) -> Iterator[InputF
 
 
 def _first_source(files: Sequence[InputFile | Folder], choices: Choices) -> Source:
-    """Return the first file that has rows."""
+    """Return the first file with rows."""
     *before, last = files
     for each in before:
         with suppress(NoRows):
@@ -280,7 +279,7 @@ def _first_source(files: Sequence[InputFile | Folder], choices: Choices) -> Sour
 
 
 def _target(address: str, key: str) -> StoredPath:
-    """Return where a result is copied to; refuse a place of another one."""
+    """Return the target of a copy; raise if it has another result."""
     target = stored_path(address)
     report = target / _REPORT
     if report.exists():
@@ -296,7 +295,7 @@ def _target(address: str, key: str) -> StoredPath:
 
 
 def _copy(folder: Path, target: StoredPath | None) -> None:
-    """Copy a result, unless it is there; the report comes last."""
+    """Copy a result unless it exists; the report comes last."""
     if target is None or (target / _REPORT).exists():
         return
     rejected = [REJECTED_FILE] if (folder / REJECTED_FILE).exists() else []
@@ -306,13 +305,13 @@ def _copy(folder: Path, target: StoredPath | None) -> None:
 
 
 def _key(files: Sequence[InputFile | Folder], options: Mapping[str, Any]) -> str:
-    """Return the same for the same files, options and program."""
+    """Return a digest of the files, the options and the program version."""
     told = [[str(each.path), each.size_bytes, each.version] for each in files]
     return hashlib.sha256(json.dumps([told, options, program_version()]).encode()).hexdigest()
 
 
 def _finished(folder: Path, key: str) -> Deduplicated | None:
-    """Return what the same call has found before; refuse a folder of anything else."""
+    """Return the result of an earlier identical call; raise if the folder has other contents."""
     report, state = folder / _REPORT, folder / _WORK / _STATE
     for path in (report, state):
         if path.exists():
@@ -321,7 +320,7 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
                 break
             if path == state:
                 return None
-            shutil.rmtree(folder / _WORK, ignore_errors=True)  # of a call that ended before this
+            shutil.rmtree(folder / _WORK, ignore_errors=True)  # left by an interrupted call
             return Deduplicated(**held)
     else:
         if not folder.exists() or not any(each.name != _WORK for each in folder.iterdir()):
@@ -335,7 +334,7 @@ def _finished(folder: Path, key: str) -> Deduplicated | None:
 
 @contextmanager
 def _begin(folder: Path, key: str) -> Iterator[_Corpus]:
-    """Yield what has been read in a folder; after an error that comes again, it is gone."""
+    """Yield the rows that were read into a folder; remove it after an error that would recur."""
     try:
         with closing(_Corpus(folder / _WORK, key)) as corpus:
             try:
@@ -352,13 +351,13 @@ def _begin(folder: Path, key: str) -> Iterator[_Corpus]:
 
 
 class _Table:
-    """Rows, their ids and places in files, in a folder of its own; what is committed is kept."""
+    """Rows, their ids and places in files, in a separate folder; committed rows are kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = (folder / "lock").open("wb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # one that another run has begun ends soon
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another run that has begun one ends soon
         path = folder / _STATE
         state: dict[str, Any] = {"counts": {}, "starts": [], "names": 0, "form": None}
         state |= {"files": 0, "read": 0, "bytes": 0, "rejected": 0, "dropped": 0}
@@ -378,7 +377,7 @@ class _Table:
         return 0 if self.files is None else self.files.counts["norms"]
 
     def open(self, form: str) -> RowFiles:
-        """Open the files, of rows of a form."""
+        """Open the files for rows of a form."""
         self.state["form"] = form
         types = {**row_types(is_dense=form == "dense"), **_LABELS}
         self.files = RowFiles(self.folder / _ROWS, types, self.state["counts"])
@@ -413,7 +412,7 @@ class _Table:
             state[name] += added[name]
 
     def reject(self, source: Source, rows: Mapping[int, str]) -> None:
-        """Note which rows of a file are left out, and why."""
+        """Record which rows of a file are left out, with the errors."""
         file = source.file.name
         with self._rejected.open("ab") as out:
             for row, words in rows.items():
@@ -424,7 +423,7 @@ class _Table:
         self.state["rejected"] += len(rows)
 
     def find(self, names: Sequence[str]) -> list[int]:
-        """Return the coordinates of names, which are numbered by arrival."""
+        """Return the coordinates of names, numbered by arrival."""
         known = self.names
         return [known.setdefault(name, len(known)) for name in names]
 
@@ -433,7 +432,7 @@ class _Table:
         return {json.loads(line): number for number, line in enumerate(lines)}
 
     def _cut(self, name: str, lines: int) -> Path:
-        """Return a file of lines, without those that were not committed."""
+        """Return a file of lines, truncated to the committed ones."""
         path = self.folder / name
         with path.open("a+b") as file:
             file.seek(0)
@@ -454,7 +453,7 @@ class _Table:
 
 
 def _renumbered(rows: VectorBatch, numbers: UInt32s) -> VectorBatch:
-    """Return rows by other coordinates; no numbers: they stay."""
+    """Return rows with other coordinates; empty numbers keep them."""
     if np.array_equal(numbers, np.arange(len(numbers))):
         return rows
     slots, values = numbers[rows.slots >> 1] * np.uint32(2) + (rows.slots & 1), rows.values
@@ -483,7 +482,7 @@ def _save(path: Path, state: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first file is taken for, as which all others are read."""
+    """The interpretation of the first file, which applies to all files."""
 
     choices: Choices
     encoding: str | None
@@ -498,7 +497,7 @@ class _First:
 
     @classmethod
     def of(cls, source: Source, encoding: str | None, options: Mapping[str, Any]) -> _First:
-        """Refuse options that do not suit the file."""
+        """Raise if the options do not fit the file."""
         is_text = source.is_text
         config = ix.CollectionConfig(
             dim=None if is_text else source.dim,
@@ -518,7 +517,7 @@ class _First:
         )  # fmt: skip
 
     def source(self, file: InputFile | Folder) -> Source:
-        """Return a file as items, if it is of the same form."""
+        """Return a file as items, if it has the same form."""
         settled = self.settled if file.format == self.format else {}
         source = source_of(file, replace(self.choices, **settled))
         require_form(source, self.name, is_text=self.is_text, dim=self.dim)
@@ -528,7 +527,7 @@ class _First:
 
 
 class _Appender:
-    """Appends the rows of files to a table, behind those that it has."""
+    """Appends the rows of files to a table that may have some of them."""
 
     def __init__(self, first: _First, table: _Table) -> None:
         self._first, self._table = first, table
@@ -538,7 +537,7 @@ class _Appender:
         self._pending = 0
 
     def read(self, files: Sequence[InputFile | Folder], head: Source | None) -> Iterator[int]:
-        """Read files that have not been; yield the bytes that are read after each batch.
+        """Read the remaining files; yield the number of bytes read after each batch.
 
         head: the first of all files, if it is among these.
         """
@@ -636,7 +635,7 @@ def _read_part(first: _First, files: Sequence[tuple[str, type]], folder: Path) -
 
 
 def _parts(files: Sequence[InputFile | Folder], first: int) -> list[range]:
-    """Return the files from one on as runs of enough bytes each for a process."""
+    """Return the files from one on in runs that are large enough for a process."""
     sizes = np.cumsum([0, *(each.size_bytes or 0 for each in files[first:])])
     numbers = np.flatnonzero(np.diff(sizes[:-1] // _PROCESS_BYTES, prepend=-1)) + first
     borders = [*numbers.tolist(), len(files)]
@@ -647,7 +646,7 @@ def _parts(files: Sequence[InputFile | Folder], first: int) -> list[range]:
 
 
 class _Corpus:
-    """All files as one table, in a folder beside what is found."""
+    """All files as one table, in a folder beside the result."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
@@ -672,17 +671,17 @@ class _Corpus:
 
     @property
     def left_out(self) -> tuple[int, int]:
-        """How many rows could not be read, and how many lacked a number."""
+        """Numbers of unreadable rows, and of rows with a missing number."""
         return self._table.state["rejected"], self._table.state["dropped"]
 
     def write_rejected(self, target: Path) -> None:
-        """Copy the lines of rows that could not be read, if there are any."""
+        """Copy the lines of unreadable rows, if there are any."""
         if self._table.state["rejected"]:
             with whole_file(target) as part:
                 shutil.copy(self._table.folder / REJECTED_FILE, part)
 
     def choose_bands(self, choose: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        """Return how many bands of how many samples were chosen, now or before."""
+        """Return the number of bands and of samples in each, chosen now or before."""
         if "bands" not in self._state:
             self._state["bands"] = choose()
             _save(self._path, self._state)
@@ -701,13 +700,13 @@ class _Corpus:
         ray: TaskPool | None,
         progress: Progress,
     ) -> None:
-        """Read what has not been read: here, or parts of it at once in as many processes."""
+        """Read the remaining files: in this process, or in several in parallel."""
         if self._state["done"]:
             return
         form, head = first()
         total = sum(each.size_bytes or 0 for each in files) or 1
         with ExitStack() as stack:
-            # A file that is read in part is read on here.
+            # A partly read file is completed in this process.
             done = self._table.state["files"] + (self._table.state["read"] > 0)
             parts = _parts(files, done)
             if ray is None and min(processes, len(parts)) > 1:
@@ -731,7 +730,7 @@ class _Corpus:
         pool: TaskPool,
         progress: Callable[[float], None],
     ) -> None:
-        """Read parts at once, and join them in their order."""
+        """Read parts in parallel, and join them in order."""
         total = sum(each.size_bytes or 0 for each in files) or 1
         folders = [self.folder / f"part-{part.start}-{part.stop}" for part in parts]
         calls = (
@@ -755,7 +754,7 @@ class _Corpus:
                 tell()
 
     def labels(self, rows: Int64s) -> dict[str, Any]:
-        """Return ids, files and rows there of some rows, as Arrow's columns."""
+        """Return ids, files, and row numbers there, of some rows, as columns of Arrow."""
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -804,7 +803,7 @@ def _group(
 
 
 def _write_tables(corpus: _Corpus, folder: Path, groups: Groups, scores: Float64s) -> None:
-    """Write the files of a result; each appears when it is whole."""
+    """Write the files of a result; each appears when it is complete."""
     import pyarrow as pa  # noqa: PLC0415
 
     numbers = np.repeat(np.arange(len(groups.starts) - 1), np.diff(groups.starts))
@@ -831,7 +830,7 @@ def _write_tables(corpus: _Corpus, folder: Path, groups: Groups, scores: Float64
 
 
 def _runs(count: int) -> Iterator[slice]:
-    """Yield parts of a count; one of none."""
+    """Yield ranges of a count; one empty range for 0."""
     for first in range(0, max(1, count), CHUNK_ROWS):
         yield slice(first, first + CHUNK_ROWS)
 

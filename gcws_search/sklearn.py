@@ -79,7 +79,7 @@ def _value_errors() -> Iterator[None]:
 
 
 def _raw(space: VectorSpace, rows: Any) -> ix.RawBatch:
-    """Return rows, none of them zero, as a space takes them."""
+    """Return rows, none of them zero, as a space expects them."""
     if space.dim is None:
         rows = sparse.csr_matrix(rows)
     if not sparse.issparse(rows):
@@ -98,7 +98,7 @@ def _nonzero_rows(X: Any, rows: slice) -> Int64s:
 
 
 def _mapping(own_map: FeatureMap) -> tuple[_Map, int]:
-    """Return a map to features, and how many these are."""
+    """Return a map to features, and the number of features."""
     return lambda batch: map_rows(own_map, batch)[:, : own_map.width], own_map.width
 
 
@@ -113,7 +113,7 @@ def _threads(n_jobs: Any) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Estimator(BaseEstimator):
-    """What maps and neighbours share: checks of input, and pickling without locks and threads."""
+    """Shared by maps and neighbours: input checks, and pickling without locks and threads."""
 
     _learned: ClassVar[str]
     """An attribute that is there once `fit` has been called."""
@@ -150,7 +150,7 @@ class _Estimator(BaseEstimator):
         return checked
 
     def _learn(self, X: Any) -> None:
-        """Check the parameters, and keep what of ``X`` is needed."""
+        """Check the parameters, and keep the required parts of ``X``."""
         for field in fields(self):
             kind, expected = _NUMBERS.get(str(field.type), (None, ""))
             value = getattr(self, field.name)
@@ -160,7 +160,7 @@ class _Estimator(BaseEstimator):
                 )
 
     def _start(self) -> None:
-        """Make what can be made again of what was learned."""
+        """Rebuild the state that follows from what was learned."""
         raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -192,11 +192,11 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator
         self._map, self._n_features_out = self._features(width)
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
-        """Return the map, and how many columns it has."""
+        """Return the map, and its number of columns."""
         raise NotImplementedError
 
     def _fill(self, X: Any, out: AnyArray) -> None:
-        """Write features of all rows that are not zero; the others are left as they are."""
+        """Write features of all non-zero rows; other rows stay unchanged."""
 
         def work(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
@@ -335,7 +335,7 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
     bits: int
 
     def _sizes(self) -> tuple[int, int]:
-        """Return how many samples, of how many bits."""
+        """Return the number of samples and their bits."""
         for name, maximum in (("samples", _MAX_SAMPLES), ("bits", _MAX_BITS)):
             value = getattr(self, name)
             if not (isinstance(value, int | np.integer) and 1 <= value <= maximum):
@@ -356,7 +356,7 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
         check_is_fitted(self)
         checked = self._validate(X, reset=False)
         n, (samples, bits) = checked.shape[0], self._sizes()
-        none = np.uint32(1 << bits)  # no code is as large
+        none = np.uint32(1 << bits)  # greater than all codes
         codes = np.full((n, samples), none, np.uint32)
         zero = self._zero()
         if zero is not None:
@@ -465,7 +465,7 @@ class GmmNeighbors(_Estimator):
         self._rows = X.copy()
 
     def _start(self) -> None:
-        """Index the rows that are kept."""
+        """Index the stored rows."""
         self._filled = _nonzero_rows(self._rows, slice(0, self.n_samples_fit_))
         is_sparse = sparse.issparse(self._rows) and (
             self._rows.nnz <= _SPARSE_SHARE * self._rows.shape[0] * self._rows.shape[1]
@@ -527,7 +527,7 @@ class GmmNeighbors(_Estimator):
         return (distances, indices) if return_distance else indices
 
     def _nearest(self, X: Any, own: Int64s, count: int) -> tuple[Float64s, Int64s]:
-        """Return distances and rows; ``own`` is the row each query must not find, or -1."""
+        """Return distances and rows; ``own``: the row that each query excludes, or -1."""
         indices = np.full((len(own), count), -1, np.int64)
         distances = np.ones((len(own), count))
         asked = _nonzero_rows(X, slice(0, len(own)))

@@ -1,4 +1,4 @@
-"""Parts of a work at once: in threads, in processes of this machine, or as tasks of Ray."""
+"""Parallel parts of a work: in threads, in processes of this machine, or as Ray tasks."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def thread_pool(threads: int) -> Iterator[TaskPool]:
 
 @contextmanager
 def process_pool(processes: int) -> Iterator[TaskPool]:
-    """Yield processes, of one this one; others import the main module of a script once more.
+    """Yield processes, including this one; others import the main module of a script again.
 
-    They leave an interrupt to this process, and end with the pool or with this process. What one
-    was killed at another does again; ChildProcessError where that comes again.
+    They leave interrupts to this process, and end with the pool or with this process. If one is
+    killed, another one repeats its part; ChildProcessError if that is killed as well.
     """
     if processes == 1:
         yield TaskPool(_call_here, 1)
@@ -81,7 +81,7 @@ def process_pool(processes: int) -> Iterator[TaskPool]:
             submit = lambda function, *given: threads.submit(call, function, *given)  # noqa: E731
             yield TaskPool(submit, processes, end.close)
     finally:
-        for each in idle:  # a thread of it that is left races the end of Python
+        for each in idle:  # its remaining threads would race with the exit of Python
             each.shutdown()
 
 
@@ -98,7 +98,7 @@ def _live_with(caller: Connection) -> None:
 
 
 def reach_head(address: str) -> None:
-    """Return where somebody listens at a HOST:PORT; OSError, ValueError where it is none."""
+    """Check that a server listens at HOST:PORT; OSError if not, ValueError for another form."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
         raise ValueError(f"expected HOST:PORT of Ray's head, got {address!r}")
@@ -112,18 +112,18 @@ def has_token(variables: Mapping[str, str]) -> bool:
 
 
 def prepare_ray() -> None:
-    """Set the variables that Ray reads when it is imported."""
+    """Set the environment variables that Ray reads at import."""
     if has_token(os.environ):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head; each takes seconds
 
 
 @contextmanager
 def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[Any]:
-    """Join the Ray cluster at an address for a while; yield Ray.
+    """Join the Ray cluster at an address until the block ends; yield Ray.
 
-    "auto" is that of this machine, or the one at RAY_ADDRESS.
-    Raises ConnectionError where there is none, it is of another version, or it has another token.
+    "auto": that of this machine, or the one at RAY_ADDRESS. Raises ConnectionError if there is
+    none, or if it has another version or another token.
     """
     prepare_ray()
     import ray  # noqa: PLC0415  # takes long, and may be missing
@@ -149,13 +149,13 @@ def joined_ray(address: str = "auto", namespace: str | None = None) -> Iterator[
 
 @contextmanager
 def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
-    """Yield the processors of a cluster of Ray, each for one task at once.
+    """Yield the processors of a Ray cluster, each for one task at a time.
 
-    Ray runs a task again whose process or node is lost; ChildProcessError where it gives up.
+    Ray repeats a task whose process or node is lost; ChildProcessError if it gives up.
 
-    shared: a folder that all nodes see under this path.
-    Raises ConnectionError as `joined_ray` does; so does a task on a node that has another version
-    of this package, or does not see the folder.
+    shared: a folder that all nodes have under this path.
+    Raises ConnectionError as `joined_ray`; so does a task on a node with another version of this
+    package, or without the folder.
     """
     if find_spec("ray") is None:
         raise InvalidParameter(
@@ -164,9 +164,9 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
             loc=("ray",),
         )
     with joined_ray(address) as ray:
-        # Less than one: replicas on the same nodes ask for a hundredth of one each.
+        # Less than one: replicas on the same nodes reserve a hundredth of one each.
         run = ray.remote(num_cpus=0.9, max_retries=_TRIES)(_run)
-        here = ray.put((program_version(), Path.cwd(), shared))  # paths may begin there
+        here = ray.put((program_version(), Path.cwd(), shared))  # paths may be relative to it
         begun = dict[Any, Future[Any]]()
 
         def submit(function: Callable[..., object], *arguments: object) -> Future[Any]:
@@ -181,7 +181,7 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
                     return
                 if error is None:
                     told.set_result(done.result())
-                else:  # what a task raised, without Ray's account of it
+                else:  # the error of a task, without Ray's text
                     lost = ChildProcessError(f"a task of Ray was lost {_AGAIN}")
                     told.set_exception(getattr(error, "cause", lost))
 
@@ -194,7 +194,7 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
             end = lambda: [ray.cancel(each, force=True) for each in [*begun]]  # noqa: E731
             yield TaskPool(submit, size, end)
         finally:
-            while begun:  # they end with the connection; to end them later would join Ray again
+            while begun:  # they end with the connection; ending them later would join Ray again
                 with suppress(KeyError):
                     begun.popitem()[1].set_exception(ChildProcessError("the pool has ended"))
 
@@ -202,13 +202,13 @@ def ray_pool(address: str, shared: Path | None = None) -> Iterator[TaskPool]:
 def _run(
     here: tuple[str, Path, Path | None], function: Callable[..., T], arguments: tuple[object, ...]
 ) -> T:
-    """Call a function on a node of Ray, which has to be as the caller's machine is."""
+    """Call a function on a node of Ray, whose version and folder must match the caller's."""
     (expected, folder, shared), got = here, program_version()
     node = os.uname().nodename
     if expected != got:
         raise ConnectionError(f"node {node}: expected gcws-search {expected}, got {got}")
     if shared is not None and not shared.is_dir():
         raise ConnectionError(f"node {node}: expected to see {str(shared)!r}, got nothing there")
-    with suppress(OSError):  # paths are whole where this folder is not on all machines
+    with suppress(OSError):  # absolute paths work if this folder is missing on a machine
         os.chdir(folder)
     return function(*arguments)

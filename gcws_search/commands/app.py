@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and where each is.
+"""The command line: the list of commands and their modules.
 
 A command's module is imported when the command is called, so that `--help` loads neither numpy nor
 the web framework.
@@ -67,7 +67,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Of each command its module, its panel in the list, and what the list says of it."""
 
-_UsageError: Final[Any] = typer.BadParameter.__bases__[0]  # which typer has no name for
+_UsageError: Final[Any] = typer.BadParameter.__bases__[0]  # typer exports no name for it
 _HELP_SHOWN: Final = "NoArgsIsHelpError"
 _INTERRUPTED: Final = 130
 _ALIKE: Final = 0.7
@@ -112,7 +112,7 @@ class _Commands(TyperGroup):
     """Commands that are imported when they are called."""
 
     def __init__(self, **options: Any) -> None:
-        # What the list shows, in the order of the panels; suggestions are made of the names.
+        # The list shows these in the order of the panels; suggestions use the names.
         shown = {
             name: TyperCommand(name, help=words, rich_help_panel=panel)
             for name, (_, panel, words) in COMMANDS.items()
@@ -120,7 +120,7 @@ class _Commands(TyperGroup):
         super().__init__(**options | {"commands": shown})
 
     def main(self, *given: Any, **named: Any) -> Any:
-        """Run the command that is called; what goes wrong with its use is one sentence, too."""
+        """Run the called command; usage errors are one sentence, too."""
         if not named.get("standalone_mode", True):
             return super().main(*given, **named)
         try:
@@ -154,7 +154,7 @@ class _Commands(TyperGroup):
 
 
 def _usage_words(error: Any) -> str:
-    """Return what is wrong with a command line, what was meant, and what says more."""
+    """Return the error of a command line, a suggestion, and where to find help."""
     text: str = error.format_message().rstrip(".")
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         meant = get_close_matches(error.option_name, error.possibilities or (), cutoff=_ALIKE)
@@ -174,7 +174,7 @@ def _usage_words(error: Any) -> str:
 
 
 def _arrange_help(command: Any, ctx: Any) -> None:
-    """Arrange the help of a command and its subcommands: paragraphs, and values of options."""
+    """Format the help of a command and its subcommands: paragraphs, and values of options."""
     command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
     _name_values(command.get_params(ctx))
     for each in getattr(command, "commands", {}).values():
@@ -182,12 +182,12 @@ def _arrange_help(command: Any, ctx: Any) -> None:
 
 
 def _name_values(params: Any) -> None:
-    """Show a word for each value, none for a flag; words that can be chosen are in the help."""
+    """Show a word for each value, none for a flag; the help lists choices."""
     for param in params:
         kind = param.type_descriptor
         if param.param_type_name == "argument":
             param.metavar = param.metavar or param.name.upper()
-            param.display_type = lambda _: None  # its name says it
+            param.display_type = lambda _: None  # the option's name says it
         elif param.is_flag:
             param.metavar = ""
         elif param.metavar is None:

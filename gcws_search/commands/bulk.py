@@ -120,7 +120,7 @@ def load(
         tokens_of = None if config.text is None else config.text.tokens
         report(f"{into}: {space_words(config.dim, tokens_of)}")
         metadata = None
-        if "fingerprint" in first.settled:  # queries by SMILES are of the same
+        if "fingerprint" in first.settled:  # queries by SMILES need the same one
             metadata = b'{"fingerprint":"%b"}' % first.settled["fingerprint"].encode()
         asked = BulkLoad(
             name=into,

@@ -135,13 +135,13 @@ def dedupe(
 
 
 def _show(source: Source) -> None:
-    """Say what a file is taken for; nothing is made of its other columns."""
+    """Print how a file is read; its other columns are not used."""
     source.guess = [each for each in source.guess if each[0] != "payload"]
     show_guess(source)
 
 
 def _tell_rejected(path: Path) -> None:
-    """Name the first rows that were left out, and the file that has all."""
+    """Print the first rows that were left out, and the file with all of them."""
     with path.open("rb") as lines:
         for line in islice(lines, MAX_REJECTED_TOLD):
             told = json.loads(line)

@@ -99,7 +99,7 @@ def demo(
 
 def _fill_server(url: str) -> None:
     """Print the address of the page once it answers, fill the server, print examples."""
-    # The server asks for one of these keys.
+    # The server accepts these keys.
     key = os.environ.get("GCWS_API_KEY", "").partition(",")[0].strip() or None
     try:
         with connect(url, key) as server:

@@ -239,14 +239,14 @@ def join(
 
 
 def _print_first(rows: list[dict[str, Any]], columns: list[str], what: str) -> None:
-    """Print the first rows as a table, and how many more there are."""
+    """Print the first rows as a table, and the number of others."""
     tell_rows(False, rows[:_SHOWN], columns)
     if len(rows) > _SHOWN:
         typer.echo(f"{number_of(len(rows) - _SHOWN, f'more {what}')}; -o FILE writes all")
 
 
 def _write(path: str | None, columns: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Write rows of columns of these types to a file, if any, which appears when it is whole."""
+    """Write rows with typed columns to a file, if any; it appears when it is complete."""
     if path is None:
         return
 

@@ -169,7 +169,7 @@ def delete(
         usage("expected ids of items, or --where")
     collection = server.collection(name)
     if condition is not None:
-        # As the server does, before anything is counted.
+        # Validated like on the server, before anything is counted.
         parse_filter(filter_of(condition)).require_conditions()
     asked: dict[str, Any] = {"where": condition} if condition is not None else {"ids": ids}
     if dry_run or not yes:
@@ -190,7 +190,7 @@ def delete(
 
 
 def _tell_hints(count: Count, ids: list[str] | None = None) -> None:
-    """Say which words of a filter no item has, or how many of the ids."""
+    """Print the words of a filter that no item has, or the number of unknown ids."""
     for each in count.hints:
         report(each)
     if ids and (absent := len({*ids}) - count):

@@ -197,7 +197,7 @@ def load(
             if names and collection.config.dim is not None:
                 collection.set_names(names, replace=False)
             done.load_all(inputs, first)
-        if notes_fingerprint:  # queries by SMILES are of the same
+        if notes_fingerprint:  # queries by SMILES need the same one
             before = collection.describe()["metadata"] or {}
             collection.set_metadata(before | {"fingerprint": first.settled["fingerprint"]})
         done.fit(scale)
@@ -214,7 +214,7 @@ def _show_rows(source: Source, as_json: bool) -> None:
 
 
 def _existing(found: Server, into: str, source: Source) -> Collection | None:
-    """Return the collection, None where there is none; end where it takes other items."""
+    """Return the collection, None if there is none; exit if it takes other items."""
     try:
         collection = found.collection(into)
     except CollectionNotFound:
@@ -235,7 +235,7 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
 
 @contextmanager
 def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
-    """Name the coordinates of a new collection as a file's columns, unless it stays empty."""
+    """Name the coordinates of a new collection like a file's columns, unless it stays empty."""
     naming = ask_server(collection, lambda place: place.take_names(source.names))
     try:
         yield
@@ -246,7 +246,7 @@ def _taking_names(collection: Collection, source: Source) -> Iterator[None]:
 def _create(
     found: Server, into: str, source: Source, options: Mapping[str, Any], *, yes: bool
 ) -> Collection:
-    """Create the collection that a file is for; on a terminal, ask first."""
+    """Create the collection for a file; on a terminal, ask first."""
     text = ((source.export or {}).get("text") or {}) if source.is_text else None
     words = space_words(options["dim"], None if text is None else text.get("tokens", "words"))
     typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
@@ -269,7 +269,7 @@ def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Itera
 
 @dataclass(slots=True)
 class _Load:
-    """Files loaded one after another: how, and what became of each."""
+    """Loads files in order: the options and the results."""
 
     collection: Collection
     params: Mapping[str, str]
@@ -279,7 +279,7 @@ class _Load:
     before: Sequence[Mapping[str, Any]] = ()
 
     def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
-        """Load all files, the first of which is opened; ids are counted on."""
+        """Load all files; the first one is open; ids continue from file to file."""
         choices, self.before = first.choices, self.collection.loads()
         for number, file in enumerate(inputs):
             settled = first.settled if file.format == first.file.format else {}
@@ -297,11 +297,11 @@ class _Load:
                 choices = replace(choices, id_start=choices.id_start + rows)
         try:
             require_same(inputs)
-        except (BadFile, OSError) as error:  # such as a log that grows
+        except (BadFile, OSError) as error:  # for example a log that grows
             report(f"{error_words(error)}; rows of both may be stored")
 
     def _count(self, source: Source, added: Added) -> None:
-        """Count a file; what was loaded before is not stored now."""
+        """Count the results of a file; rows loaded before are counted separately."""
         before = added.loaded_before or {"complete": False}
         inserted, updated = added.inserted, added.updated
         if before["complete"]:
@@ -322,11 +322,11 @@ class _Load:
         self.files.append(told)
 
     def _keys(self, source: Source, number: int) -> list[str | None]:
-        """Return names of a load to try: the same for the same file, items and program.
+        """Return keys of a load to try: equal for the same file, items and program.
 
-        What becomes of bad rows is no part of the first, so that a load that one ended goes on with
-        other options about these; and after its file was mended, whose first rows are compared.
-        What becomes of missing numbers is a part of the last.
+        The first key ignores how bad rows are treated. So a load that ended at a bad row can resume
+        with other options for these, or after the file was corrected: its first rows are compared.
+        The last key includes how missing numbers are treated.
         """
         if self.key is not None:
             return [self.key if number == 0 else f"{self.key}/{number}"]
@@ -347,7 +347,7 @@ class _Load:
         return self._with_mended(source, name, [f"{name}-{_digest(each)}" for each in versions])
 
     def _with_mended(self, source: Source, name: str, keys: list[str]) -> list[str | None]:
-        """Return the keys behind that of a load of the file that ended before the file changed."""
+        """Return the keys, then that of a load of the file that ended before the file changed."""
         for each in self.before:
             whole, _, part = (each["key"] or "").removeprefix(f"{name}-").partition("-")
             key = f"{name}-{whole}"
@@ -363,13 +363,13 @@ class _Load:
 
     @staticmethod
     def _warn(source: Source, what: str) -> None:
-        """Say that rows without ids are stored besides those of another load of the file."""
+        """Warn that rows without ids are added to those of another load of the file."""
         if not source.has_ids and source.choices.id_start is None:
             words = "rows without ids are stored besides those of then"
             report(f"{source.file.name}: {what}; {words}")
 
     def _load(self, source: Source, progress: Bar, key: str | None, *others: str | None) -> Added:
-        """Load a file under a key, or under another one where that is of other rows."""
+        """Load a file under a key, or under another one if that belongs to other rows."""
         file, again = source.file, ""
         if key is not None:
             command = f"--key {self.key} in place of --again" if self.again else "the same command"
@@ -378,11 +378,11 @@ class _Load:
             rejected_path(file).unlink(missing_ok=True)
         try:
             if file.path is None and (source.choices.lenient or key is not None):
-                return self._load_parts(source, progress, key, Added(0, 0))  # it is read once
+                return self._load_parts(source, progress, key, Added(0, 0))  # readable once
             return self._load_whole(source, progress, key)
         except KeyboardInterrupt:
             fail(f"{file.name}: interrupted{again}")
-        except BadFile as error:  # of a row that is read while those before it are stored
+        except BadFile as error:  # a row that is read while earlier rows are stored
             with suppress(GcwsError):
                 known = self._known(key)
                 _note_stored(error, known.inserted + known.updated)
@@ -409,7 +409,7 @@ class _Load:
             fail(f"{file.name}: {_row_words(error, source)}{notes}{again}")
 
     def _known(self, key: str | None) -> Added:
-        """Return what the load of a key has stored, once its server has ended it."""
+        """Return what the load of a key has stored, once the server has ended it."""
         found: dict[str, Any] = {}
         for _ in range(_ASKED):
             loads = (each for each in self.collection.loads() if key and each["key"] == key)
@@ -422,9 +422,9 @@ class _Load:
         return Added(**counts, ids=ids and GivenIds(**ids), loaded_before=before)
 
     def _load_whole(self, source: Source, progress: Bar, key: str | None) -> Added:
-        """Load a file as one body; where bad rows are left out, go on behind a bad one by parts.
+        """Load a file as one body; if bad rows are left out, continue after one in parts.
 
-        So all loads of a key have the same body, whatever becomes of bad rows.
+        So all loads of a key have the same body, however bad rows are treated.
         """
         try:
             known = self._send(source.whole(progress.rows), progress, key, on_error="stop")
@@ -443,7 +443,7 @@ class _Load:
         return ask_server(self.collection, lambda place: place.load(counted, whole, key))
 
     def _load_parts(self, source: Source, progress: Bar, key: str | None, known: Added) -> Added:
-        """Load what follows the known rows part by part; write every rejected row to a file."""
+        """Load the remaining rows in parts; write each rejected row to a file."""
         path = rejected_path(source.file)
         done, first = known, sum(getattr(known, word) for word in _STORED)
         progress.start_again(first)
@@ -453,7 +453,7 @@ class _Load:
             before.append(earlier and {**earlier, "complete": is_all})
 
         def reject(added: Added, items: Sequence[Any] = (), end: float = inf) -> Added:
-            """Write rows before ``end`` that were rejected, or could not be read, in order."""
+            """Write rejected and unreadable rows before ``end``, in order."""
             unreadable = [each for each in source.unreadable if each.row < end]
             source.unreadable[:] = [each for each in source.unreadable if each.row >= end]
             bad = [
@@ -497,7 +497,7 @@ class _Load:
         return replace(done, loaded_before=_sum_before(before))
 
     def fit(self, scale: WeightKind | None) -> None:
-        """Let the collection learn weights that are asked for and that it has not learned yet."""
+        """Let the collection learn the requested weights unless it has learned them."""
         described = self.collection.describe()
         before = described.get("weights") or {"kind": None, "version": 1}
         if described["items"] and (scale not in (None, before["kind"]) or not before["version"]):
@@ -506,7 +506,7 @@ class _Load:
             typer.echo(f"  {'weights':8} {words}", err=True)
 
     def tell(self, as_json: bool) -> int:
-        """Print the totals, and return how many rows were rejected."""
+        """Print the totals, and return the number of rejected rows."""
         for each in self.files:
             if before := each.get("loaded_before"):
                 stored = number_of(before["inserted"] + before["updated"], "item")
@@ -534,7 +534,7 @@ def _digest(told: list[Any]) -> str:
 
 
 def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return what was loaded of a file before: the sum over its parts."""
+    """Return the results of earlier loads of a file: the sum over its parts."""
     found = [each for each in before if each is not None]
     if not found:
         return None
@@ -544,7 +544,7 @@ def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None
 
 
 def _move_row(error: Any, row_of: Callable[[int], int]) -> None:
-    """Give the row that an error of a body is about, if it is about one, its number in the file."""
+    """Replace the row number of an error about a body by that in the file."""
     loc: tuple[Any, ...] = getattr(error, "loc", ())
     if loc[:1] == ("rows",):
         error.loc = ("rows", row_of(loc[1]), *loc[2:])
@@ -553,13 +553,13 @@ def _move_row(error: Any, row_of: Callable[[int], int]) -> None:
 
 
 def _note_stored(error: Exception, rows: int) -> None:
-    """Note how many rows were stored before, unless the error has a note."""
+    """Note the number of rows stored before, unless the error has a note."""
     if not getattr(error, "__notes__", ()):
         note_stored(error, rows)
 
 
 def _row_words(error: Any, source: Source) -> str:
-    """Return what is wrong, with a row where it is one."""
+    """Return the text of an error, with its row if it has one."""
     loc: tuple[Any, ...] = getattr(error, "loc", ())
     is_row = len(loc) > 1 and loc[0] == "rows"
     return source.error_words(error, loc[1]) if is_row else str(error)

@@ -1,4 +1,4 @@
-"""What commands share: options, how errors end a command, how answers and progress are shown."""
+"""Shared by commands: options, errors that end a command, printing of answers and progress."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _choices_of(
 
 
 def reading(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say what files hold, in the place of ``choices``."""
+    """Replace the parameter ``choices`` of a command by the options for the roles of columns."""
     added = signature(_choices_of, eval_str=True).parameters
     own = signature(command, eval_str=True).parameters
 
@@ -199,7 +199,7 @@ def reading(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def family() -> typer.Typer:
-    """Return what the commands of a module are registered with."""
+    """Return a group with which a module registers its commands."""
     return typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
     )
@@ -207,14 +207,14 @@ def family() -> typer.Typer:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """End the command with one sentence and exit code 1 where something goes wrong."""
+    """End the command with one sentence and exit code 1 after an error."""
     from gcws_search.formats.files import BadFile  # noqa: PLC0415  # loads numpy
     from gcws_search.index import GcwsError, error_words  # noqa: PLC0415
 
     try:
         yield
     except BrokenPipeError:
-        raise  # who read the lines has enough, and the command ends without a word
+        raise  # the reader closed the pipe, and the command ends silently
     except (GcwsError, BadFile, OSError) as error:
         fail(error_words(error))
 
@@ -222,22 +222,22 @@ def failures() -> Iterator[None]:
 def asking(
     commands: typer.Typer, name: str, epilog: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command that asks a server: its first argument, which --url and --api-key name.
+    """Register a command with a server as its first argument, from --url and --api-key.
 
-    See `failures` for what goes wrong with it.
+    See `failures` for its errors.
     """
 
     def register(command: Callable[..., None]) -> Callable[..., None]:
         def ask(*, url: Url = LOCAL, key: Key = None, **given: Any) -> None:
             from gcws_search.client.connection import RetryPolicy, connect  # noqa: PLC0415
 
-            # A server that starts compiles kernels for a minute, the first time.
+            # A new server compiles kernels for a minute, the first time.
             policy = RetryPolicy(attempts=60, max_seconds=2, report=report)
             with failures(), connect(url, key, policy=policy) as server:
                 command(server, **given)
 
         address = [*signature(ask, eval_str=True).parameters.values()][:-1]
-        command.__annotations__.pop("server", None)  # which is imported when it is asked
+        command.__annotations__.pop("server", None)  # its type is imported when it is needed
         own = [*signature(command, eval_str=True).parameters.values()][1:]
         ask.__signature__ = Signature([*own, *address])  # type: ignore[attr-defined]
         ask.__annotations__ = {}
@@ -251,7 +251,7 @@ def asking(
 def ask_server(
     collection: Collection, ask: Callable[[RemoteCollection], Coroutine[Any, Any, T]]
 ) -> T:
-    """Return what the server of a collection answers."""
+    """Return the answer of a collection's server."""
     from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415  # loads numpy
 
     assert isinstance(collection.place, RemoteCollection)
@@ -274,7 +274,7 @@ def fail(message: str) -> NoReturn:
 
 
 def ask(question: str, *, default: bool = False) -> None:
-    """Ask whether to go ahead; end with exit code 1 unless the answer is yes."""
+    """Ask whether to continue; end with exit code 1 unless the answer is yes."""
     try:
         typer.confirm(question, default=default, abort=True, err=True)
     except typer.Abort:
@@ -284,7 +284,7 @@ def ask(question: str, *, default: bool = False) -> None:
 
 
 def require_output(path: str | Path | None, formats: tuple[str, ...] = ("",)) -> None:
-    """End unless a file, if any, can be written: before there is anything to be written."""
+    """End unless a file, if any, can be written: before any work is done."""
     if path is None:
         return
     if not str(path).endswith(formats):
@@ -301,7 +301,7 @@ def usage(message: str) -> NoReturn:
 
 
 def object_from(text: str | None, option: str) -> dict[str, Any] | None:
-    """Return the JSON object that an option gives, None for null or no option."""
+    """Return the JSON object of an option, None for null or no option."""
     if text is None:
         return None
     from gcws_search.formats.payloads import read_json  # noqa: PLC0415  # loads numpy
@@ -316,7 +316,7 @@ def object_from(text: str | None, option: str) -> dict[str, Any] | None:
 
 
 def dim_of(text: str | None) -> int | None:
-    """Return the number of coordinates that --dim gives, None for an open space or no option."""
+    """Return the number of coordinates in --dim, None for an open space or no option."""
     if text is None or text == _OPEN:
         return None
     if not text.isdecimal() or int(text) < 1:
@@ -325,13 +325,13 @@ def dim_of(text: str | None) -> int | None:
 
 
 def words_of(texts: list[str] | None) -> tuple[str, ...] | None:
-    """Return the columns of an option that may be given several times; None where it is not."""
+    """Return the columns of an option that may be repeated; None if it is not given."""
     words = [word.strip() for text in texts or () for word in text.split(",")]
     return tuple(filter(None, words)) if texts else None
 
 
 def ngrams_of(given: str) -> list[int]:
-    """Return the least and the greatest length that --ngrams gives."""
+    """Return the minimum and the maximum length in --ngrams."""
     parts = given.split("-")
     if len(parts) > len(("low", "high")) or not all(part.isdecimal() for part in parts):
         usage(f"--ngrams: expected a number or two, such as 1-3, got {given!r}")
@@ -339,7 +339,7 @@ def ngrams_of(given: str) -> list[int]:
 
 
 def show_guess(source: Source, scale: str | None = None) -> None:
-    """Say what a file is taken for; a ``scale`` is what a warning of far units asks for."""
+    """Print how a file is read; a ``scale`` is the remedy for a warning about columns' units."""
     typer.echo(source.file.name, err=True)
     for word, value in source.guess:
         if word != "warning" or scale is None:
@@ -347,7 +347,7 @@ def show_guess(source: Source, scale: str | None = None) -> None:
 
 
 def space_words(dim: int | None, text: str | None) -> str:
-    """Say what a collection holds: texts by their tokens, or vectors."""
+    """Return a text for the items of a collection: texts by their tokens, or vectors."""
     if text is not None:
         return f"texts by {text}"
     return "an open space of sparse vectors" if dim is None else f"dim {dim}"
@@ -356,7 +356,7 @@ def space_words(dim: int | None, text: str | None) -> str:
 def transform_of(
     normalize: str | None, power: float | None, scale: str | None = None
 ) -> dict[str, Any]:
-    """Return the parts of a transform that options give."""
+    """Return the parts of a transform in options."""
     chosen = {"power": power, "normalize": normalize, "weights": scale}
     return {word: value for word, value in chosen.items() if value is not None}
 
@@ -368,7 +368,7 @@ def options_of(
     storage: str | None,
     ttl: float | None,
 ) -> dict[str, Any]:
-    """Return how a collection for a file is created: as options say, or the export that it is."""
+    """Return the configuration of a new collection for a file: from options, or from an export."""
     export = source.export or {}
     return {
         "dim": None if dim == _OPEN or source.is_text else source.dim,
@@ -380,9 +380,9 @@ def options_of(
 
 
 def fingerprint_of(collection: Collection, wanted: str | None) -> str | None:
-    """Return the fingerprint that a collection was loaded with, which ``wanted`` must be.
+    """Return the fingerprint that a collection was loaded with, which must equal ``wanted``.
 
-    Its metadata have it; where they have none, what is wanted.
+    It is in the metadata; without one there, return ``wanted``.
     """
     known = (collection.describe()["metadata"] or {}).get("fingerprint")
     if wanted is not None and isinstance(known, str) and known != wanted:
@@ -394,9 +394,9 @@ def fingerprint_of(collection: Collection, wanted: str | None) -> str | None:
 
 
 def arrange(source: Source, collection: Collection) -> None:
-    """Take a file's columns in the order of a collection's coordinates, by name.
+    """Order a file's columns by a collection's coordinates, by name.
 
-    Ends where a collection of texts is given vectors, or one of vectors texts.
+    Exits if a collection of texts gets vectors, or one of vectors texts.
     """
     if source.is_text != (collection.config.text is not None):
         kinds = "vectors, got texts; a collection of texts takes them"
@@ -412,7 +412,7 @@ def arrange(source: Source, collection: Collection) -> None:
 def opened_for(
     path: str, collection: Collection, choices: Choices, encoding: str | None = None
 ) -> Iterator[Source]:
-    """Open a file as items, its columns in the order of a collection's coordinates."""
+    """Open a file as items, with columns in the order of a collection's coordinates."""
     from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
     from gcws_search.formats.sources import source_of  # noqa: PLC0415
 
@@ -438,9 +438,9 @@ def tell_rows(
     columns: Sequence[str] | None = None,
     none: str | None = None,
 ) -> bool:
-    """Print rows as JSON, an object a line, or as a table of columns, if any, for people.
+    """Print rows as JSON, one object per line, or as a table for people.
 
-    none: a sentence for people where there are no rows.
+    none: a sentence for people if there are no rows.
     """
     found = [*rows]
     if as_json:
@@ -454,7 +454,7 @@ def tell_rows(
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print rows as a table; see `_CUT` for what happens in a narrow terminal.
+    """Print rows as a table; see `_CUT` for narrow terminals.
 
     A column called ``bytes`` or ``seconds`` has units.
     """
@@ -475,7 +475,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
             title, *cells[name] = _align([title, *cells[name]])
         width = max(map(cell_len, [title, *cells[name]]))
         is_cut = console.is_terminal and name in _CUT and width > _LEAST
-        least += 3 + (_LEAST if is_cut else width)  # with what stands between two
+        least += 3 + (_LEAST if is_cut else width)  # with the separator
         table.add_column(title, no_wrap=not is_cut, min_width=None if is_cut else width)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
@@ -484,7 +484,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
 
 
 def _align(cells: Sequence[str]) -> list[str]:
-    """Put a title and numbers at the right, points below one another unless they have units."""
+    """Align a title and numbers right, decimal points in one column unless they have units."""
     title, *numbers = cells
     if all(set(cell) <= _DIGITS for cell in numbers):
         behind = [len(cell) - len(cell.partition(".")[0]) for cell in numbers]
@@ -497,12 +497,12 @@ def _align(cells: Sequence[str]) -> list[str]:
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return how many there are of a thing: 1 item, 2,000 items."""
+    """Return a count with its noun: 1 item, 2,000 items."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def left_out_words(rejected: int, dropped: int, repeated: int, similar: int = 0) -> str:
-    """Say how many rows were not stored, and why."""
+    """Return a text on the rows that were not stored, and why."""
     told = {
         "rejected": rejected,
         "left out for missing numbers": dropped,
@@ -513,7 +513,7 @@ def left_out_words(rejected: int, dropped: int, repeated: int, similar: int = 0)
 
 
 def in_words(name: str, value: Any) -> str:
-    """Return a value as people read it: units, thousands, ``key=value`` of an object."""
+    """Return a value formatted for people: units, thousands, ``key=value`` of an object."""
     from rich.filesize import decimal  # noqa: PLC0415
 
     match value:
@@ -543,7 +543,7 @@ def in_words(name: str, value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value of an object; text as it is, where it cannot be taken for anything else."""
+    """Return a value of an object; text unquoted if that is unambiguous."""
     if isinstance(value, str) and value and not set(value) & set(' "=\n\t'):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -565,11 +565,11 @@ class Bar:
         self._show()
 
     def start_again(self, count: int) -> None:
-        """Count from so many rows on."""
+        """Restart the count of rows at a number."""
         self.rows_done, self.bytes_done = count, 0
 
     def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
-        """Yield pieces of a body, and count their bytes; then the server stores what it has."""
+        """Yield pieces of a body, and count their bytes; then wait for the server."""
         for piece in pieces:
             self.bytes_done += len(piece)
             yield piece
@@ -586,7 +586,7 @@ class Bar:
 
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Bar]:
-    """Yield a bar; without a terminal it shows nothing."""
+    """Yield a progress bar; without a terminal it shows nothing."""
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
@@ -605,9 +605,9 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, float | None], None]]:
-    """Yield what shows a step and its share on a terminal.
+    """Yield a function that shows a step and its share on a terminal.
 
-    What libraries print meanwhile, as Ray does of a lost node, is no part of an answer.
+    Output of libraries in between, such as Ray's about a lost node, is no part of an answer.
     """
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415

@@ -59,7 +59,7 @@ Score = Annotated[
 
 
 def vector_of(row: str | None, names: str | None) -> Any:
-    """Return the vector that an option gives, None for none."""
+    """Return the vector in an option, None without one."""
     if names is not None:
         weights: dict[str, float] = {}
         for word in names.split():
@@ -185,7 +185,7 @@ def query(
 
 
 def cost_words(cost: Mapping[str, Any]) -> str:
-    """Say what a query cost: how it was answered, what it looked at, recall expected, time."""
+    """Return a text on the cost of a query: method, rows read, expected recall, time."""
     method = cost["method"]
     how = {
         "graph": f"by the graph, {cost['beam']:,} wide",
@@ -200,9 +200,9 @@ def cost_words(cost: Mapping[str, Any]) -> str:
 
 
 def _draw(item_id: str, why: Explained, score: str) -> None:
-    """Draw the fraction that a score is: what both share above what it is a share of.
+    """Draw a score as a fraction: the shared part above the whole.
 
-    The largest slices are those of the first coordinates, each in a shade of its own.
+    The largest slices are those of the first coordinates, each in its own shade.
     """
     shared, total, words = _fraction(why, score)
     typer.echo(f"\n{in_words('', item_id)}: {words}")
@@ -222,7 +222,7 @@ def _draw(item_id: str, why: Explained, score: str) -> None:
 
 
 def _fraction(why: Explained, score: str) -> tuple[float, float, str]:
-    """Return both parts of the fraction that a score is, and words for them."""
+    """Return both parts of the fraction of a score, and words for them."""
     if score == "bray_curtis":
         both = why.shared + why.total
         return 2 * why.shared, both, f"2 × {why.shared:.4g} shared of {both:.4g} in both"
@@ -235,7 +235,7 @@ def _fraction(why: Explained, score: str) -> tuple[float, float, str]:
 
 
 def _parts(share: Share, score: str) -> tuple[float, float]:
-    """Return what a coordinate adds to both parts of a fraction."""
+    """Return a coordinate's contributions to both parts of a fraction."""
     if score == "bray_curtis":
         return 2 * share.min, share.min + share.max
     return share.min, abs(share.a) if score == "containment" else share.max

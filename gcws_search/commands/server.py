@@ -1,4 +1,4 @@
-"""Commands about a server, and about the files of one that does not run."""
+"""Commands about a server, and about files without a running server."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def collections(
 
 
 def _lines(described: dict[str, Any]) -> list[str]:
-    """Return what is known of a collection in words, a fact a line."""
+    """Return a description of a collection, one fact per line."""
     found, text = described, described.get("text")
     changes = [
         f"{word} {f'{len(value):,} numbers' if isinstance(value, list) else value}"
@@ -194,9 +194,9 @@ def health(
 
 
 def _readiness(url: str) -> tuple[bool, dict[str, Any]]:
-    """Return whether a server is ready, and how far it is; no key is needed.
+    """Return whether a server is ready, and its progress; no key is needed.
 
-    A container asks every few seconds, so nothing is imported that costs more than the question.
+    A container asks every few seconds, so imports must cost less than the request.
     """
     from http import HTTPStatus  # noqa: PLC0415
     from http.client import HTTPConnection, HTTPException, HTTPSConnection  # noqa: PLC0415
@@ -281,7 +281,7 @@ def create(
     places: list[Any] = [on_server]
     if to is not None:
         places.append(_snapshots(server, collection, to))
-        places[-1].list()  # before anything is made, the store has to answer
+        places[-1].list()  # fails before anything is created if the store does not answer
     snapshot = on_server.create()
     if to is not None:
         on_server.copy_to(snapshot["name"], to)
