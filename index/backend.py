@@ -2,7 +2,7 @@
 
 `backends.make_backend` chooses a method. A backend returns a new state for each change. A
 collection publishes a state with its rows as one view, by a single assignment. One exception: the
-links of a graph change in place (`graph.neighbour_graph` says what readers may meet).
+links of a graph change in place (see `graph.neighbour_graph` for what readers may see).
 """
 
 import threading
@@ -29,20 +29,20 @@ ProgressReport: TypeAlias = Callable[[float], None]
 
 
 def no_report(share: float) -> None:
-    """Take no notice of what is reported."""
+    """Ignore progress reports."""
     del share
 
 
 class Backend(ABC, Generic[State]):
     """A way to search rows; ``State`` is its immutable index.
 
-    What is abstract every method has. The rest is for a method that optimizes its index, saves it,
-    takes in rows later, or promises recall; by default none of that.
+    Every method implements the abstract functions. The rest is for methods that optimize or save
+    their index, add rows later, or promise recall; the defaults do none of that.
 
-    kind: the word that names it in the API.
-    code_width: words `encode` returns a row; 0 when nothing need be stored.
+    kind: the name of the method in the API.
+    code_width: words per row that `encode` returns; 0 if nothing needs to be stored.
     kernel: the exact kernel that it estimates.
-    promises_recall: whether it searches farther where queries were audited and found too little.
+    promises_recall: whether it searches farther if audited queries found too little.
     """
 
     kind: str
@@ -56,29 +56,29 @@ class Backend(ABC, Generic[State]):
         """Return the (n, code_width) words from which tables can be rebuilt; pure, any thread."""
 
     def encoder(self, state: State) -> Callable[[VectorBatch], UInt64s]:
-        """Return what makes, of rows to come, all that can be made before `extend`; any thread.
+        """Return a function that computes what `extend` needs of new rows; any thread.
 
-        Its codes are never stored: they may be wider than `code_width`.
+        Its codes are never stored, so they may be wider than `code_width`.
         """
         del state
         return self.encode
 
     @abstractmethod
     def empty(self) -> State:
-        """Return the index of no rows."""
+        """Return an empty index."""
 
     @abstractmethod
     def extend(self, state: State, rows: VectorBatch, codes: UInt64s) -> State:
         """Return ``state`` with the last len(codes) of ``rows`` added; the old one stays valid.
 
-        ``codes`` are what `encode`, or the `encoder` of this state, returned for the new rows.
+        ``codes`` come from `encode`, or from the `encoder` of this state, for the new rows.
         """
 
     def can_defer(self, state: State, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether ``count`` further rows may wait until the next reader adds them.
 
-        True only where `extend` by them takes a moment, and can be tried again after an error.
-        ``numbers`` is what a scan of them would read.
+        True only if `extend` with them is quick, and can be repeated after an error. ``numbers`` is
+        how many numbers a scan of them would read.
         """
         del state, rows, count, numbers
         return False
@@ -87,12 +87,12 @@ class Backend(ABC, Generic[State]):
     def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:
         """Return ``state`` after a compaction; any thread. The old one stays valid.
 
-        ``rows`` are those that stay, in their old order. ``new_rows`` has the new number of each
-        old row, rising over those that stay; -1 for a row that is gone.
+        ``rows`` are the remaining rows in their old order. ``new_rows`` has the new number of each
+        old row, ascending over the remaining rows; -1 for a removed row.
         """
 
     def is_overdue(self, state: State, rows: int, live: int) -> bool:
-        """Return whether `optimize` is worth its time for ``rows`` rows, ``live`` of them alive."""
+        """Return whether `optimize` is worthwhile for ``rows`` rows, ``live`` of them alive."""
         del state, rows, live
         return False
 
@@ -104,44 +104,43 @@ class Backend(ABC, Generic[State]):
         stop: threading.Event,
         report: ProgressReport = no_report,
     ) -> State | None:
-        """Return ``state`` with what makes searches quicker: long work, for any thread.
+        """Return ``state`` with a faster index: long work, for any thread.
 
-        ``alive`` is 1 for the rows that are. None is returned soon once ``stop`` is set.
+        ``alive`` is 1 for live rows. Returns None soon after ``stop`` is set.
         """
         del rows, alive, stop, report
         return state
 
     def adopt(self, state: State, rows: VectorBatch, replacement: State) -> State | None:
-        """Return ``state`` with what was optimized; quick. None when too many rows are new.
+        """Return ``state`` with an optimized index; quick. None if too many rows are new.
 
-        ``replacement`` was made of ``state``, or of one that it was extended from. ``rows`` are all
-        rows of ``state``.
+        ``replacement`` was made from ``state``, or from an earlier state. ``rows`` are all rows of
+        ``state``.
         """
         del state, rows
         return replacement
 
     def saved(self, state: State) -> SavedIndex | None:
-        """Return what to keep of ``state`` beside the rows; None when there is nothing.
+        """Return the parts of ``state`` to save besides the rows; None if there are none.
 
-        Cheap, for it is asked once for every piece written: ``links`` may be the array in use, and
-        change while it is read.
+        It must be cheap, because it is called for every part written: ``links`` may be the array in
+        use, and change while it is read.
         """
         del state
         return None
 
     def byte_step(self, notes: dict[str, Any]) -> tuple[float, int] | None:
-        """Return step and origin of the bytes in which a saved index has rows; None without."""
+        """Return step and origin of a saved index's byte copies; None without them."""
         del notes
         return None
 
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> State:
-        """Return the index of all of ``rows`` at once; ``codes`` are what `encode` returned.
+        """Return the index of all of ``rows`` at once; ``codes`` are the result of `encode`.
 
-        ``saved`` is what was kept of an earlier state, in numbers of the present rows, the
-        backend's to keep. R is that of the widest row kept, 1 without any. Links may stem from
-        several moments: of two rows, one may name the other and not be named back. Entries for rows
-        that are gone have been left out; a row that lost all it had is `UNKNOWN`. Notes are empty
-        when there are none.
+        ``saved`` is from an earlier state, renumbered to the present rows; the backend may keep it.
+        R is that of the widest saved row, 1 without any. Links may be from different times: a row
+        may name another one that does not name it. Entries of removed rows are left out; a row that
+        lost all its entries is `UNKNOWN`. Notes are empty if there are none.
         """
         del saved
         return self.extend(self.empty(), rows, codes)
@@ -155,10 +154,10 @@ class Backend(ABC, Generic[State]):
         params: SearchParams,
         skip: Int64s | None = None,
     ) -> BatchHits:
-        """Return the hits of each query; ``skip`` holds a row a query must not return, or -1."""
+        """Return the hits of each query; ``skip`` has a row that a query must not return, or -1."""
 
     def inverted(self, state: State, rows: VectorBatch) -> InvertedIndex:
-        """Return postings of sparse rows: all, or all but the last; made now unless kept."""
+        """Return postings of all sparse rows, except perhaps the last; built now unless stored."""
         del state
         return InvertedIndex.of(rows, self.workers)
 
@@ -173,14 +172,14 @@ class Backend(ABC, Generic[State]):
         stop: threading.Event | None = None,
         max_pairs: int | None = None,
     ) -> Pairs:
-        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
+        """Return pairs of permitted rows a < b with GMM at least ``min_score``, with scores.
 
-        Each is found with probability ``recall`` at least: by default all rows are compared. With
-        a limit there are only the most similar pairs, this many. Once ``stop`` is set, the work
-        ends soon, with whatever has been found.
+        Each is found with a probability of at least ``recall``: by default all rows are compared. A
+        limit returns only that many most similar pairs. Once ``stop`` is set, the work ends soon,
+        with the pairs found so far.
 
-        Raises InvalidParameter (without a limit there are more than ``max_pairs``; of
-            `PairPolicy`, unless given).
+        Raises InvalidParameter (without a limit, there are more than ``max_pairs``; by default
+            that of `PairPolicy`).
         """
         del recall
         return all_pairs(
@@ -196,33 +195,33 @@ class Backend(ABC, Generic[State]):
     def band_join(
         self, state: State, view: RowView, queries: VectorBatch, *, min_score: float, recall: float
     ) -> BandJoin | None:
-        """Return a join of permitted rows with queries like these, where there are bands for it."""
+        """Return a join of permitted rows with queries like these, if bands can find them."""
         del state, view, queries, min_score, recall
         return None
 
     def curve(self, state: State, view: RowView, limit: int) -> CostCurve:
-        """Return what recall costs for a limit; the reason where that is not known."""
+        """Return the cost by recall, for a limit; or the reason why it is unknown."""
         del state, view
         return CostCurve(limit, reason=f"backend {self.kind!r} promises no measured recall")
 
     def allowance(self) -> list[tuple[int | None, float]]:
-        """Return the share of the allowed miss aimed at, by greatest limit; None for any."""
+        """Return the share of the allowed misses aimed at, by greatest limit; None for any."""
         return []
 
     def take_audit(self, limit: int, asked: float, found: float) -> None:
-        """Take in the recall that an audited query asked for, and what it found; one thread."""
+        """Record the requested and the measured recall of an audited query; one thread."""
 
     def finds_too_little(self) -> bool:
-        """Return whether queries audited last found less than was asked, in the mean.
+        """Return whether recently audited queries found less than requested, on average.
 
-        It may be by chance: more of them should be audited.
+        This may be chance, so more queries should be audited.
         """
         return False
 
     @abstractmethod
     def nbytes(self, state: State) -> int:
-        """Bytes of memory the state holds."""
+        """Bytes of memory of the state."""
 
     @abstractmethod
     def stats(self, state: State) -> dict[str, Any]:
-        """Return table statistics for people, JSON-able."""
+        """Return statistics to be read by people, as JSON."""

@@ -1,9 +1,9 @@
-"""Duplicates among rows that memory does not hold: rows in files, one table of keys after another.
+"""Near-duplicates among rows in files that exceed memory: one table of keys after another.
 
-Rows with an equal key in one of L bands of r samples are candidates ([GMM]); they are
-scored exactly, and rows that pairs of enough connect are a group. What is done is on the disk, so
-that an interrupted search goes on from there. Parts are done at once by a pool: of threads, or of
-other machines that see the same folder.
+Rows with an equal key in one of L bands of r samples are candidates ([GMM]). Candidates are scored
+exactly, and rows connected by pairs with enough score form a group. Finished parts are stored on
+disk, so that an interrupted search continues from there. Parts run in parallel in a pool: of
+threads, or of other machines that see the same folder.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _PLACE_BITS: Final = 20
 _MULTIPLIER: Final = np.uint32(0x9E3779B1)
 _ROUNDING: Final = 1e-5
 """Relative: more than norms in float32 are off."""
-_SPREAD: Final = 1.96  # standard errors of an interval that holds in 95 of 100 cases
+_SPREAD: Final = 1.96  # standard errors of a 95 % interval
 
 
 class TaskPool(NamedTuple):
-    """Where functions run: so many at once."""
+    """Where functions run, and how many at once."""
 
-    submit: Callable[..., Future[Any]]  # with a function and its arguments
+    submit: Callable[..., Future[Any]]  # takes a function and its arguments
     size: int
-    end: Callable[[], object] = lambda: None  # what runs, where it takes long; no more is submitted
+    end: Callable[[], object] = lambda: None  # cancels long calls; nothing is submitted then
 
 
 def results(
@@ -72,10 +72,10 @@ def results(
     in_order: bool = True,
     waiting: Callable[[], None] = lambda: None,
 ) -> Generator[T]:
-    """Yield what a function returns for each of its arguments; some calls are begun ahead.
+    """Yield the result of a function for each of its arguments; some calls start ahead.
 
-    in_order: of the calls; else as they end.
-    waiting: called each second for which the next is waited for.
+    in_order: yield in order of the calls; otherwise in order of completion.
+    waiting: called once a second while the next result is awaited.
     """
     begun: list[Future[T]] = []
 
@@ -88,7 +88,7 @@ def results(
 
     try:
         for arguments in calls:
-            if len(begun) >= 2 * pool.size - 1:  # of one, one after the other
+            if len(begun) >= 2 * pool.size - 1:  # with a size of one, run them one after the other
                 yield following()
             begun.append(pool.submit(function, *arguments))
         while begun:
@@ -102,9 +102,9 @@ def results(
 
 
 class RowFiles:
-    """Columns of a folder that rows are appended to, in files of their own; one writer.
+    """Columns in a folder, each in its own file, to which rows are appended; one writer.
 
-    counts: of each column how many values are committed; what is beyond is cut off.
+    counts: committed values of each column; anything beyond is truncated.
     """
 
     def __init__(self, folder: Path, types: Mapping[str, str], counts: Mapping[str, int]) -> None:
@@ -123,23 +123,23 @@ class RowFiles:
         self.counts[name] += len(flat)
 
     def commit(self) -> None:
-        """Put on the disk what has been appended; the caller then notes `counts`."""
+        """Sync what has been appended to disk; the caller then saves `counts`."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Close the files, all of them where one cannot be written to its end."""
+        """Close all files, even if one of them cannot be flushed."""
         with ExitStack() as stack:
             for file in self._files.values():
                 stack.callback(file.close)
 
     def column(self, name: str) -> AnyArray:
-        """Return a column as an array of mapped memory."""
+        """Return a column as a mapped array."""
         return _mapped(self._folder / name, self._types[name], self.counts[name])
 
     def rows(self) -> StoredRows:
-        """Return where the committed rows lie."""
+        """Return where the committed rows are stored."""
         return StoredRows(self._folder, dict(self.counts))
 
 
@@ -152,7 +152,7 @@ def _mapped(path: Path, type_: str | np.dtype[Any], count: int) -> AnyArray:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows in the files of a folder; any process that sees it opens them."""
+    """Rows in the files of a folder; any process that sees the folder can open them."""
 
     folder: Path
     counts: Mapping[str, int]
@@ -161,7 +161,7 @@ class StoredRows:
         return self.counts["norms"]
 
     def open(self) -> VectorBatch:
-        """Return all rows; the system reads from the disk what is looked at."""
+        """Return all rows; the system reads the used parts from disk."""
         is_dense = "dense" in self.counts
         columns: Any = {
             name: _mapped(self.folder / name, type_, self.counts[name])
@@ -173,7 +173,7 @@ class StoredRows:
 
 
 def row_types(*, is_dense: bool) -> dict[str, str]:
-    """Return the columns of rows of one form and their types."""
+    """Return the columns of rows of one form, with their types."""
     if is_dense:
         return {"dense": "f4", "norms": "f4"}
     return {"indptr": "i8", "slots": "u4", "values": "f4", "norms": "f4"}
@@ -196,7 +196,7 @@ def append_rows(files: RowFiles, rows: VectorBatch) -> None:
 
 
 class Wide(NamedTuple):
-    """Buckets whose rows were compared with leaders alone: how many, and the longest."""
+    """Buckets whose rows were compared only with leaders: their number, and the longest."""
 
     buckets: int
     rows: int
@@ -205,9 +205,9 @@ class Wide(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The search for groups among rows, by keys of so many bands, one band after the other.
+    """The search for groups among rows by band keys, one band after the other.
 
-    folder: for keys, and for what is found; what is there already is not done again.
+    folder: for keys and results; existing ones are reused.
     """
 
     rows: StoredRows
@@ -216,7 +216,7 @@ class Grouping:
     width: int
 
     def hash(self, pool: TaskPool, progress: Progress) -> None:
-        """Write the keys of all rows, a chunk a file."""
+        """Write the keys of all rows, one file per chunk."""
         chunks = range(0, len(self.rows), CHUNK_ROWS)
         missing = [(first,) for first in chunks if not self._keys_path(first).exists()]
         done = len(chunks) - len(missing)
@@ -234,12 +234,12 @@ class Grouping:
     def connect(
         self, pool: TaskPool, min_score: float, memory_bytes: int, progress: Progress
     ) -> tuple[Int32s, Wide]:
-        """Return of each row the first one of its group, and what `Wide` says.
+        """Return the first row of each row's group, and the `Wide` buckets.
 
-        Parts of a band hold other keys each, so that neither their number nor what is done at once
-        decides what is found.
+        The parts of a band have disjoint keys, so the result depends neither on their number nor on
+        how many run in parallel.
 
-        memory_bytes: for all parts at once.
+        memory_bytes: for all parallel parts together.
         """
         parts = 1
         while parts < pool.size or len(self.rows) * _KEY_BYTES * pool.size > parts * memory_bytes:
@@ -260,7 +260,7 @@ class Grouping:
     def _look(
         self, path: Path, band: int, part: int, parts: int, min_score: float
     ) -> tuple[RowPairs, Wide]:
-        """Return the pairs that connect rows of a part of one band's keys."""
+        """Return the pairs that connect rows in a part of one band's keys."""
         roots = np.memmap(path, np.int32, "c")
         keys, rows = self._part(band, part, parts)
         n = len(keys)
@@ -277,7 +277,7 @@ class Grouping:
         return found, Wide(buckets, size, int(rows[place]))
 
     def _part(self, band: int, part: int, parts: int) -> tuple[UInt64s, Int32s]:
-        """Return those keys of a band that begin with the bits of a part, and their rows."""
+        """Return the keys of a band that begin with the bits of a part, and their rows."""
         shift = np.uint64(64 - (parts.bit_length() - 1))
         all_keys, all_rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
         for first in range(0, len(self.rows), CHUNK_ROWS):
@@ -296,8 +296,8 @@ class Grouping:
         return self.folder / f"keys-{first // CHUNK_ROWS:06}"
 
     def _load(self) -> tuple[int, Path, Wide]:
-        """Return how many bands have been looked through, where the roots are, and `Wide`."""
-        for name in os.listdir(self.folder):  # `Path.glob` finds nothing where that fails
+        """Return the number of finished bands, the path of the roots, and `Wide`."""
+        for name in os.listdir(self.folder):  # `Path.glob` would hide read errors
             if name.startswith("roots-") and not name.endswith(".part"):
                 done, buckets, rows, row = map(int, name.split("-")[1:])
                 return done, self.folder / name, Wide(buckets, rows, row if buckets else None)
@@ -314,14 +314,14 @@ class Grouping:
 
 
 def _write(path: Path, array: AnyArray) -> None:
-    """Write the bytes of an array to a file that appears when it is whole.
+    """Write the bytes of an array to a file that appears only when it is complete.
 
-    numpy's own format begins with an expression, and Python 3.11 parses none in two threads.
+    NumPy's format begins with a Python expression, and Python 3.11 cannot parse two in parallel.
     """
-    part = path.with_suffix(f".{secrets.token_hex(4)}.part")  # others may write the same
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")  # others may write it, too
     try:
         with part.open("wb") as file:
-            file.write(array.data)  # `tofile` does not say why it fails
+            file.write(array.data)  # `tofile` does not report the reason of a failure
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -329,13 +329,13 @@ def _write(path: Path, array: AnyArray) -> None:
         part.unlink(missing_ok=True)
 
 
-# What was found
+# Results
 
 
 class Recall(NamedTuple):
-    """How many pairs of some rows there are, how many of them are in one group, and the share.
+    """Pairs of some rows: all of them, those within one group, and the share of these.
 
-    low, high: of the share, in 95 of 100 cases.
+    low, high: 95 % confidence interval of the share.
     """
 
     pairs: int
@@ -347,9 +347,9 @@ class Recall(NamedTuple):
 def measure_recall(
     rows: StoredRows, roots: Int32s, min_score: float, pool: TaskPool, progress: Progress
 ) -> Recall:
-    """Look for all partners of a sample of the rows by scans; return how many share their group.
+    """Find all partners of a sample of the rows by scans; return how many share their group.
 
-    Rows that are equal to a sampled one and those of its group count as any others.
+    Rows equal to a sampled one, and rows of its group, count like any others.
     """
     n = len(rows)
     rng = np.random.default_rng(1)
@@ -369,7 +369,7 @@ def measure_recall(
 def _partners(
     rows: StoredRows, sample: Int64s, min_score: float, start: int
 ) -> tuple[Int64s, Int64s]:
-    """Return rows from one on that score enough with one of the sample, and with which."""
+    """Return rows from one on that score enough with a row of the sample, and the latter."""
     every, workers = rows.open(), Workers(1)
     view = RowView(every[sample], np.ones(len(sample), np.uint8), len(sample))
     inverted = InvertedIndex.of(view.vectors, workers)
@@ -393,10 +393,10 @@ def _partners(
 
 
 def _near_rows(sample: VectorBatch, min_score: float) -> Callable[[VectorBatch], Int64s]:
-    """Return what tells which rows of a chunk may score enough with one of the sample.
+    """Return a function that finds the rows of a chunk that may score enough with the sample.
 
-    A sparse row u shares at least ``min_score`` · |u| with such a row, all of it in slots that the
-    sample has. Slots are known by the place that they hash to.
+    A sparse row u shares at least ``min_score`` · |u| with such a row, all in slots that the sample
+    has. Slots are known by their hashes.
     """
     if sample.form == "dense":
         return lambda chunk: np.arange(len(chunk))
@@ -417,7 +417,7 @@ def _places(slots: UInt32s) -> UInt32s:
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
-    """Return Wilson's interval of a share found among n that are independent."""
+    """Return Wilson's interval of a share of n independent trials."""
     square = _SPREAD**2
     middle = (share + square / (2 * n)) / (1 + square / n)
     spread = _SPREAD / (1 + square / n) * np.sqrt(share * (1 - share) / n + square / (4 * n * n))
@@ -426,10 +426,10 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
 
 
 class Groups(NamedTuple):
-    """Rows of groups of two or more, group after group, in each the one that is kept first.
+    """Rows of groups of two or more, group by group; the row to keep comes first in each.
 
     rows: (m,) int64.
-    starts: (g + 1,) int64, where each group begins, and where the last one ends.
+    starts: (g + 1,) int64, the start of each group, and the end of the last one.
     """
 
     rows: Int64s
@@ -437,9 +437,9 @@ class Groups(NamedTuple):
 
 
 def groups_of(roots: Int32s, norms: AnyArray, keep: str) -> Groups:
-    """Return the groups of rows in the order of their first ones.
+    """Return the groups of rows, in the order of their first rows.
 
-    keep: "first", or "longest" for the row of the greatest L1 norm.
+    keep: "first", or "longest" for the row with the greatest L1 norm.
     """
     sizes = np.bincount(roots, minlength=len(roots))
     rows = np.flatnonzero(sizes[roots] > 1)
@@ -451,7 +451,7 @@ def groups_of(roots: Int32s, norms: AnyArray, keep: str) -> Groups:
 
 
 def scores_to_first(rows: StoredRows, groups: Groups, pool: TaskPool) -> Iterator[Float64s]:
-    """Yield the scores of the rows of groups to the first of each, a run of rows at a time."""
+    """Yield the scores of the rows of groups with the first of each, in runs of rows."""
     firsts = np.repeat(groups.rows[groups.starts[:-1]], np.diff(groups.starts))
     runs = (slice(start, start + CHUNK_ROWS) for start in range(0, len(firsts), CHUNK_ROWS))
     yield from results(pool, _scores, ((rows, firsts[run], groups.rows[run]) for run in runs))

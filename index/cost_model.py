@@ -1,8 +1,8 @@
-"""What the steps of a search take, in nanoseconds on current processors.
+"""The cost of the steps of a search, in nanoseconds on current processors.
 
-These figures steer the choice between two right answers, tables or scan, so factors of two do not
-matter. They depend on live rows alone, never on a clock or on what was deleted before: equal data
-give equal choices, also after a restart.
+These figures choose between two correct methods, tables or scan, so factors of two do not matter.
+They depend only on live rows, never on a clock or on deleted rows: equal data give equal choices,
+also after a restart.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ _PAIR_FOUND: Final = 35.0
 _EXPANDED_ROW: Final = 60.0
 _HASH_GENERATED: Final = 1.0
 _HASH_STORED: Final = 0.16
-_HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a far cache
+_HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a distant cache
 
 
 class Tally:
-    """What searches of one kind cost, of late, where that cannot be told beforehand.
+    """Measured cost of recent searches of one kind, if it cannot be predicted.
 
-    The mean over some `_MOST` queries, with what is expected in the place of the first `_FIRST`.
-    Threads add to it without a lock; a number lost makes no difference.
+    The mean over about `_MOST` queries; the expected cost stands in for the first `_FIRST`. Threads
+    add to it without a lock; a lost update does not matter.
     """
 
     _FIRST: Final = 8
     _MOST: Final = 64
 
     def __init__(self, expected: float) -> None:
-        self.nanoseconds = expected  # a query, before any was searched for
-        self.seen = 0  # queries
+        self.nanoseconds = expected  # per query, before any search
+        self.seen = 0  # number of queries
         self._passed_over = 0
 
     def add(self, queries: int, nanoseconds: float) -> None:
@@ -97,7 +97,7 @@ class Tally:
         self.nanoseconds = (1.0 - share) * self.nanoseconds + share * nanoseconds
 
     def try_again(self, every: int) -> bool:
-        """Return whether a plan that has been too slow is followed all the same."""
+        """Return whether to try a plan again that has been too slow."""
         self._passed_over += 1
         return self._passed_over % every == 0
 
@@ -107,13 +107,13 @@ def _sample(view: RowView) -> LiveSample:
 
 
 def _mean_entries(view: RowView) -> float:
-    """Return how many non-zeros a sparse row has."""
+    """Return the mean number of non-zeros of a sparse row."""
     rows, indptr = _sample(view).rows, view.vectors.indptr
     return int(np.sum(indptr[rows + 1] - indptr[rows])) / max(1, len(rows))
 
 
 def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> Float64s:
-    """Return (m,): what scanning all rows takes for each query of one call, split over threads."""
+    """Return (m,) the time of scanning all rows for each query of one call, split over threads."""
     vectors = view.vectors
     if vectors.form == "dense":
         return np.full(len(queries), dense_scan_nanoseconds(view, len(queries) // threads))
@@ -126,7 +126,7 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 
 
 def dense_scan_nanoseconds(view: RowView, together: int) -> float:
-    """Return what scanning all dense rows takes for a query, of ``together`` in a thread."""
+    """Return the time of scanning all dense rows for a query, ``together`` queries in a thread."""
     n, width = view.vectors.count, view.vectors.width
     copies, in_tiles = view.copies, together >= MANY and view.fills_tiles
     if copies is not None:
@@ -144,23 +144,23 @@ def dense_scan_nanoseconds(view: RowView, together: int) -> float:
 
 
 def counted_scan_nanoseconds(work: Float64s) -> float:
-    """Return what scans take on average, by their work; see `scan.scan_work`."""
+    """Return the mean time of scans, from their work; see `scan.scan_work`."""
     return _POSTING * float(work.mean())
 
 
 def max_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
-    """Return what scanning sparse rows takes at most, known without a look at any row.
+    """Return the maximum time of scanning sparse rows, without reading any row.
 
-    A row shares no more slots with a query than the query has.
+    A row shares at most as many slots with a query as the query has.
     """
     return view.permitted_count * (_SCAN_SUM + _SCAN_ENTRY * queries.longest)
 
 
 def hash_nanoseconds(queries: VectorBatch, plan: BandPlan) -> Float64s:
-    """Return (m,): what hashing each query and finding its places in the tables takes."""
+    """Return (m,) the time of hashing each query and finding its places in the tables."""
     places = plan.bands * _PROBE_TABLE
     if queries.form == "sparse":
-        if len(queries) == 1:  # numpy takes several times as long
+        if len(queries) == 1:  # NumPy takes several times as long
             return np.array([queries.longest * (plan.samples * _HASH_GENERATED) + places])
         entries, sample = np.diff(queries.indptr), _HASH_GENERATED
     else:
@@ -171,15 +171,15 @@ def hash_nanoseconds(queries: VectorBatch, plan: BandPlan) -> Float64s:
 
 
 def _nonzeros(rows: Float32s) -> Int64s:
-    """Return how many entries of each row are not 0."""
-    if len(rows) == 1:  # numpy takes ten times as long to count along an axis
+    """Return the number of non-zero entries of each row."""
+    if len(rows) == 1:  # NumPy takes ten times as long to count along an axis
         return np.array([np.count_nonzero(rows)], np.int64)
     counts: Int64s = np.count_nonzero(rows, axis=1)
     return counts
 
 
 def row_nanoseconds(view: RowView) -> float:
-    """Return what finding and scoring one row somewhere in memory takes."""
+    """Return the time of finding and scoring one row at a random place in memory."""
     vectors = view.vectors
     if vectors.form == "dense":
         n, width = vectors.count, vectors.width
@@ -189,7 +189,7 @@ def row_nanoseconds(view: RowView) -> float:
 
 
 def all_pairs_nanoseconds(view: RowView, others: int) -> float:
-    """Return what comparing ``others`` rows with all rows takes, many at a time."""
+    """Return the time of comparing ``others`` rows with all rows, many at a time."""
     vectors, live = view.vectors, view.permitted_count
     if view.copies is not None:
         pair = _COPY_ROW + _COPY_BYTE * view.copies.codes.shape[1]
@@ -202,18 +202,18 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
 
 
 def folded_nanoseconds(view: RowView, groups: int, share: float) -> float:
-    """Return what a query takes where folded rows are scanned, and a share of the rows scored."""
+    """Return the time of a query that scans folded rows and scores a share of the rows."""
     a_row = groups * _FOLDED_BYTE + share * (_FOLDED_ROW + row_nanoseconds(view))
     return view.permitted_count * a_row
 
 
 def band_join_nanoseconds(view: RowView, bands: int, share: float) -> float:
-    """Return what a query takes where all rows are looked up by bands, and a share is scored."""
+    """Return the time of a query that looks up all rows by bands and scores a share."""
     return view.permitted_count * (bands * _BAND_ROW / _BAND_RUN + share * row_nanoseconds(view))
 
 
 def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:
-    """Return what hashing all rows for further tables takes, and sorting them in."""
+    """Return the time of hashing all rows for further tables, and sorting the keys."""
     if bands == 0:
         return 0.0
     some = hash_nanoseconds(view.vectors[_sample(view).rows], plan.of_first(bands))
@@ -221,7 +221,7 @@ def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:
 
 
 def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
-    """Return what scoring pairs of rows of the same buckets takes, and sorting those found."""
+    """Return the time of scoring pairs of rows in common buckets, and sorting those found."""
     a_pair: float
     if view.vectors.form == "dense":
         a_pair = _BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.width
@@ -231,12 +231,12 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
 
 
 def prefix_nanoseconds(view: RowView, reads: float | None = None) -> float:
-    """Return what listing rows by prefixes takes; or, of so many postings, what reading does."""
+    """Return the time of listing rows by prefixes; or of reading this many postings."""
     if reads is not None:
         return reads * _PREFIX_READ
     return view.permitted_count * _mean_entries(view) * _PREFIX_ENTRY
 
 
 def graph_join_nanoseconds(view: RowView, scored: float, expanded: float) -> float:
-    """Return what a graph join takes, by the rows that it scores and expands."""
+    """Return the time of a graph join, by the rows that it scores and expands."""
     return scored * row_nanoseconds(view) + expanded * _EXPANDED_ROW

@@ -1,9 +1,9 @@
 """Near-duplicate pairs: by tables, by the neighbour graph, or every pair.
 
-`PairJoin` takes the quickest way that keeps the recall. What the buckets of tables hold is counted,
-what the graph finds is measured on some of the rows, and what the exact join takes is foreseen.
-The exact join compares all rows with all, or finds pairs of sparse rows by prefix filtering: a pair
-must have a prefix slot in common. Source: [PREFIX], [PPJOIN]; see
+`PairJoin` chooses the quickest way that reaches the recall. It counts the pairs in buckets of
+tables, measures the recall of the graph on a sample of the rows, and estimates the time of the
+exact join. The exact join compares all rows with all, or finds pairs of sparse rows by prefix
+filtering: a pair must share a prefix slot. Source: [PREFIX], [PPJOIN]; see
 `kernels.sparse.prefix_join`. Pairs by containment are found by scans.
 """
 
@@ -79,7 +79,7 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 class PairSink:
     """The best pairs so far, from several threads, each pair once: ``limit`` of them, or all.
 
-    Once ``stop`` is set, nobody waits for the pairs any more. Of ``max_pairs`` see `Backend.pairs`.
+    Once ``stop`` is set, the pairs are no longer needed. For ``max_pairs`` see `Backend.pairs`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PairSink:
         self._vectors = view.vectors
         self._min_score = min_score
         self.limit = limit
-        self._lock = threading.RLock()  # `add` scores while it holds it
+        self._lock = threading.RLock()  # reentrant, because `add` scores pairs while holding it
         self._pending: list[UInt64s] = []
         self._pending_count = 0
         self._pairs = np.empty(0, np.uint64)
@@ -110,11 +110,11 @@ class PairSink:
 
     @property
     def done(self) -> bool:
-        """Whether no further pair is of any use."""
+        """Whether further pairs are useless."""
         return self._complete or (self._stop is not None and self._stop.is_set())
 
     def add(self, a: Int32s | Int64s, b: Int32s | Int64s) -> None:
-        """Offer pairs of rows that may score high enough."""
+        """Offer pairs of rows whose score may be high enough."""
         if len(a) == 0:
             return
         packed = a.astype(np.uint64) << np.uint64(32) | b.astype(np.uint64)
@@ -125,7 +125,7 @@ class PairSink:
                 self.score_pending()
 
     def score_pending(self) -> None:
-        """Score what has been offered so far, and keep the best: `threshold` may rise."""
+        """Score the pairs offered so far and keep the best; `threshold` may rise."""
         with self._lock:
             fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
             fresh = fresh[: keep_new(fresh, self._pairs)]
@@ -142,18 +142,18 @@ class PairSink:
             if self.limit is not None and len(pairs) > self.limit:
                 best = np.lexsort((pairs, -scores))
                 self.threshold = float(scores[best[self.limit - 1]])
-                # Ties at the last score stay, up to a point: the caller ranks them by id.
+                # Ties at the last score stay, up to a bound: the caller ranks them by id.
                 best = best[: self.limit + max_pairs]
                 best = np.sort(best[scores[best] >= self.threshold])
                 self._complete = self.threshold >= 1.0 and len(best) == self.limit + max_pairs
                 pairs, scores = pairs[best], scores[best]
             elif len(pairs) > max_pairs:
-                self._complete = True  # the other threads need not go on
+                self._complete = True  # the other threads can stop
                 raise too_many_pairs(max_pairs, self._min_score)
             self._pairs, self._scores = pairs, scores
 
     def result(self) -> Pairs:
-        """Return the pairs by rising rows."""
+        """Return the pairs by ascending rows."""
         self.score_pending()
         a, b = _unpack(self._pairs)
         return a, b, self._scores
@@ -164,10 +164,10 @@ def _unpack(packed: UInt64s) -> tuple[Int64s, Int64s]:
 
 
 def pair_scores(vectors: VectorBatch, a: Int64s, b: Int64s, ranking: Ranking) -> Float64s:
-    """Return the exact score of each pair of rows; of containment see `contained_shares`."""
+    """Return the exact score of each pair of rows; for containment see `contained_shares`."""
     if ranking == "containment":
         return contained_shares(vectors, a, b)
-    if vectors.holds_bytes:  # those that are asked for become floats
+    if vectors.holds_bytes:  # only the needed rows become floats
         used, places = np.unique(np.concatenate([a, b]), return_inverse=True)
         vectors, a, b = vectors[used], places[: len(a)], places[len(a) :]
     scores, rows = np.empty(len(a), np.float64), rows_of(vectors)
@@ -184,9 +184,9 @@ def join_pairs(
     recall: float,
     workers: Workers,
 ) -> bool:
-    """Offer the pairs that share a bucket deep enough for the recall asked for.
+    """Offer the pairs that share a bucket at the depth for the requested recall.
 
-    Returns False, and nothing is offered, when no depth of these tables gives that recall.
+    Returns False, without offering any pair, if no depth of these tables reaches the recall.
     """
     if depth_for(plan, sink.threshold, recall) is None:
         return False
@@ -201,7 +201,7 @@ def join_pairs(
         capacity = sink.policy.capacity
         out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
         for table in range(first, last):
-            # The better the pairs found so far, the deeper the buckets that are worth a look.
+            # The better the pairs found so far, the deeper the buckets that are examined.
             depth = depth_for(plan, sink.threshold, recall) or 1
             shift = np.uint64(64 - depth * plan.bits)
             sorted_table = SortedTable(segment.keys[table], segment.rows[table], shift)
@@ -221,7 +221,7 @@ _MAX_LISTED: Final = 1 << 27
 """Entries that are listed at most: 24 bytes each."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
-_BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
+_BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later rows are read (128 KB)
 _BLOCK_ROWS: Final = 64  # sparse rows, looked up one by one
 _PLACES: Final = 1 << 21
 """Pairs that one scan has room for."""
@@ -229,20 +229,20 @@ _PLACES: Final = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class PrefixJoin:
-    """Rows listed under their prefix slots; a similar pair has one of these in common."""
+    """Rows listed under their prefix slots; similar pairs share one of these slots."""
 
     view: RowView
-    threshold: float  # the least score asked for, less what float32 may lose
+    threshold: float  # the minimum score, minus the error of float32
     lists: PrefixLists  # of the permitted rows
-    nanoseconds: float  # expected, now that there are the lists
+    nanoseconds: float  # expected time, once the lists exist
 
     @classmethod
     def of(
         cls, view: RowView, threshold: float, policy: PairPolicy = PAIR_POLICY
     ) -> PrefixJoin | None:
-        """Return how to join the permitted rows of a view, which are sparse.
+        """Return a join of the permitted, sparse rows of a view.
 
-        None where any score is wanted, or a row or all together are longer than can be listed.
+        None if any score is wanted, or if a row or all rows together are too long for the lists.
         """
         vectors = view.vectors
         threshold -= tolerance(vectors, vectors)
@@ -266,7 +266,7 @@ class PrefixJoin:
         return cls(view, threshold, lists, cost)
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
-        """Offer all pairs that score as well as the sink wants, at least `threshold`."""
+        """Offer all pairs that score at least what the sink requires, and at least `threshold`."""
         vectors, m = self.view.vectors, len(self.lists.rows)
         step = min(m, workers.threads * _PARTS)
         slack = tolerance(vectors, vectors)
@@ -291,7 +291,7 @@ class ExactJoin:
 
     view: RowView
     inverted: InvertedIndex
-    way: PrefixJoin | FoldedJoin | None  # None: all rows are compared with all
+    way: PrefixJoin | FoldedJoin | None  # None: compare all rows with all
     nanoseconds: float  # expected
 
     @classmethod
@@ -306,8 +306,8 @@ class ExactJoin:
     ) -> ExactJoin:
         """Return the quickest way for pairs that score at least ``threshold``.
 
-        Rows are neither listed by slots nor folded where this alone takes longer than another way,
-        of ``quickest`` nanoseconds.
+        Rows are neither listed by slots nor folded if this alone takes longer than the quickest
+        other way, of ``quickest`` nanoseconds.
         """
         count = view.permitted_count
         if count < 2:  # noqa: PLR2004 (a pair)
@@ -326,7 +326,7 @@ class ExactJoin:
         return best
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
-        """Offer every pair that scores as well as the sink wants."""
+        """Offer every pair that scores at least what the sink requires."""
         if isinstance(self.way, PrefixJoin):
             self.way.offer(sink, workers)
         elif self.way is None:
@@ -370,7 +370,7 @@ def contained_pairs(
     stop: threading.Event | None = None,
     max_pairs: int | None = None,
 ) -> Pairs:
-    """Return the pairs of permitted rows of which one has enough of the other, by scans."""
+    """Return the pairs of permitted rows by containment of either row, by scans."""
     sink = PairSink(view, min_score, limit, stop, max_pairs=max_pairs, ranking="containment")
     rows = np.flatnonzero(view.permitted)
     for first in range(0, len(rows), _SCANNED_ROWS):
@@ -389,7 +389,7 @@ def contained_pairs(
 def compare_pairs(
     view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
 ) -> None:
-    """Offer all pairs, each row compared with every later one."""
+    """Offer all pairs by comparing each row with every later one."""
     n = len(view.vectors)
     compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
     width = view.vectors.width
@@ -398,7 +398,7 @@ def compare_pairs(
     parts = min(workers.threads, blocks)
 
     def run(first: int, last: int) -> None:
-        # Early blocks have more rows after them, so blocks are dealt out in turn.
+        # Early blocks have more rows after them, so threads take blocks in turn.
         for part in range(first, last):
             for block in range(part, blocks, parts):
                 if not sink.done:
@@ -438,7 +438,7 @@ def _compare_dense(
 
 
 def _compare_floats(view: RowView, sink: PairSink, first: int, last: int) -> None:
-    """Do what `_compare_dense` does where there are no copies."""
+    """Like `_compare_dense`, without byte copies."""
     vectors = view.vectors
     slack = tolerance(vectors, vectors)
     rows = rows_of(vectors)
@@ -462,7 +462,7 @@ def _compare_sparse(
     for row in range(first, last):
         if not permitted[row] or sink.done:
             continue
-        permitted[row] = 0  # those after it are its partners
+        permitted[row] = 0  # only rows after it are its partners
         query = vectors[row : row + 1]
         bound = sink.threshold - tolerance(vectors, query)
         partners = scanner.collect(query, row, bound, first=row + 1)
@@ -477,33 +477,33 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 class PairSample:
     """Some rows with all their partners."""
 
-    threshold: float  # what partners score at least
+    threshold: float  # minimum score of partners
     rows: Int64s  # (r,)
-    numbers: Int64s  # (p,): for each pair which of ``rows`` it is
-    partners: Int64s  # (p,): the other row
+    numbers: Int64s  # (p,) for each pair, the index of its row in ``rows``
+    partners: Int64s  # (p,) the other row
     scores: Float64s  # (p,)
 
 
 @dataclass(frozen=True, slots=True)
 class PairJoin:
-    """The join of one state with itself."""
+    """The join of an index state with itself."""
 
     view: RowView
-    tables: Tables  # those made so far
-    plan: BandPlan  # of all there can be
+    tables: Tables  # the tables made so far
+    plan: BandPlan  # of all possible tables
     widen: Callable[[int], Tables]  # returns the same rows in at least that many tables
-    links: LinkArray | None  # of the neighbour graph, where there is one
+    links: LinkArray | None  # of the neighbour graph, if there is one
     inverted: InvertedIndex
     workers: Workers
     policy: PairPolicy = PAIR_POLICY
     seed: int = 0  # of the hash
 
     def offer(self, sink: PairSink, recall: float) -> None:
-        """Offer pairs so that the share of them asked for is found in the mean."""
+        """Offer pairs so that the requested share of them is found, in the mean."""
         if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
             return
         if sink.limit is not None and self.links is not None:
-            self.join_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+            self.join_links(self.links, sink, _OWN_LIST)  # lower scores need no search
             sink.score_pending()
         if recall >= 1 or not self._offer_some(sink, recall):
             self._exact(sink.threshold).offer(sink, self.workers)
@@ -512,7 +512,7 @@ class PairJoin:
         return ExactJoin.of(self.view, self.inverted, threshold, self.workers, quickest=quickest)
 
     def _offer_some(self, sink: PairSink, recall: float) -> bool:
-        """Offer the share asked for in the quickest way; False where tables cannot promise it."""
+        """Offer the requested share in the quickest way; False if tables cannot reach it."""
         if not self.tables.bands:
             return self._hash_and_offer(sink, recall)
         bands, bucket_cost = self._plan_buckets(sink.threshold, recall, None)
@@ -545,9 +545,9 @@ class PairJoin:
         )
 
     def _hash_and_offer(self, sink: PairSink, recall: float) -> bool:
-        """Do what `_offer_some` does where rows are not hashed: for these pairs alone."""
+        """Like `_offer_some` for unhashed rows: hash them only for these pairs."""
         rows = np.flatnonzero(self.view.permitted)
-        most = 2 * len(rows) >= len(self.view.vectors)  # to hash them all is less than to copy them
+        most = 2 * len(rows) >= len(self.view.vectors)  # hashing all is cheaper than copying them
         vectors = self.view.vectors if most else self.view.vectors[rows]
         costs = band_costs(vectors, sink.threshold, recall) if sink.threshold > 0 else {}
         if not costs:
@@ -568,11 +568,10 @@ class PairJoin:
     def _plan_buckets(
         self, threshold: float, recall: float, sample: PairSample | None
     ) -> tuple[int, float]:
-        """Return how many tables to join, those there are or twice as many, …, and nanoseconds.
+        """Return how many tables to join (those there are, or twice as many, …), and nanoseconds.
 
-        The more tables, the deeper and smaller are the buckets that are enough; those of further
-        tables are taken to be as full as those of the first. Every pair is found in several
-        tables: how often, a sample tells.
+        With more tables, deeper and smaller buckets are enough; further tables are assumed to be as
+        full as the first ones. A pair is found in several tables; a sample tells how often.
         """
         existing, shifts, choices, repeats = self.tables.bands, [], [], []
         bands = existing
@@ -608,7 +607,7 @@ class PairJoin:
         return float(matches.sum()) * plan.bands * every
 
     def join_links(self, links: LinkArray, sink: PairSink, patience: int) -> None:
-        """Offer each row with the rows it is linked to, and those they are linked to."""
+        """Offer each row with the rows that it links to, and with the rows that these link to."""
         chosen = np.flatnonzero(self.view.permitted)
 
         def join_part(first: int, last: int) -> None:
@@ -624,7 +623,7 @@ class PairJoin:
         self.workers.split(len(chosen), join_part)
 
     def _rows(self) -> PairRows:
-        """Return the rows as kernels take them."""
+        """Return the rows in the form that kernels take."""
         return PairRows(*rows_of(self.view.vectors), self.view.permitted)
 
     def _partners(
@@ -635,9 +634,9 @@ class PairJoin:
         threshold: float,
         work: Int64s | None = None,
     ) -> Iterator[tuple[Int32s, Int32s]]:
-        """Yield the pairs that searches from chosen rows find; what they cost is added to work.
+        """Yield the pairs found by searches from chosen rows; their cost is added to ``work``.
 
-        The next pairs overwrite the arrays of those before.
+        Each yield overwrites the arrays of the previous one.
         """
         vectors = self.view.vectors
         capacity = max(self.policy.capacity, len(vectors))
@@ -654,9 +653,9 @@ class PairJoin:
     ) -> tuple[int, float, float] | None:
         """Choose walk settings that reach the requested recall on a sample.
 
-        Returns the patience of `kernels.graph.pair_walk.PairRule`, the share of the pairs found,
-        less one standard error, and nanoseconds for all rows. None when no settings do, or when
-        there are too few pairs to tell.
+        Returns the patience of `kernels.graph.pair_walk.PairRule`, the share of the pairs found
+        minus one standard error, and nanoseconds for all rows. None if no settings reach the
+        recall, or there are too few pairs to judge.
         """
         threshold, rows, numbers = sample.threshold, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
@@ -685,7 +684,7 @@ class PairJoin:
         return None
 
     def sample_partners(self, threshold: float) -> PairSample | None:
-        """Return some rows with all their partners, None where these are too many."""
+        """Return some rows with all their partners; None if these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
         policy = self.policy
@@ -715,7 +714,7 @@ class PairJoin:
 
 
 def _some_of_each(numbers: Int64s, limit: int) -> Int64s:
-    """Return places of entries: at most ``limit`` of each number, drawn at random."""
+    """Return places of entries: at most ``limit`` of each number, chosen at random."""
     order = np.random.default_rng(0).permutation(len(numbers))
     order = order[np.argsort(numbers[order], kind="stable")]
     ordered = numbers[order]
@@ -725,9 +724,9 @@ def _some_of_each(numbers: Int64s, limit: int) -> Int64s:
 
 
 def _cautious_recall(found: Float64s, judged: Int64s, weights: Float64s) -> float:
-    """Return the share of all pairs found, less one standard error; 0 where nothing is known.
+    """Return the share of all pairs found, minus one standard error; 0 if nothing is known.
 
-    A further row with one pair missed keeps a small sample from looking perfect.
+    One more row with a missed pair is assumed, so that a small sample does not look perfect.
     """
     some = weights > 0
     if not some.any():

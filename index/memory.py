@@ -1,4 +1,4 @@
-"""How much memory a process may have, and what it gives back."""
+"""The memory available to a process, and returning memory to the system."""
 
 import ctypes
 from pathlib import Path
@@ -22,14 +22,14 @@ what glibc comes to by itself for the second, but it holds up to twice as much f
 
 
 def memory_bytes() -> int:
-    """Return how much memory this process may have, by its container or machine."""
+    """Return the bytes of memory available to this process, by its container or machine."""
     limits = [_number(path) for path in _CGROUPS]
     limits.append(psutil.virtual_memory().total)
     return min(limit for limit in limits if limit is not None)
 
 
 def bound_heaps() -> None:
-    """Let the heap of each thread hold little that is free, where the C library can (glibc)."""
+    """Limit the free memory that the heap of each thread keeps, with glibc."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(_TRIM_THRESHOLD, _MAX_FREE)
@@ -37,7 +37,7 @@ def bound_heaps() -> None:
 
 
 def give_memory_back() -> None:
-    """Give what the heap no longer uses back to the system, where the C library can (glibc)."""
+    """Return unused heap memory to the system, with glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

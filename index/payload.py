@@ -1,7 +1,7 @@
 """Payloads of items: compact JSON objects, columns of their keys, filters over these.
 
-A column has the values of one key as arrays, so a filter never parses payloads a query at a time.
-A filter is parsed once, and evaluated to a mask over rows: a subset of Qdrant's.
+A column has the values of one key as arrays, so a filter does not parse payloads at each query. A
+filter is parsed once, and evaluated to a mask over rows; its form is a subset of Qdrant's.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MAX_METADATA_BYTES: Final = 1 << 16
 
 
 def has_long_number(text: bytes) -> bool:
-    """Whether JSON text may hold an integer beyond 64 bits, which orjson rounds or refuses.
+    """Return whether JSON text may have an integer beyond 64 bits, which orjson rounds or refuses.
 
-    A regular expression takes ten times as long, and `json` as long again for long fractions.
+    A regular expression takes ten times as long, and `json` again as much for long fractions.
     """
     zeros = text.translate(_TO_ZEROS)
     return _LONG_NUMBER in zeros and _LONG_NUMBER in zeros.replace(_LONG_FRACTION, b".")
 
 
 def is_payload(payload: bytes) -> bool:
-    """Return whether bytes are the JSON text of one object, by itself and among others."""
+    """Return whether bytes are the JSON text of one object, alone and within a list."""
     text = b"[" + payload + b"]"
     try:
         documents = orjson.loads(text)
@@ -59,12 +59,12 @@ def is_payload(payload: bytes) -> bool:
 
 
 def read_payload(payload: bytes) -> Any:  # noqa: ANN401 (JSON)
-    """Return what the JSON text of a payload, or of a list of some, says."""
+    """Parse the JSON text of a payload, or of a list of payloads."""
     return (json if has_long_number(payload) else orjson).loads(payload)
 
 
 def merge_payloads(old: bytes | None, new: bytes) -> bytes:
-    """Return a payload with the top-level keys of another in the place of its own."""
+    """Return a payload whose top-level keys are replaced by those of another."""
     if old is None or old == b"{}":
         return new
     merged = read_payload(old) | read_payload(new)
@@ -80,9 +80,9 @@ _TEXT: Final = re.compile(rb'\{"text":("(?:[^"\\]++|\\.)*+")')
 
 
 def with_text(payload: bytes | None, text: str) -> bytes:
-    """Return the payload that an item of texts is stored with; see `split_text`.
+    """Return the payload with which an item of texts is stored; see `split_text`.
 
-    Raises InvalidPayload, at ``("payload", "text")``, for one that has a text of its own.
+    Raises InvalidPayload, at ``("payload", "text")``, if the payload has a "text" itself.
     """
     _refuse_text(payload)
     return _join_text(orjson.dumps(text), payload)
@@ -103,9 +103,9 @@ def _join_text(text: bytes, payload: bytes | None) -> bytes:
 
 
 def split_text(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """Return the JSON text of an item's text, and its payload without it, None where it is empty.
+    """Return the JSON of an item's text, and its payload without the text, None if empty.
 
-    A payload that `with_text` did not make has no text.
+    A payload that was not made by `with_text` has no text.
     """
     found = None if payload is None else _TEXT.match(payload)
     if payload is None or found is None:
@@ -115,21 +115,21 @@ def split_text(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
 
 
 def item_text(payload: bytes | None) -> str:
-    """Return an item's text, "" where its payload has none."""
+    """Return an item's text; "" if its payload has none."""
     found, _ = split_text(payload)
     return "" if found is None else str(orjson.loads(found))
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadChange:
-    """What becomes of payloads, vectors left alone.
+    """A change of payloads that leaves vectors alone.
 
     payload: JSON text of an object; None removes payloads.
-    merge: whether its top-level keys replace those of a payload, and other keys stay.
-    max_bytes: of a payload after the change.
-    keeps_text: whether payloads hold texts, which stay as they are.
-    Raises InvalidParameter (there is nothing to merge), InvalidPayload (texts stay, and there is
-        one).
+    merge: replace only the top-level keys that ``payload`` has; other keys stay.
+    max_bytes: maximum length of a payload after the change.
+    keeps_text: whether payloads hold texts, which must not change.
+    Raises InvalidParameter (there is nothing to merge), InvalidPayload (texts must not change, and
+        ``payload`` has one).
     """
 
     payload: bytes | None
@@ -149,7 +149,7 @@ class PayloadChange:
             )
 
     def of(self, old: bytes | None, item_id: str) -> bytes | None:
-        """Return an item's payload after the change; InvalidPayload where it is too long."""
+        """Return an item's payload after the change; InvalidPayload if it is too long."""
         new = self.payload
         text, before = split_text(old) if self.keeps_text else (None, old)
         if self.merge and new is not None:
@@ -170,7 +170,7 @@ def _refuse(word: str) -> None:
 
 
 def metadata_of(text: str) -> bytes:
-    """Return metadata of what a file holds; ValueError where that is not what was written."""
+    """Return the metadata from a file's text; ValueError if the text is not valid."""
     document = without_checksum(text)
     if len(document) > MAX_METADATA_BYTES or not is_payload(document):
         raise ValueError(f"no JSON object of at most {MAX_METADATA_BYTES} bytes")
@@ -178,7 +178,7 @@ def metadata_of(text: str) -> bytes:
 
 
 def check_metadata(value: bytes | None) -> None:
-    """Raise InvalidParameter where metadata are longer than `MAX_METADATA_BYTES`, or no object."""
+    """Raise InvalidParameter if metadata exceed `MAX_METADATA_BYTES` or are not an object."""
     if value is not None and len(value) > MAX_METADATA_BYTES:
         raise InvalidParameter(
             expected=f"at most {MAX_METADATA_BYTES} bytes of JSON",
@@ -205,7 +205,7 @@ _UNTAGGED: Final = {int, float, str}
 
 
 def tag(value: bool | float | str) -> Hashable:
-    """Return what stands for a scalar among others: equal numbers are one, True is not 1."""
+    """Return a scalar as a comparable key: equal numbers are equal, but True is not 1."""
     return ("bool", value) if isinstance(value, bool) else value
 
 
@@ -216,17 +216,17 @@ def untag(value: Hashable) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The scalars found under one key in the payloads of rows 0 … n-1.
+    """The scalars under one key in the payloads of rows 0 … n-1.
 
-    rows: (m,) int64, row of each scalar found, rising; a row whose value is a list appears once an
+    rows: (m,) int64, the row of each scalar, ascending; a row with a list appears once per
         element.
-    codes: (m,) int64, which of the distinct scalars each is.
-    numbers: (distinct,) float64, the distinct scalars that are numbers, rounded to float64,
-        infinite where they are beyond it; NaN for strings and booleans.
+    codes: (m,) int64, the number of each scalar among the distinct ones.
+    numbers: (distinct,) float64, the distinct scalars rounded to float64, infinite beyond its
+        range; NaN for strings and booleans.
     values: the distinct scalars, tagged; at least as many as there are ``numbers``.
-    code_of: inverse of ``values``; may hold codes that are newer than this column.
-    texts: returns the distinct scalars that are texts, in order, and the code of each; some may be
-        newer, too.
+    code_of: inverse of ``values``; may have codes newer than this column.
+    texts: returns the distinct texts in order, with the code of each; some may also be newer than
+        this column.
     """
 
     rows: Int64s
@@ -237,7 +237,7 @@ class Column:
     texts: Callable[[], tuple[list[str], Int64s]]
 
     def rows_where(self, wanted: AnyArray, n: int) -> UInt8s:
-        """Return the (n,) mask of the rows with a scalar that ``wanted`` (distinct,) bool names."""
+        """Return the (n,) mask of the rows with a scalar marked in ``wanted`` (distinct,) bool."""
         mask = np.zeros(n, np.uint8)
         mask[self.rows[wanted[self.codes]]] = 1
         return mask
@@ -263,7 +263,7 @@ class _GrowingColumn:
         return sum(array.nbytes for array in arrays)
 
     def upto(self, n: int) -> Column:
-        """Return the column of the first n rows, which it covers."""
+        """Return the column restricted to the first n rows."""
         with self.lock:
             used = int(np.searchsorted(self._rows[: self._used], n))
             return Column(
@@ -285,14 +285,14 @@ class _GrowingColumn:
             return self._texts
 
     def add(self, documents: Iterable[tuple[int, Any]], stop: int) -> None:
-        """Take in payloads, by row: those of the rows before ``stop`` that may have the key."""
+        """Add payloads by row: all payloads of rows before ``stop`` that may have the key."""
         rows: list[int] = []
         codes: list[int] = []
         key, find, values, code_of = self.key, self._find, self._values, self._code_of
         before, is_scalar = len(values), find is _scalars
         for row, document in documents:
             value = document.get(key) if is_scalar and document is not None else None
-            # Most payloads have one text or number there.
+            # Most payloads have one text or number under the key.
             found = (value,) if type(value) in _UNTAGGED else map(tag, find(document, key))
             for tagged in found:
                 code = code_of.get(tagged)
@@ -314,7 +314,7 @@ class _GrowingColumn:
 
 
 def _extend(columns: list[_GrowingColumn], payloads: Sequence[bytes | None], stop: int) -> None:
-    """Parse the payloads up to a row once for all columns, which cover as many rows each."""
+    """Parse the payloads up to a row once for all columns, which all cover the same rows."""
     start = columns[0].covered
     text = b"[" + b",".join(text or b"null" for text in payloads[start:stop]) + b"]"
     documents = read_payload(text)
@@ -341,7 +341,7 @@ _Level = dict[str, tuple[list[int], "_Level"]]
 
 
 def _places(document: Any, level: _Level) -> Iterator[int]:  # noqa: ANN401 (JSON)
-    """Yield the places of keys that an object may have, whatever else it has."""
+    """Yield the places of keys that an object may have."""
     if isinstance(document, list):
         for element in document:
             if not isinstance(element, list):
@@ -355,7 +355,7 @@ def _places(document: Any, level: _Level) -> Iterator[int]:  # noqa: ANN401 (JSO
 
 
 def _number(scalar: Hashable) -> float:
-    """Return a tagged scalar as `Column.numbers` has it."""
+    """Return a tagged scalar in the form of `Column.numbers`."""
     return _round(scalar) if isinstance(scalar, int | float) else math.nan
 
 
@@ -367,7 +367,7 @@ def _round(number: float) -> float:
 
 
 def _step(document: dict[str, Any], key: str) -> tuple[Any, str | None] | None:
-    """Return what an object has under a key, or under its part before a dot, and the rest of it."""
+    """Return the value under a key, or under its part before a dot, and the rest of the key."""
     if key in document:
         return document[key], None
     head, dot, rest = key.partition(".")
@@ -375,7 +375,7 @@ def _step(document: dict[str, Any], key: str) -> tuple[Any, str | None] | None:
 
 
 def _scalars(document: Any, key: str | None) -> Iterator[bool | float | str]:  # noqa: ANN401 (JSON)
-    """Yield the scalars under a key; a list stands for each of its elements."""
+    """Yield the scalars under a key; a list yields each of its elements."""
     if isinstance(document, list):
         for element in document:
             if not isinstance(element, list):
@@ -388,7 +388,7 @@ def _scalars(document: Any, key: str | None) -> Iterator[bool | float | str]:  #
 
 
 def _presence(document: Any, key: str | None) -> Iterator[str]:  # noqa: ANN401 (JSON)
-    """Yield "exists" where there is something under a key, and "is_null" where it is null."""
+    """Yield "exists" if there is a value under a key, and "is_null" if it is null."""
     if key is None:
         yield "exists"
         if document is None or (isinstance(document, list) and None in document):
@@ -409,9 +409,9 @@ _DATE: Final = re.compile(
 
 
 def _moment(text: str) -> int | None:
-    """Return microseconds since 1970 of an ISO date, None of another text.
+    """Return the microseconds since 1970 of an ISO date; None for other texts.
 
-    As of Qdrant's, the time and the zone may be missing: midnight, UTC.
+    As in Qdrant, time and zone may be missing: midnight, UTC.
     """
     if not _DATE.fullmatch(text):
         return None
@@ -424,7 +424,7 @@ def _moment(text: str) -> int | None:
 
 
 def _moments(document: Any, key: str) -> Iterator[int]:  # noqa: ANN401 (JSON)
-    """Yield the dates under a key, each as `_moment` says."""
+    """Yield the dates under a key, converted by `_moment`."""
     for scalar in _scalars(document, key):
         if isinstance(scalar, str) and (moment := _moment(scalar)) is not None:
             yield moment
@@ -436,7 +436,7 @@ _Source = tuple[str, _Find]
 
 
 def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
-    """Return the scalar under a key; None where there is none, or a list of several."""
+    """Return the scalar under a key; None if there is none, or a list of several."""
     scalars = () if payload is None else _scalars(read_payload(payload), key)
     found = [*islice(scalars, 2)]
     if len(found) != 1:
@@ -446,9 +446,9 @@ def only_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
 
 
 def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
-    """Return the first scalar under a key of a payload, None where there is none.
+    """Return the first scalar under a key of a payload; None if there is none.
 
-    Of a text at most `MAX_TEXT` characters, of an integer beyond 64 bits the nearest float64.
+    A text is cut to `MAX_TEXT` characters; an integer beyond 64 bits becomes a float64.
     """
     if payload is None:
         return None
@@ -461,9 +461,9 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
 
 
 class PayloadChanges:
-    """Payloads that replaced others of one numbering of rows, in order; one writer adds.
+    """Payloads that replaced others under one numbering of rows, in order; one writer adds.
 
-    rows: which row each replaced; a row may come again.
+    rows: the row of each change; rows may repeat.
     payloads: JSON text of each.
     """
 
@@ -477,7 +477,7 @@ class PayloadChanges:
         return len(self.payloads)
 
     def add(self, rows: Sequence[int], payloads: Sequence[bytes | None]) -> None:
-        """Take in changes, which only views made from now on show."""
+        """Add changes; only views made from now on show them."""
         first = len(self.payloads)
         self.rows = with_room(self.rows, first, first + len(rows))
         self.rows[first : first + len(rows)] = rows
@@ -486,19 +486,19 @@ class PayloadChanges:
             self._numbers_of.setdefault(row, []).append(number)
 
     def last_of(self, row: int, count: int) -> int:
-        """Return which of the first ``count`` changes is a row's last, -1 where none is."""
+        """Return the index of a row's last change among the first ``count``; -1 for none."""
         numbers = self._numbers_of.get(row, ())
         place = bisect_left(numbers, count)
         return numbers[place - 1] if place else -1
 
     def count_of(self, row: int, count: int) -> int:
-        """Return how many of the first ``count`` changes are a row's."""
+        """Return how many of the first ``count`` changes belong to a row."""
         return bisect_left(self._numbers_of.get(row, ()), count)
 
     def over(self, mask: UInt8s, where: Filter, count: int) -> UInt8s:
-        """Return a copy of a filter's mask with what it says of the first ``count`` changes."""
+        """Return a copy of a filter's mask, updated by the first ``count`` changes."""
         changed = mask.copy()
-        changed[self.rows[:count]] = self.columns.mask(where, count)  # of one row the last counts
+        changed[self.rows[:count]] = self.columns.mask(where, count)  # a row's last change wins
         return changed
 
     @property
@@ -509,9 +509,9 @@ class PayloadChanges:
 
 
 class ChangedPayloads:
-    """Payloads by row, as one view sees them.
+    """Payloads by row, as one view shows them.
 
-    payloads: those that rows came with.
+    payloads: the original payloads of the rows.
     count: number of changes that the view shows.
     """
 
@@ -526,10 +526,10 @@ class ChangedPayloads:
 
 
 class Columns:
-    """The columns of one numbering of rows, built when a filter first names a key.
+    """The columns for one numbering of rows; each is built when a filter first uses its key.
 
-    payloads: JSON text by row; may grow at its end while in use.
-    changes: what has replaced some of them; columns hold what rows came with.
+    payloads: JSON text by row; may grow at its end meanwhile.
+    changes: replaced payloads; columns have the original ones.
     """
 
     def __init__(self, payloads: Sequence[bytes | None]) -> None:
@@ -541,7 +541,7 @@ class Columns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory the arrays hold."""
+        """Bytes of memory of the arrays."""
         with self._lock:
             masks = sum(mask.nbytes for mask in self.masks.values())
             return masks + sum(column.nbytes for column in self.growing.values())
@@ -552,7 +552,7 @@ class Columns:
         return growing.upto(n)
 
     def _cover(self, sources: Iterable[_Source], n: int) -> list[_GrowingColumn]:
-        """Return columns that cover the first n rows; payloads are parsed once for all of them."""
+        """Return columns that cover the first n rows; payloads are parsed once for all columns."""
         names = [*dict.fromkeys(sources)]
         with self._lock:
             missing = [name for name in names if name not in self.growing]
@@ -563,7 +563,7 @@ class Columns:
                 self.growing.popitem(last=False)
             columns = [self.growing[name] for name in names]
         with ExitStack() as locks:
-            for column in sorted(columns, key=id):  # the same order for everyone
+            for column in sorted(columns, key=id):  # one order for all threads
                 locks.enter_context(column.lock)
             while behind := [column for column in columns if column.covered < n]:
                 start = min(column.covered for column in behind)
@@ -576,9 +576,9 @@ class Columns:
     def live_values(
         self, keys: Sequence[str], alive: UInt8s, changed: int
     ) -> dict[str, dict[Hashable, None]]:
-        """Return the scalars, tagged, that rows have under each key.
+        """Return the tagged scalars that live rows have under each key.
 
-        alive: (n,) ones of these rows; changed: number of changes that count.
+        alive: (n,) 1 for these rows; changed: number of changes to apply.
         """
         parts = [(self, alive)]
         if changed:
@@ -600,10 +600,9 @@ class Columns:
         return found
 
     def mask(self, where: Filter, n: int, changed: int = 0) -> UInt8s:
-        """Return (n,) ones where a filter holds for a row's payload; not to be written to.
+        """Return (n,) 1 if a filter holds for a row's payload; read-only.
 
-        changed: number of changes that count. Payloads differ by nothing else, so a mask is
-            remembered.
+        changed: number of changes to apply. It identifies the payloads, so masks are cached by it.
         """
         name = where, n, changed
         with self._lock:
@@ -644,7 +643,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The key holds one of these scalars, or a list with one of them.
+    """The key has one of these scalars, or a list with one of them.
 
     key: nested keys are joined by dots.
     values: tagged by `tag`: True is not 1, and 1 is 1.0.
@@ -655,11 +654,11 @@ class Match:
 
     @property
     def source(self) -> _Source:
-        """The column that it is about."""
+        """The column that it reads."""
         return self.key, _scalars
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the condition holds."""
+        """Return (n,) 1 where the condition holds."""
         column = columns.column(self.source, n)
         wanted = np.zeros(len(column.numbers), np.bool_)
         for value in self.values:
@@ -669,24 +668,24 @@ class Match:
         return column.rows_where(wanted, n)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that it is parsed from."""
+        """Return the document that it was parsed from."""
         return {"key": self.key, "match": {"any": [*map(untag, self.values)]}}
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The key holds a text that begins so, or a list with one."""
+    """The key has a text with this prefix, or a list with such a text."""
 
     key: str
     prefix: str
 
     @property
     def source(self) -> _Source:
-        """The column that it is about."""
+        """The column that it reads."""
         return self.key, _scalars
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the condition holds."""
+        """Return (n,) 1 where the condition holds."""
         column = columns.column(self.source, n)
         (texts, codes), size = column.texts(), len(self.prefix)
         first = bisect_left(texts, self.prefix)
@@ -696,13 +695,13 @@ class Prefix:
         return column.rows_where(wanted, n)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that it is parsed from."""
+        """Return the document that it was parsed from."""
         return {"key": self.key, "match": {"prefix": self.prefix}}
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Whether the key is there at all, or is there and null; a list with a null is null, too.
+    """Whether the key exists, or exists and is null; a list that contains null counts as null.
 
     word: "exists" or "is_null".
     """
@@ -713,27 +712,27 @@ class Presence:
 
     @property
     def source(self) -> _Source:
-        """The column that it is about."""
+        """The column that it reads."""
         return self.key, _presence
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the condition holds."""
+        """Return (n,) 1 where the condition holds."""
         column = columns.column(self.source, n)
         words = column.values[: len(column.numbers)]
         holds = np.array([each == self.word for each in words], np.bool_)
         return column.rows_where(holds, n) ^ np.uint8(not self.wanted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that it is parsed from."""
+        """Return the document that it was parsed from."""
         return {"key": self.key, self.word: self.wanted}
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The key holds a number, or a list with a number, within all these bounds.
+    """The key has a number, or a list with a number, within all these bounds.
 
-    bounds: "gt", "gte", "lt" or "lte", and the bound.
-    is_of_dates: whether dates are compared, and bounds are microseconds since 1970.
+    bounds: "gt", "gte", "lt" or "lte", each with its bound.
+    is_of_dates: compare dates; bounds are then microseconds since 1970.
     """
 
     key: str
@@ -742,11 +741,11 @@ class Range:
 
     @property
     def source(self) -> _Source:
-        """The column that it is about."""
+        """The column that it reads."""
         return self.key, _moments if self.is_of_dates else _scalars
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the condition holds."""
+        """Return (n,) 1 where the condition holds."""
         column = columns.column(self.source, n)
         wanted = ~np.isnan(column.numbers)
         for word, bound in self.bounds:
@@ -754,7 +753,7 @@ class Range:
         return column.rows_where(wanted, n)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that it is parsed from."""
+        """Return the document that it was parsed from."""
         bounds: dict[str, Any] = dict(self.bounds)
         if self.is_of_dates:
             bounds = {
@@ -764,29 +763,29 @@ class Range:
 
 
 def _compare(holds: Callable[[Any, Any], Any], column: Column, bound: float) -> AnyArray:
-    """Return (distinct,) bool, exact also for integers that float64 does not hold."""
+    """Return (distinct,) bool, exact even for integers that float64 cannot represent."""
     rounded = float(bound)
     wanted = cast("AnyArray", holds(column.numbers, rounded))
-    for code in np.flatnonzero(column.numbers == rounded).tolist():  # the rest is as rounded
+    for code in np.flatnonzero(column.numbers == rounded).tolist():  # the others compare as rounded
         wanted[code] = holds(column.values[code], bound)
     return wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """All of ``must`` hold, none of ``must_not``, and one of ``should`` where there are any."""
+    """All of ``must`` hold, none of ``must_not``, and one of ``should`` if there are any."""
 
     must: tuple[Condition, ...] = ()
     should: tuple[Condition, ...] = ()
     must_not: tuple[Condition, ...] = ()
 
     def sources(self) -> Iterator[_Source]:
-        """Yield the columns that its conditions are about."""
+        """Yield the columns that its conditions read."""
         for each in (*self.must, *self.should, *self.must_not):
             yield from each.sources() if isinstance(each, Filter) else (each.source,)
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the filter holds for a row's payload; see `Columns.mask`."""
+        """Return (n,) 1 if the filter holds for a row's payload; see `Columns.mask`."""
         mask = np.zeros(n, np.uint8) if self.should else np.ones(n, np.uint8)
         for condition in self.should:
             mask |= condition.mask(columns, n)
@@ -798,19 +797,19 @@ class Filter:
 
     @property
     def has_conditions(self) -> bool:
-        """Whether it holds a condition: without any, every payload passes."""
+        """Whether it has a condition: without any, every payload passes."""
         parts = (*self.must, *self.should, *self.must_not)
         return any(not isinstance(each, Filter) or each.has_conditions for each in parts)
 
     def require_conditions(self) -> None:
-        """Raise InvalidFilter unless it holds a condition: what is deleted must be named."""
+        """Raise InvalidFilter unless it has a condition, as a safeguard for deletes."""
         if not self.has_conditions:
             raise InvalidFilter(
                 expected="at least one condition", got="an empty filter", loc=("filter",)
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a document that `parse_filter` makes the same filter of."""
+        """Return a document from which `parse_filter` makes the same filter."""
         clauses = zip(_CLAUSES, (self.must, self.should, self.must_not), strict=True)
         return {name: [each.to_dict() for each in clause] for name, clause in clauses if clause}
 
@@ -825,14 +824,14 @@ def parse_filter(
     max_conditions: int = MAX_CONDITIONS,
     max_values: float = math.inf,
 ) -> Filter:
-    """Return the filter a JSON document describes.
+    """Return the filter that a JSON document describes.
 
     document: any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
         condition is ``{"key", "match": {"value"} | {"any": [...]} | {"prefix"}}``,
         ``{"key", "range": {"gt", "gte", "lt", "lte"}}`` of numbers or of ISO dates, in UTC
         without a zone, ``{"key", "exists": bool}``, ``{"key", "is_null": bool}``, or a filter.
-    max_depth, max_conditions, max_values: filters within filters; conditions in all; values of
-        these in all.
+    max_depth, max_conditions, max_values: limits of nested filters, of all conditions, and of all
+        their values.
     Raises InvalidFilter (with the place in the document).
     """
     return _Parser(max_depth, max_conditions, max_values).filter(document, (), 1)
@@ -958,7 +957,7 @@ def _range(key: str, document: object, loc: Loc) -> Range:
 
 
 def _bound(value: object, loc: Loc) -> float:
-    """Return a number as it is, a date as `_moment` says."""
+    """Return a number unchanged, and a date converted by `_moment`."""
     if isinstance(value, str) and (moment := _moment(value)) is not None:
         return moment
     if isinstance(value, int | float) and not isinstance(value, bool):

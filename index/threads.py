@@ -1,13 +1,13 @@
-"""Threads: work split over them, and work in the background, which leaves a processor to searches.
+"""Threads: parallel work, and background work that leaves a processor to searches.
 
-Kernels release the interpreter lock, so threads run side by side. The parallel loops of numba are
-not used: two callers inside them at once may abort the process.
+Kernels release the interpreter lock, so threads run in parallel. The parallel loops of numba are
+not used, because two callers inside them at once may abort the process.
 
-Searches need low latency, loads and builds need throughput. The system may let a thread that
-computes run on for milliseconds while a more urgent one is ready, so a low priority is not enough:
-one processor must be free. A thread that was given the interpreter's lock and has no processor
-delays all others. So while searches are expected, threads in the background take turns, and work
-with one thread fewer.
+Searches need low latency; loads and builds need throughput. The system may let a computing thread
+run for milliseconds while a more urgent one is ready. So a low priority is not enough: one
+processor must be free. A thread that gets the interpreter lock but has no processor delays all
+others. So while searches are expected, background threads take turns, and one thread fewer
+works.
 """
 
 from __future__ import annotations
@@ -63,33 +63,33 @@ _TIMEOUT_SECONDS: Final = 1.0
 
 
 def processors() -> list[int]:
-    """Return the processors that this process may use, by number."""
+    """Return the numbers of the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(os.getpid()))  # this thread may be bound to some
+        return sorted(os.sched_getaffinity(os.getpid()))  # this thread may be bound to some of them
     return [*range(os.cpu_count() or 1)]
 
 
 def give_way() -> None:
-    """Lower the priority of this thread for good.
+    """Lower the priority of this thread permanently.
 
-    A thread that searched beside a build of the graph on both of two processors waited 5 ms or more
-    for one 40 times where this was done, and 180 times where not.
+    Beside a graph build on both of two processors, a searching thread waited 5 ms or more for a
+    processor 40 times with this, and 180 times without.
     """
-    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
         thread = threading.get_native_id()
         with suppress(OSError):
-            # From the process's own: a thread begins with the priority of the one that started it.
+            # Relative to the process, because a thread inherits the priority of its creator.
             nice = os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICE
             os.setpriority(os.PRIO_PROCESS, thread, min(nice, _NICEST))
     _this_thread.gives_way = True
-    _this_thread.leaves_first = None  # it begins on the processors of the one that started it
+    _this_thread.leaves_first = None  # it inherits the processors of its creator
 
 
 def run_uninterrupted(work: Callable[[], T]) -> T:
-    """Do some work that Ctrl-C must not break off, and return its result.
+    """Run a function that Ctrl-C must not interrupt, and return its result.
 
-    Python runs the handlers of signals on the main thread, between any two of its steps. Those of
-    signals that come meanwhile run once the work is done.
+    Python runs signal handlers in the main thread, between any two steps. The handlers of signals
+    that arrive meanwhile run after the function.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -107,21 +107,21 @@ def run_uninterrupted(work: Callable[[], T]) -> T:
             return work()
     finally:
         if came:
-            with ExitStack() as stack:  # of several that raise, all are called
+            with ExitStack() as stack:  # calls all handlers even if some raise
                 for each in reversed(dict.fromkeys(came)):
-                    # Raised anew, a signal would come to an event loop twice.
+                    # Sending the signal again would notify an event loop twice.
                     stack.callback(handlers[each], each, sys._getframe())
 
 
 def gives_way() -> bool:
-    """Return whether this thread works in the background."""
+    """Return whether this thread is a background thread."""
     return getattr(_this_thread, "gives_way", False)
 
 
 def _bind(*, leaves_first: bool) -> None:
-    """Run this thread on all processors but the first, or on all.
+    """Run this thread on all processors except the first, or on all.
 
-    The main thread is left alone: its processors are those of the process.
+    The main thread is not changed: its processors are those of the process.
     """
     if _this_thread.leaves_first is leaves_first or not hasattr(os, "sched_setaffinity"):
         return
@@ -135,9 +135,9 @@ def _bind(*, leaves_first: bool) -> None:
 
 
 class FairSemaphore:
-    """A semaphore that serves threads in the order in which they came.
+    """A semaphore that serves threads in order of arrival.
 
-    permits: threads that may hold it at once.
+    permits: number of threads that may hold it at once.
     """
 
     def __init__(self, permits: int) -> None:
@@ -148,11 +148,11 @@ class FairSemaphore:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for a permit."""
+        """Number of threads that wait for a permit."""
         return len(self._queue)
 
     def acquire(self, timeout_seconds: float) -> bool:
-        """Take a permit; return False if none was free in time."""
+        """Take a permit; return False on timeout."""
         with self._lock:
             if self.acquired < self._permits:
                 self.acquired += 1
@@ -163,13 +163,13 @@ class FairSemaphore:
         if ticket.acquire(timeout=timeout_seconds):
             return True
         with self._lock:
-            if ticket not in self._queue:  # a permit was given just now
+            if ticket not in self._queue:  # a permit has just been given
                 return True
             self._queue.remove(ticket)
             return False
 
     def release(self) -> None:
-        """Give a permit to the thread that has waited longest, or back."""
+        """Give the permit to the thread that has waited longest, or return it."""
         with self._lock:
             if self._queue:
                 self._queue.popleft().release()
@@ -178,13 +178,13 @@ class FairSemaphore:
 
 
 class Searches:
-    """Whether searches are expected, and the turns of threads in the background meanwhile.
+    """Whether searches are expected, and the turns of background threads meanwhile.
 
-    All collections of a catalog have the same, for they share the processors.
+    All collections of a catalog share one, because they share the processors.
 
     clock: returns seconds.
-    threads: that may run at once; None for as many as there are processors.
-    timeout_seconds: how long a thread waits for a turn before it goes on without one.
+    threads: number that may run at once; None for as many as there are processors.
+    timeout_seconds: how long a thread waits for a turn before it continues without one.
     """
 
     def __init__(
@@ -199,24 +199,24 @@ class Searches:
         self._turns = FairSemaphore(max(1, (threads or len(processors())) - 1))
 
     def announce(self) -> None:
-        """Record that a search runs now; any thread."""
+        """Record that a search is running; any thread."""
         self._last = self._clock()
 
     @property
     def are_expected(self) -> bool:
-        """Whether there was a search lately."""
+        """Whether there was a search recently."""
         return self._clock() - self._last < _EXPECTED_SECONDS
 
     @property
     def turns_taken(self) -> int:
-        """How many threads in the background have a turn."""
+        """Number of background threads that have a turn."""
         return self._turns.acquired
 
     def turn(self) -> AbstractContextManager[None]:
         """Take a turn while searches are expected, and leave the first processor free.
 
-        A thread that gets no turn in time goes on without one. Threads that do not give way, and
-        those that have a turn, are not affected. Inside, no thread waits for another.
+        A thread that gets no turn in time continues without one. Foreground threads, and threads
+        that have a turn, are not affected. Code inside must not wait for other threads.
         """
         is_free = not gives_way() or getattr(_this_thread, "is_inside", False)
         return _FREE if is_free else self._take_turn()
@@ -239,12 +239,12 @@ class Searches:
 
 
 class _BlasLimit(ContextDecorator):
-    """Keeps BLAS on the threads that call it, while somebody is inside."""
+    """Keeps BLAS on the calling threads while any thread is inside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._controller: Any = None  # which takes 3 ms to make, and 10 µs to use
+        self._controller: Any = None  # takes 3 ms to create, and 10 µs to use
         self._limit: Any = None
 
     def __enter__(self) -> None:
@@ -254,7 +254,7 @@ class _BlasLimit(ContextDecorator):
                 from threadpoolctl import ThreadpoolController  # noqa: PLC0415  # after NumPy
 
                 self._controller = ThreadpoolController()
-            # Set anew by each: a program may have set its own number since the first.
+            # Set again by each, because a program may have changed the number.
             limit = self._controller.limit(limits=1, user_api="blas")
             if self._inside == 1:
                 self._limit = limit
@@ -289,7 +289,7 @@ _AHEAD: Final = 2
 
 
 class StoppedError(Exception):
-    """The way out of work that nobody waits for any more."""
+    """Raised to end work whose result is no longer needed."""
 
 
 def end_if(stop: threading.Event | None) -> None:
@@ -299,15 +299,15 @@ def end_if(stop: threading.Event | None) -> None:
 
 
 def available_threads() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(processors())
 
 
 def work_alone() -> None:
-    """Let no other thread help this one, for good.
+    """Let no other thread help this one, permanently.
 
-    For a thread whose work is short and comes again and again, beside processes that want the other
-    processors: 16 queries together took 94 µs each of two threads, and 64 of one.
+    For threads with short, repeated work beside processes that need the other processors: of 16
+    queries together each took 94 µs with two threads, and 64 µs with one.
     """
     _this_thread.is_alone = True
 
@@ -315,10 +315,10 @@ def work_alone() -> None:
 class Workers:
     """A fixed number of threads for kernels.
 
-    threads: None takes as many as the process may use.
-    behind: whether the threads, but for the caller's, give way to others; those that help a caller
-        who gives way do so anyway.
-    searches: of all workers of a catalog; None for some of their own.
+    threads: None means as many as the process may use.
+    behind: whether the threads, except the caller's, are background threads. Threads that help a
+        background thread always are.
+    searches: shared by all workers of a catalog; None creates a separate one.
     """
 
     def __init__(
@@ -332,11 +332,11 @@ class Workers:
 
     @property
     def searches_are_expected(self) -> bool:
-        """Whether there was a search lately."""
+        """Whether there was a search recently."""
         return self._searches.are_expected
 
     def behind(self) -> Workers:
-        """Return as many threads that give way."""
+        """Return as many background threads."""
         return Workers(self.threads, behind=True, searches=self._searches)
 
     def _make_pools(self) -> None:
@@ -345,7 +345,7 @@ class Workers:
         self._helpers_behind = self._pool(give_way)
 
     def _pool(self, initializer: Callable[[], None] | None = None) -> ThreadPoolExecutor | None:
-        """Return threads that start when they are needed; the caller is one more."""
+        """Return threads that start when they are needed; the caller works, too."""
         if self.threads == 1:
             return None
         name = "kernel" if initializer is None else "kernel-behind"
@@ -359,7 +359,7 @@ class Workers:
         return self._helpers_behind if behind or self._helpers is None else self._helpers
 
     def _thread_count(self, wanted: int, *, behind: bool) -> int:
-        """Return how many threads work at once for a caller who has work for ``wanted`` threads."""
+        """Return how many threads work for a caller with work for ``wanted`` threads."""
         if getattr(_this_thread, "is_alone", False):
             return 1
         if behind:
@@ -374,12 +374,12 @@ class Workers:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
         In the background, while searches are expected, one thread fewer works, in turns. In the
-        foreground short work leaves out a thread for each turn that is taken.
+        foreground, short work leaves out one thread for each turn that is taken.
 
         work: must not call `split` again.
-        min_size: a part is not made smaller than this.
-        pieces: parts for each thread, where each has at least `_PIECE` times ``min_size`` items.
-            More than one, where parts take unlike time: no thread waits long for the last one.
+        min_size: minimum size of a part.
+        pieces: parts per thread, if each has at least `_PIECE` times ``min_size`` items. Use more
+            if parts differ in time, so that no thread waits long for the last one.
         """
         behind = gives_way()
         wanted = count // max(min_size, 1)
@@ -397,7 +397,7 @@ class Workers:
             while left:
                 try:
                     part = left.popleft()
-                except IndexError:  # another thread was quicker
+                except IndexError:  # another thread took the last part
                     return
                 with self._searches.turn():
                     work(count * part // parts, count * (part + 1) // parts)
@@ -405,7 +405,7 @@ class Workers:
         pool = self._pool_of_caller(behind=behind) if threads > 1 else None
         futures: list[Future[None]] = []
         try:
-            with suppress(RuntimeError):  # the interpreter ends, and begins no more threads
+            with suppress(RuntimeError):  # the interpreter is ending and starts no threads
                 while pool is not None and len(futures) < threads - 1:
                     futures.append(pool.submit(run))
             run()
@@ -416,9 +416,9 @@ class Workers:
 
 
 def _end_all(futures: Sequence[Future[None]]) -> list[Future[None]]:
-    """Wait for threads that have begun, and return these; the caller has done the others' part.
+    """Wait for threads that have started, and return these; the caller did the others' parts.
 
-    Ctrl-C may break in, and is raised after that: they write to arrays that a caller frees then.
+    Ctrl-C is raised only after that, because threads write to arrays that the caller then frees.
     """
     try:
         started = [future for future in futures if not future.cancel()]
@@ -430,12 +430,12 @@ def _end_all(futures: Sequence[Future[None]]) -> list[Future[None]]:
 
 
 def read_ahead(pieces: Generator[T]) -> Generator[T]:
-    """Yield the pieces of a generator, which a thread of its own makes.
+    """Yield the pieces of a generator, which runs in its own thread.
 
-    The next piece is made while the caller uses one. Errors of the generator are raised here, in
-    place of a piece. Closing this generator closes that one.
+    The next piece is made while the caller uses one. Errors of the generator are raised here
+    instead of a piece. Closing this generator closes the inner one.
 
-    pieces: yields no None.
+    pieces: must not yield None.
     """
     futures: deque[Future[T | None]] = deque()
     with closing(pieces), ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
@@ -457,14 +457,14 @@ ALONE: Final = Workers(1)
 
 
 class BackgroundTask:
-    """A thread of one collection that begins when there is something to do, and ends when not.
+    """A thread of one collection that runs while there is something to do.
 
-    Its lock is taken before those of the writer, of memory and of SQLite, and held while nothing is
-    written. What a task waits for, between its steps or before one, is its own: see each of them.
+    Its lock is acquired before those of the writer, of memory and of SQLite, and held while nothing
+    is written. Each task decides what it waits for, before or between its steps.
 
-    stopping: set once nothing more is to begin.
-    skip_pause: set while somebody waits for the work: a pause ends.
-    thread: the last that was begun.
+    stopping: set once nothing more may start.
+    skip_pause: set while a caller waits for the work: ends pauses.
+    thread: the last one that was started.
     """
 
     name: ClassVar[str]
@@ -484,19 +484,19 @@ class BackgroundTask:
         raise NotImplementedError
 
     def step(self) -> None:
-        """Do some of it, and wait as long as others should have their turn."""
+        """Do a part of it, and pause to let others work."""
         raise NotImplementedError
 
     def start(self) -> bool:
-        """Begin where something is due; return whether a thread was begun just now; any thread."""
+        """Start a thread if something is due; return whether one was started; any thread."""
         with self._starting:
-            # Looking is what a write waits for: while the thread runs it looks by itself.
+            # A write waits for this check; a running thread checks by itself.
             if self.is_running or self.stopping.is_set() or not self.is_due():
                 return False
             self.is_running = True
             thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             thread.start()
-            self.thread = thread  # it has begun, so others can join it
+            self.thread = thread  # it has started, so others can join it
             return True
 
     def join(self) -> None:
@@ -506,7 +506,7 @@ class BackgroundTask:
             thread.join()
 
     def finish(self) -> None:
-        """Do at once what is due; return when it is done, or cannot be."""
+        """Do what is due at once; return when it is done, or cannot be."""
         self.start()
         self.skip_pause.set()
         self.join()
@@ -514,7 +514,7 @@ class BackgroundTask:
             self.skip_pause.clear()
 
     def stop(self) -> None:
-        """Leave the work soon, begin no more, and return when it has ended."""
+        """End the work soon, start no more, and return when it has ended."""
         with self._starting:
             self.stopping.set()
         self.finish()
@@ -527,13 +527,13 @@ class BackgroundTask:
             while self._goes_on():
                 self.step()
         except Exception:
-            # Others go on without; the next change tries again.
+            # Others continue without it; the next change tries again.
             _log.exception(self.failure)
             with self._starting:
                 self.is_running = False
 
     def _goes_on(self) -> bool:
-        """Return whether there is more to do; who starts after a False begins a new thread."""
+        """Return whether there is more to do; after a False, a new start creates a new thread."""
         with self._starting:
             self.is_running = not self.stopping.is_set() and self.is_due()
             return self.is_running
