@@ -19,9 +19,9 @@ _HEAD_ROWS: Final = 20
 
 
 def read_transposed(source: Source) -> None:
-    """Read a table of features by samples. It is read whole: all but zeros is kept in memory.
+    """Read a table of features by samples; the whole table, without zeros, is held in memory.
 
-    Lines above the names of columns that begin with # are comments; so may the line of names.
+    Lines above the column names that begin with # are comments; the line of names may have a #.
     """
     file, choices = source.file, source.choices
     if not isinstance(file, InputFile):
@@ -64,7 +64,7 @@ def _rows(file: InputFile, lines: Iterable[bytes]) -> Iterator[list[str]]:
 
 
 def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str], list[int], int]:
-    """Return names of columns, places of samples by patterns, and the number of the first row."""
+    """Return column names, places of the chosen samples, and the number of the first row."""
     lines = file.first_lines
     is_row = (bool(line.strip()) and not line.startswith(b"#") for line in lines)
     first = next((n for n, each in enumerate(is_row) if each), len(lines))
@@ -76,7 +76,7 @@ def _header(file: InputFile, chosen: tuple[str, ...] | None) -> tuple[list[str],
         raise BadFile(f"{file.name}: expected rows of features below the names, got none")
     names = [name.strip() for name in rows[0]]
     names[0] = names[0].lstrip("# ")
-    if len(rows[1]) == len(names) + 1:  # as R writes the names of rows
+    if len(rows[1]) == len(names) + 1:  # R writes row names so
         names.insert(0, "")
     whole = [row for row in rows[1:] if len(row) == len(names)]
     samples = [
@@ -106,7 +106,7 @@ def _amount(cell: str) -> float | None:
 def _samples(
     source: Source, file: InputFile, columns: list[str], samples: list[int], first: int
 ) -> Iterator[tuple[str, Entry]]:
-    """Yield the columns that are samples; each row of the file, from ``first`` on, is a feature."""
+    """Yield the columns of samples; each row of the file, from ``first`` on, is a feature."""
     features: list[str] = []
     seen: set[str] = set()
     places = [array("q") for _ in samples]

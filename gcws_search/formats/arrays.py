@@ -94,10 +94,10 @@ def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
 
 
 def _compressed(values: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> InputVectors:
-    """Return compressed rows; entries given twice are added up, as scipy means them."""
+    """Return compressed rows; duplicate entries are summed, as in scipy."""
     from scipy.sparse import csr_array  # noqa: PLC0415  # other files need none
 
     try:
         return rows_of(csr_array((values, indices, indptr), shape=shape))
-    except ValueError:  # a coordinate beyond the shape, which is refused by its row
+    except ValueError:  # a coordinate beyond the shape, which is later refused with its row
         return InputVectors.sparse(indptr, indices, values)

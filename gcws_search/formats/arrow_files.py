@@ -40,7 +40,7 @@ _BYTES_OF: Final = dict(zip(TEXTS, BYTES, strict=True))
 
 
 def read_arrow(source: Source) -> None:
-    """Read Arrow or Parquet; columns of a folder are those of all its files."""
+    """Read Arrow or Parquet; the columns of a folder are those of all its files."""
     file = source.file
     keys: list[str] = []
     with naming_damage(file.name, file.format, pa.ArrowException):
@@ -89,14 +89,14 @@ def read_arrow(source: Source) -> None:
 
 
 def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
-    """Return the rows of a batch that can be read; ``first`` is the number of the first."""
+    """Return the readable rows of a batch; ``first``: the number of its first row."""
 
     def parse(places: list[int]) -> Items:
         if len(places) == batch.num_rows:
             return items_of_batch(batch, layout)
         runs = np.split(np.array(places, np.int64), np.flatnonzero(np.diff(places) != 1) + 1)
         parts = [batch.slice(int(run[0]), len(run)) for run in runs if len(run)]
-        # Arrow takes no rows of views.
+        # Arrow cannot take rows of views.
         return items_of_batch(pa.concat_batches([batch.slice(0, 0), *parts]), layout)
 
     def show(row: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _with_index(batches: Batches, name: str, index: range, first: int) -> Iterat
 
 
 def _usual_length(layout: Layout, batches: Batches) -> int | None:
-    """Return the length that most of the first lists have."""
+    """Return the most frequent length of the first lists."""
     for batch in batches(0):
         if batch.num_rows:
             lengths = pc.list_value_length(batch.column(layout.vector[0]))
@@ -134,16 +134,16 @@ def _usual_length(layout: Layout, batches: Batches) -> int | None:
 def _guard(
     name: str, format_: str, batches: Iterator[Any], store: StoredPath | None = None
 ) -> Iterator[Any]:
-    """Yield batches; name the file in errors of Arrow, and its store in those that are its own."""
+    """Yield batches; add the file to errors of Arrow, and the store to errors of the store."""
     stored = nullcontext() if store is None else naming_store(str(store))
     with naming_damage(name, format_, pa.ArrowException), stored:
         yield from batches
 
 
 def _validated(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches of Arrow whose lists and texts lie within them, unlike those of damaged files.
+    """Yield batches after checking offsets of lists and texts, which damaged files violate.
 
-    Text need not be UTF-8: such a row is refused later, by its number.
+    Text may be invalid UTF-8: such a row is refused later, with its number.
     """
     for batch in batches:
         for column in batch.columns:
@@ -214,7 +214,7 @@ def _split(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batches, int]:
-    """Return the schema of a folder, which of its columns names of folders hold, its rows."""
+    """Return the schema of a folder, its columns from folder names, and its rows."""
     import pyarrow.dataset as ds  # noqa: PLC0415
 
     files: Sequence[Path | StoredPath] = folder.files
@@ -234,7 +234,7 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     schema = pa.schema([*map(_unify, columns.values())])
 
     def with_keys(batch: Any, file: Path | StoredPath, own: Sequence[str]) -> Any:
-        """Return a batch with what names of folders say in columns that its file lacks."""
+        """Return a batch with columns from folder names that its file lacks."""
         for key, value in folder.keys(file).items():
             if key not in own:
                 place, kind = schema.get_field_index(key), schema.field(key).type
@@ -265,7 +265,7 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
 
 
 def _unify(fields: list[Any]) -> Any:
-    """Merge a column of several files; of numbers in one and text in another it is text."""
+    """Merge a column of several files; numbers and text together become text."""
     schemas = [pa.schema([field]) for field in fields]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0)

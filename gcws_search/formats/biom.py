@@ -1,6 +1,6 @@
-"""BIOM: samples are items, their metadata payloads; observations are names of coordinates.
+"""BIOM: samples become items, their metadata payloads, and observations names of coordinates.
 
-Version 2 is HDF5, which is read some samples at a time. Version 1 is JSON, which is read whole.
+Version 2 is HDF5 and read in batches of samples. Version 1 is JSON and read as a whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Table = tuple[list[str], int, Iterable[str], _Samples]
 
 
 def read_biom(source: Source) -> None:
-    """Read BIOM. Raises BadFile where it is version 2, and h5py is not installed."""
+    """Read BIOM. Raises BadFile for version 2 if h5py is not installed."""
     file = source.only_file
     version = 1 if file.head.lstrip()[:1] == b"{" else 2
     observations, size, fields, samples = (_read_json if version == 1 else _read_hdf5)(file)
@@ -148,7 +148,7 @@ def _texts(column: Any) -> list[str]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return a column of metadata as values of JSON; a list has no blanks at its end."""
+    """Return a column of metadata as JSON values, without blanks at the ends of lists."""
     found: list[Any] = []
     for value in column.tolist():
         if isinstance(value, list):

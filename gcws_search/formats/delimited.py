@@ -1,4 +1,4 @@
-"""CSV and similar text with a delimiter, in a file or in all files of a folder."""
+"""CSV and similar delimited text, in a file or in all files of a folder."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _MAX_DIGITS: Final = 300
 
 
 def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | None]:
-    """Return a function that parses a number or a truth; it returns None for other text."""
+    """Return a function that parses a number or a boolean; it returns None for other text."""
     pattern = re.compile(_SIGNED.format(point=re.escape(point)))
 
     def parse(text: str) -> int | float | bool | None:
@@ -111,9 +111,9 @@ def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | Non
 
 
 def _flat(table: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return the cells of all columns, and what sums truths or numbers of them by the column.
+    """Return the cells of all columns, and a function that sums booleans or numbers by column.
 
-    Arrow takes longer to begin with one of many columns than for its cells.
+    Arrow's overhead per column is larger than the time for its cells.
     """
     shape = table.num_columns, table.num_rows
     cells = pa.concat_arrays(column.combine_chunks() for column in table.columns)
@@ -127,7 +127,7 @@ def _flat(table: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
-    """Count the kinds of the cells of each column."""
+    """Count the kinds of cells in each column."""
     flat, sums = _flat(table)
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
     patterns = _IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH
@@ -140,7 +140,7 @@ def _tallies(table: Any, point: str = ".") -> dict[str, CellCounts]:
 
 
 def _with_marks(table: _Table, names: Sequence[str]) -> dict[str, str]:
-    """Return a number such as 1,234.5 or 12% of columns of numbers, some of which have marks."""
+    """Return an example such as 1,234.5 or 12% for each number column that has such cells."""
     known = [name for name in names if name in table.tallies]
     if not known:
         return {}
@@ -159,7 +159,7 @@ def _with_marks(table: _Table, names: Sequence[str]) -> dict[str, str]:
 
 
 def _may_mark_thousands(table: _Table, layout: Layout) -> bool:
-    """Whether all points of the numbers of the vector stand where a mark of thousands would."""
+    """Whether every decimal point of the vector's numbers could be a thousands separator."""
     known = [name for name in layout.vector if name in table.tallies]
     cells, _ = _flat(table.head.select(known))
     with_points = cells.filter(pc.match_substring(cells, "."))
@@ -168,9 +168,9 @@ def _may_mark_thousands(table: _Table, layout: Layout) -> bool:
 
 
 def _fast_numbers(cells: Any, point: str) -> Any:
-    """Return a column of bytes as float64, NaN where one is missing; None where Arrow cannot.
+    """Return a column of bytes as float64, NaN for missing; None if Arrow cannot parse it.
 
-    Arrow takes fewer forms of numbers than `_number_parser`.
+    Arrow parses fewer forms of numbers than `_number_parser`.
     """
     try:
         if point == ".":
@@ -181,7 +181,7 @@ def _fast_numbers(cells: Any, point: str) -> Any:
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
         texts = pc.if_else(pc.is_in(texts, pa.array(MISSING)), None, texts)
         if point != ".":
-            texts = pc.replace_substring(texts, ".", "?")  # which is in no number
+            texts = pc.replace_substring(texts, ".", "?")  # which no number contains
             texts = pc.replace_substring(texts, point, ".")
         return numpy_of(pc.cast(texts, pa.float64()))
     except pa.ArrowInvalid:
@@ -200,12 +200,11 @@ def _numbers(column: Any, point: str) -> Any:
 
 @dataclass(slots=True)
 class _Table:
-    """A CSV file; names, tallies and cells are those of its head, ``header`` has the names as read.
+    """A CSV file; names, tallies and cells are from its head, ``header`` has the names as read.
 
-    ``lacks_name``: names of rows, in front, have no column of their own among those of columns.
-    What the first of a source is taken for: ``shares`` of Σ|x| are those of the columns of the
-    vector, ``text`` is the column that has the texts, where they are to be items. ``digits`` are
-    columns of text that look like numbers.
+    ``lacks_name``: the first column has row names, and the header has no name for it. For the first
+    file of a source: ``shares`` of Σ|x| by vector column, ``text`` the column whose texts become
+    items, ``digits`` columns of text that look like numbers.
     """
 
     file: InputFile
@@ -237,17 +236,17 @@ class _Table:
         *,
         has_nulls: bool = False,
     ) -> Any:
-        """Return whole rows as a table of bytes; those of another length go to a list.
+        """Return whole rows as a table of bytes; rows of another length go to a list.
 
-        ``first`` is the number of the first of them, None where the file begins with them, perhaps
-        by the names of its columns. ``has_nulls``: whether empty cells are null.
+        ``first``: the number of the first row; None if they begin the file, possibly with column
+        names. ``has_nulls``: whether empty cells are null.
         """
         is_named = self.has_names and first is None
         if is_named and self.lacks_name:
             rows = self.delimiter.encode() + rows.lstrip(b"\r\n")
         before = (first or 0) - (1 + is_named)
         is_text, names = _is_utf8(rows), self.header
-        if not is_text:  # Arrow passes on no row of such bytes, but ends there
+        if not is_text:  # for such bytes Arrow raises instead of passing rows on
             rows = rows.decode(_BYTES).encode()
             names = [name.encode().decode(_BYTES) for name in names]
 
@@ -322,7 +321,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _of_bytes(table: Any) -> Any:
-    """Return a table of what was read as text of `_BYTES`, with the bytes that there were."""
+    """Return a table that was read as text of `_BYTES` with the original bytes."""
 
     def cells_of(column: Any) -> Any:
         cells = (cell and cell.decode().encode(_BYTES) for cell in column.to_pylist())
@@ -333,7 +332,7 @@ def _of_bytes(table: Any) -> Any:
 
 
 def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
-    """Yield whole rows in parts of a bounded number of lines, or of one row that has more."""
+    """Yield whole rows in parts with a bounded number of lines, or of one longer row."""
     line_end = _line_end(block)
     while block.count(line_end) > _BLOCK_LINES:
         lines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(line_end))
@@ -350,7 +349,7 @@ def _parts(block: bytes, delimiter: bytes) -> Iterator[bytes]:
 
 
 def end_of_rows(block: bytes, delimiter: bytes) -> int:
-    """Return where the last whole row ends: no line ends within quotes."""
+    """Return the end of the last whole row: no line ends within quotes."""
     if b'"' not in block:
         return block.rfind(_line_end(block)) + 1
     mark = re.escape(delimiter)
@@ -420,31 +419,31 @@ def _open_table(source: Source, file: InputFile, texts: Collection[int]) -> _Tab
 
 
 def _whole_rows(head: bytes) -> bytes:
-    """Return the beginning of a file up to the end of a row: a line that ends in no quoted cell."""
+    """Return the start of a file up to the end of a row: a line that ends outside of quotes."""
     line_end = _line_end(head)
     last = end = head.rfind(line_end)
     for _ in range(_CELL_LINES):
         if head.count(b'"', 0, end) % 2 == 0:
             return head[: end + 1]
         end = max(0, head.rfind(line_end, 0, end))
-    return head[: last + 1]  # a quote stands for itself somewhere
+    return head[: last + 1]  # a quote is a literal character somewhere
 
 
 def _first_lines(head: bytes, count: int = _LINES) -> list[bytes]:
-    """Return those of the first lines that are not blank."""
+    """Return the non-blank lines among the first ones."""
     lines = head.split(_line_end(head), count)[:count]
     return [line.rstrip(b"\r") for line in lines if line.strip()]
 
 
 def _line_end(head: bytes) -> bytes:
-    """Return what ends lines: a carriage return alone where there is no line feed."""
+    """Return the line end: a carriage return if there is no line feed."""
     return b"\n" if b"\n" in head else b"\r"
 
 
 def _delimiter(lines: list[bytes]) -> bytes:
-    """Return the delimiter of the first lines: a comma if the first has one that is no decimal one.
+    """Return the delimiter of the first lines: a comma if the first has a non-decimal one.
 
-    Else it is what divides all of them alike, or, but for a space, the first alone.
+    Otherwise the one that divides all lines equally, or, except a space, the first line alone.
     """
     counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
     even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
@@ -460,12 +459,12 @@ def _delimiter(lines: list[bytes]) -> bytes:
 
 
 def _lacks_name(counts: list[int]) -> bool:
-    """Whether a first line has one delimiter fewer than all others: no name for those of rows."""
+    """Whether the first line has one delimiter fewer than all others: row names without a name."""
     return counts[0] > 0 and {*counts[1:]} == {counts[0] + 1}
 
 
 def _decimal_mark(lines: list[bytes], delimiter: bytes) -> str:
-    """Return the mark that more fractions have; a comma where none is certain, beside ``;``."""
+    """Return the decimal mark of most fractions; a comma if neither is certain, with ``;``."""
     if delimiter == b",":
         return "."
     certain, doubtful = Counter[bytes](), Counter[bytes]()
@@ -482,8 +481,8 @@ def _decimal_mark(lines: list[bytes], delimiter: bytes) -> str:
 def _is_row(lines: list[bytes], delimiter: bytes, point: str) -> bool:
     """Return whether the first line is a row, not the names of columns.
 
-    Numbers with even steps between them are names, as pandas writes them, or years have; two
-    numbers where the second is the next one.
+    Equally spaced numbers are names, such as those of pandas, or years; two numbers only if they
+    are consecutive.
     """
     number = _number_parser(point)
     kinds = [[number(cell.decode(errors="replace")) for cell in line.split(delimiter)]
@@ -499,7 +498,7 @@ def _is_row(lines: list[bytes], delimiter: bytes, point: str) -> bool:
 
 
 def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, float], list[str]]:
-    """Say what `describe_shares` does, and which columns only look like numbers."""
+    """Return the result of `describe_shares`, and the columns that only look like numbers."""
     shares, warnings = dict[str, float](), list[str]()
     if not layout.is_text:
         known = [name for name in layout.vector if name in first.tallies]
@@ -515,9 +514,9 @@ def _shares(source: Source, first: _Table, layout: Layout) -> tuple[dict[str, fl
 
 
 def read_csv(source: Source, word: str | None = None, texts: Collection[int] = ()) -> None:
-    """Read CSV; columns of a folder are those of all its files. ``word`` names another format.
+    """Read CSV; a folder has the columns of all its files. ``word``: the name of another format.
 
-    ``texts`` are places of columns that are text, also where they look like numbers, unless all do.
+    ``texts``: places of columns that are text even if they look like numbers, unless all do.
     """
     if source.choices.transpose:
         read_transposed(source)
@@ -583,9 +582,9 @@ _FileWithKeys = tuple[InputFile, dict[str, str | None]]
 def _open_folder(
     source: Source, folder: Folder, texts: Collection[int]
 ) -> tuple[list[_FileWithKeys], list[_Table], list[str]]:
-    """Open the files of a folder; return them with their tables, and the names of those of no rows.
+    """Open the files of a folder; return them with their tables, and the names of empty files.
 
-    Raises NoRows where all are such, or one has other columns than any that has rows.
+    Raises NoRows if all are empty, or if an empty one has other columns than the others.
     """
     files: list[_FileWithKeys] = []
     tables: list[_Table] = []
@@ -609,7 +608,7 @@ def _open_folder(
 
 
 def _text_column(table: _Table) -> str | None:
-    """Return the column called text, or else the longest in the first rows that has no ids."""
+    """Return the column called text, or the one with the longest first texts that are no ids."""
     free = [name for name in table.names if name.lower() not in ("id", UNNAMED)]
     flat, sums = _flat(table.head)
     sizes = dict(zip(table.names, sums(pc.binary_length(flat)).tolist(), strict=True))
@@ -618,9 +617,9 @@ def _text_column(table: _Table) -> str | None:
 
 
 def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
-    """Return the schema of text columns; those chosen for the vector are numbers.
+    """Return the schema of text columns; columns chosen for the vector are numbers.
 
-    A column that may have the ids is text; one without a name that has numbers counts rows.
+    A possible id column is text; a column without a name that has numbers counts rows.
     """
     fields = []
     for name, each in tallies.items():
@@ -638,7 +637,7 @@ def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
 
 
 class _Batch:
-    """Rows of text, and their numbers; what is wrong with each is noted, by its place."""
+    """Rows of text with their numbers; collects the errors of rows by place."""
 
     def __init__(self, cells: Any, table: _Table, numbers: Sequence[int]) -> None:
         self.cells = cells
@@ -649,7 +648,7 @@ class _Batch:
         self.bad: dict[int, tuple[str, str]] = {}
 
     def reject(self, row: int, name: str, what: str, advice: str = "") -> None:
-        """Note the first thing that is wrong with a row, and what to do."""
+        """Record the first error of a row, with advice."""
         self.bad.setdefault(row, (f"column {name!r}: {what}", advice))
 
     def texts(self, name: str) -> list[str | None]:
@@ -668,7 +667,7 @@ class _Batch:
         return texts
 
     def coordinates(self, name: str, kind: Kind) -> Any:
-        """Return a column of the vector as float64, NaN where one is missing."""
+        """Return a column of the vector as float64, NaN for missing numbers."""
         fast = None if kind == "truth" else _fast_numbers(self.cells.column(name), self._point)
         if fast is not None:
             return fast
@@ -683,7 +682,7 @@ class _Batch:
         return self._values(name, None, "a number, as in the first rows")
 
     def _values(self, name: str, kind: Kind | None, expected: str, advice: str = "") -> list[Any]:
-        """Return numbers and truths, of one kind alone unless that is None."""
+        """Return numbers and booleans, of one kind alone unless that is None."""
         values: list[Any] = []
         for row, text in enumerate(self.texts(name)):
             value = None
@@ -709,7 +708,7 @@ class _Batch:
             return None
 
     def show(self, number: int) -> dict[str, str]:
-        """Return the row of this number as it stands in the file, for people."""
+        """Return the row of this number as it is in the file, for people."""
         found, row = {}, bisect_left(self.numbers, number)
         for name in self.cells.schema.names:
             cell = self.cells.column(name)[row].as_py()
@@ -724,9 +723,9 @@ def _rows(
     lacking: Mapping[str, str | None],
     parse: Callable[[_Batch], Items],
 ) -> Generator[Items, None, int]:
-    """Yield the rows of a file, and return how many there were.
+    """Yield the rows of a file, and return their count.
 
-    ``first`` is the number of its first row; ``lacking`` has cells of columns that it lacks.
+    ``first``: the number of its first row. ``lacking``: cells of columns that the file lacks.
     """
     odd: list[Unreadable] = []
     numbers = _other_rows(odd)
@@ -792,7 +791,7 @@ def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:
 
 
 def _other_rows(odd: list[Unreadable]) -> Iterator[int]:
-    """Yield the numbers of rows that are not in a list, which grows as the rows are read."""
+    """Yield the numbers of rows that are not in a list, which grows during reading."""
     left_out = 0
     for row in count():
         if left_out < len(odd) and odd[left_out].row == row:

@@ -36,11 +36,11 @@ Word = TypeVar("Word")
 
 
 class Format(NamedTuple):
-    """A format: the function below `formats` that fills a `Source`, and how its files are known.
+    """A format: the function below `formats` that fills a `Source`, and how its files are detected.
 
-    ``magic`` is how a binary file begins, ``pattern`` how a text does whose name says nothing.
-    ``is_table``: a folder of such files is one table, which ``reader`` reads, too. ``choices`` are
-    those of the caller that only some formats have.
+    ``magic``: the start of a binary file. ``pattern``: matches the start of a text whose name shows
+    no format. ``is_table``: a folder of such files is one table, which ``reader`` also reads.
+    ``choices``: options that only some formats have.
     """
 
     name: str
@@ -185,13 +185,13 @@ _DAMAGED: Final[tuple[type[Exception], ...]] = (
 
 
 class BadFile(Exception):
-    """A file cannot be read as expected; the message is one sentence that names it."""
+    """A file cannot be read as expected; the message is one sentence with its name."""
 
 
 class NoRows(BadFile):
-    """A file that has no rows, yet may have ``names`` of columns.
+    """A file without rows, possibly with ``names`` of columns.
 
-    Of a folder it is left out, where another one has these names: programs that write in parts
+    Such files in a folder are skipped if another file has these names: programs that write in parts
     write such files.
     """
 
@@ -202,7 +202,7 @@ class NoRows(BadFile):
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Yield where a file is written, which has its name once it is whole."""
+    """Yield a temporary path for a file; on success it gets the final name."""
     part = target.with_name(f"{target.name}.part")
     try:
         yield part
@@ -212,7 +212,7 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 
 class _Stream(io.RawIOBase):
-    """Pieces of bytes as a stream; closes where they come from."""
+    """Pieces of bytes as a stream; closes their source."""
 
     def __init__(self, pieces: Generator[bytes]) -> None:
         self._pieces = pieces
@@ -237,12 +237,12 @@ class _Stream(io.RawIOBase):
 
 
 class InputFile:
-    """A file to be read, perhaps several times; standard input can be read once.
+    """A file that may be read several times; standard input can be read once.
 
-    ``size_bytes`` is as it lies on the disk, compressed or not; ``read_bytes`` counts these since
-    it was last opened. ``version`` changes with the bytes. ``encoding`` is empty where it is no
-    text, or its beginning is UTF-8. A ``stream`` is read as standard input is; ``path`` is what
-    errors call it. A ``format_`` that is told is not guessed, and is that of a text.
+    ``size_bytes``: size on disk, compressed or not; ``read_bytes`` counts these since the last
+    opening. ``version`` changes with the bytes. ``encoding``: empty unless it is a text that does
+    not begin as UTF-8. A ``stream`` is read like standard input; ``path`` is its name in errors. A
+    given ``format_`` is not guessed, and must be a text format.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class InputFile:
         while not is_whole and (len(start) < HEAD_BYTES or not (end := _head_end(start))):
             piece = next(pieces, b"")
             start, is_whole = start + piece, not piece
-        is_line = not end and not _LINE_END.search(start)  # one alone is no table, however long
+        is_line = not end and not _LINE_END.search(start)  # a single line is no table, however long
         self.head = start[: HEAD_BYTES if is_line else end or None]
         self.is_whole_head = is_whole and len(self.head) == len(start)
         self._first = _prepend(start, pieces) if self.path is None else None
@@ -290,7 +290,7 @@ class InputFile:
         self.format = binary or self._text_format(encoding, format_)
 
     def close(self) -> None:
-        """Close the streams that are open."""
+        """Close the open streams."""
         for each in (self._first, self._copy):
             if each is not None:
                 each.close()
@@ -320,7 +320,7 @@ class InputFile:
         return None
 
     def _archive_format(self, named: str | None) -> str:
-        """Return whether a zip archive is of arrays of numpy or a workbook; refuse another."""
+        """Return whether a zip archive has numpy arrays or is a workbook; refuse others."""
         if named == WORKBOOK or any(each in self.head for each in _IN_WORKBOOK):
             return WORKBOOK
         if named != "npz" and b".npy" not in self.head[_FIRST_NAME]:
@@ -330,7 +330,7 @@ class InputFile:
         return "npz"
 
     def _text_format(self, encoding: str | None, told: str | None) -> str:
-        """Return which format a text has, or was told to have; its beginning becomes UTF-8."""
+        """Return the given or detected format of a text; convert its head to UTF-8."""
         found = (
             (encoding, "as told")
             if encoding
@@ -363,7 +363,7 @@ class InputFile:
         if first == b"{" or (first == b"[" and named in (None, "ndjson")):
             return "ndjson"
         self._require_text(WORDS)
-        if named is not None and named != WORKBOOK:  # some programs call text .xls
+        if named is not None and named != WORKBOOK:  # some programs name text files .xls
             return named
         if by_pattern := next(known, None):
             return by_pattern
@@ -416,7 +416,7 @@ class InputFile:
                 ) from None
 
     def words(self, format_: str) -> str:
-        """Name a text format, with its encoding unless that is plain UTF-8."""
+        """Return the name of a text format, with its encoding unless that is plain UTF-8."""
         return (
             f"{format_} in {self.encoding} ({self._encoding_words})" if self.encoding else format_
         )
@@ -424,7 +424,7 @@ class InputFile:
     def open(self) -> BinaryIO:
         """Return the file from its beginning, decompressed, and text as UTF-8.
 
-        Raises BadFile where it is standard input, and has been read before.
+        Raises BadFile for standard input that has been read before.
         """
         if self._text is not None:
             return io.BytesIO(self._text)
@@ -440,30 +440,30 @@ class InputFile:
 
     @property
     def first_lines(self) -> list[bytes]:
-        """The lines of the head, but for one that it cuts."""
+        """The complete lines of the head."""
         lines = self.head.splitlines(keepends=True)
         is_cut = not self.is_whole_head and not self.head.endswith((b"\n", b"\r"))
         return lines[:-1] if is_cut and len(lines) > 1 else lines
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines from the beginning, also those that carriage returns alone end."""
+        """Yield the lines from the beginning; carriage returns alone also end lines."""
         with io.TextIOWrapper(self.open(), "latin-1", newline="") as stream:
             yield from (line.encode("latin-1") for line in stream)
 
     def become(self, text: bytes) -> None:
-        """Stand for a text in UTF-8 that was made of the file."""
+        """Replace the contents by a UTF-8 text that was made from the file."""
         self._text, self.head = text, text[:HEAD_BYTES]
         self.is_whole_head = len(text) <= HEAD_BYTES
 
     @property
     def is_made(self) -> bool:
-        """Whether `open` returns a text that was made of the file."""
+        """Whether `open` returns a text that was made from the file."""
         return self._text is not None
 
     def random_access(self) -> Path | BinaryIO:
-        """Return the file so that any part can be read: its path, or a temporary copy.
+        """Return the file with random access: its path, or a temporary copy.
 
-        An object of a store is read by parts.
+        Ranges of an object in a store are requested separately.
         """
         if self.path is not None and not self._is_compressed:
             return self.path if isinstance(self.path, Path) else self.path.random_access()
@@ -476,9 +476,9 @@ class InputFile:
 
 
 def _members(raw: BinaryIO, new: Callable[[], Any]) -> Generator[bytes]:
-    """Yield what streams of bzip2 or xz hold that follow one another, perhaps with zeros behind.
+    """Yield the contents of concatenated streams of bzip2 or xz, with optional zero padding.
 
-    The classes of the standard library pass over whatever follows the first one and is damaged.
+    The classes of the standard library ignore damaged data after the first stream.
     """
     rest = raw.read(_BUFFER_BYTES)
     while rest:
@@ -494,15 +494,15 @@ def _members(raw: BinaryIO, new: Callable[[], Any]) -> Generator[bytes]:
 
 
 def rejected_path(file: InputFile | Folder) -> Path:
-    """Return where rows of a file are written that are left out: beside it, or here."""
+    """Return the path for rejected rows of a file: beside it, or in the working directory."""
     place = file.path or "stdin"
     return Path(f"{place if isinstance(place, Path | str) else place.name}.rejected.ndjson")
 
 
 class Folder:
-    """A folder whose files are one table; names of folders in it may hold values.
+    """A folder whose files are one table; folder names in it may hold values.
 
-    Its facts are those of `InputFile`: the bytes of all files, the last change of any.
+    It has the attributes of `InputFile`: the bytes of all files, the last change of any.
     """
 
     def __init__(self, path: Path | StoredPath, encoding: str | None = None) -> None:
@@ -518,7 +518,7 @@ class Folder:
         self.format = _format_of_name(self.files[0]) or ""
 
     def keys(self, file: Path | StoredPath) -> dict[str, str | None]:
-        """Return what the names of the folders of a file say: ``key=value``."""
+        """Return the values in the names of a file's folders: ``key=value``."""
         parts = [part.partition("=") for part in _within(file, self.path)[:-1]]
         return {
             unquote(key): None if value == _NO_VALUE else unquote(value)
@@ -527,7 +527,7 @@ class Folder:
         }
 
     def whole_keys(self) -> dict[str, bool]:
-        """Return of each such key whether all its values are whole numbers, as they are written."""
+        """Return for each such key whether all its values are canonical whole numbers."""
         found: dict[str, bool] = {}
         for key, value in (pair for file in self.files for pair in self.keys(file).items()):
             is_whole = value is None or _WHOLE.fullmatch(value) is not None
@@ -535,7 +535,7 @@ class Folder:
         return found
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def input_files(
@@ -543,11 +543,11 @@ def input_files(
 ) -> Iterator[InputFile | Folder]:
     """Yield a file, a folder that is one table, or the files of another folder, by name.
 
-    Files of a folder that are empty are left out, as programs write them that write in parts.
-    ``warn`` is called with words on each.
+    Empty files of a folder are skipped: programs that write in parts write them. ``warn`` is called
+    with a message for each.
 
-    Raises StoreFailed where it is an address whose store does not answer, NoRows where the file or
-    all files are empty.
+    Raises StoreFailed if the store of an address does not answer, NoRows if the file or all files
+    are empty.
     """
     place = None if path == STDIN else place_of(path)
     if place is None or not place.is_dir():
@@ -571,7 +571,7 @@ def files_with_rows(
     encoding: str | None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[InputFile]:
-    """Yield the files of a folder that are not empty; see `input_files`."""
+    """Yield the non-empty files of a folder; see `input_files`."""
     empty: list[NoRows] = []
     for place in places:
         try:
@@ -586,7 +586,7 @@ def files_with_rows(
 
 
 def require_distinct(files: Iterable[InputFile | Folder]) -> None:
-    """Raise BadFile where a file comes twice, as by a folder and by its own name."""
+    """Raise BadFile if a file occurs twice, such as by its folder and by its own name."""
     seen = set[str]()
     for each in files:
         for place in each.files if isinstance(each, Folder) else [each.path]:
@@ -597,7 +597,7 @@ def require_distinct(files: Iterable[InputFile | Folder]) -> None:
 
 
 def require_same(files: Iterable[InputFile | Folder]) -> None:
-    """Raise BadFile where a file is another one than when it was opened."""
+    """Raise BadFile if a file has changed since it was opened."""
     known: list[tuple[Path | StoredPath, int | str]] = []
     for each in files:
         if isinstance(each, Folder):
@@ -611,7 +611,7 @@ def require_same(files: Iterable[InputFile | Folder]) -> None:
 
 
 def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
-    """Return the files of a folder and those within, but for hidden ones, by name."""
+    """Return the files of a folder and its subfolders by name, without hidden ones."""
 
     def is_visible(file: Path | StoredPath) -> bool:
         return not any(part.startswith((".", "_")) for part in _within(file, folder))
@@ -629,9 +629,9 @@ def _visible_files(folder: Path | StoredPath) -> list[Path] | list[StoredPath]:
 
 
 def _files_within(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder and those within; OSError where one of these cannot be read.
+    """Yield the files of a folder and its subfolders; OSError if one of these cannot be read.
 
-    `Path.rglob` leaves such a folder out.
+    `Path.rglob` would skip such a folder.
     """
 
     def fail(error: OSError) -> NoReturn:
@@ -643,13 +643,13 @@ def _files_within(folder: Path) -> Iterator[Path]:
 
 
 def _within(file: Any, folder: Any) -> tuple[str, ...]:
-    """Return the parts of the path of a file in a folder."""
+    """Return the parts of a file's path relative to a folder."""
     parts: tuple[str, ...] = file.relative_to(folder).parts
     return parts
 
 
 def _format_of_name(path: Path | StoredPath) -> str | None:
-    """Return the format that a file's name says it has, compressed or not."""
+    """Return the format that a file's name shows, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
     plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd", ".xz", ".bz2")]
     ends = plain[-1:] if plain[-1:] != [".zip"] else ["".join(plain[-2:])]
@@ -658,18 +658,18 @@ def _format_of_name(path: Path | StoredPath) -> str | None:
 
 
 def find_repeated(words: Iterable[Word]) -> Word | None:
-    """Return the first word that comes again; None where all differ."""
+    """Return the first repeated word; None if all differ."""
     return next((word for word, count in Counter(words).items() if count > 1), None)
 
 
 def list_some(words: Sequence[str], count: int = 4) -> str:
-    """Return the first words for people, and … where there are more."""
+    """Return the first words for people, and … if there are more."""
     return ", ".join(words[:count]) + ", …" * (len(words) > count)
 
 
 @contextmanager
 def naming_damage(name: str, format_: str, *others: type[Exception]) -> Iterator[None]:
-    """Name the file, or that of a folder which Arrow names, in what libraries raise for damage."""
+    """Add the file's name, or the one that Arrow reports, to library errors about damage."""
     try:
         yield
     except StoreFailed:
@@ -700,10 +700,10 @@ def is_encoding(name: str) -> bool:
 
 
 def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
-    """Return the encoding of a text by its head, and how it was found.
+    """Return the encoding of a text by its head, and how it was detected.
 
-    A byte order mark says it. Without one it is UTF-8 where most of the characters beyond ASCII
-    are valid, and else the best guess of charset-normalizer. None where there is no guess.
+    A byte order mark determines it. Without one it is UTF-8 if most of the characters beyond ASCII
+    are valid, and otherwise the best guess of charset-normalizer. None without a guess.
     """
     for mark, name in _MARKS:
         if head.startswith(mark):
@@ -724,8 +724,8 @@ def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
 def _best_guess(head: bytes) -> str | None:
     """Return the best guess; ties go to western, and last to encodings of old Macintoshes.
 
-    Where most bytes beyond ASCII stand alone, as in *25 °C* or *niño*, the alphabet is Latin: a few
-    of them look like a Chinese word, too.
+    If most bytes beyond ASCII are isolated, as in *25 °C* or *niño*, the alphabet is Latin: a few
+    of them also look like a Chinese word.
     """
     from charset_normalizer import from_bytes  # noqa: PLC0415  # UTF-8 is read without it
 
@@ -734,7 +734,7 @@ def _best_guess(head: bytes) -> str | None:
         letters = sum(map(str.isalpha, beyond)) / max(1, len(beyond))
         is_western = _WESTERN in match.could_be_from_charset
         is_old = match.encoding.startswith("mac_")
-        # Last, since few words look like those of some language by chance.
+        # Last, since few words resemble those of some language by chance.
         return match.chaos, not is_western, is_old, -letters, -match.coherence
 
     foreign = (line for line in head.splitlines(keepends=True) if not line.isascii())
@@ -759,7 +759,7 @@ def _to_utf8(pieces: Generator[bytes], encoding: str) -> Generator[bytes]:
 
 
 def _head_end(start: bytes) -> int:
-    """Return where the head of a file ends; 0 where more of it must be read to know."""
+    """Return the end of a file's head; 0 if more must be read to find it."""
     if len(start) >= _MAX_HEAD_BYTES or b"\x00" in start[:4096]:
         return HEAD_BYTES
     line_end, end = b"\n" if b"\n" in start else b"\r", 0

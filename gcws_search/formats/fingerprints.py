@@ -1,4 +1,4 @@
-"""Fingerprints of chemfp: FPS has sets of bits as hexadecimal digits, FPC counts of features."""
+"""Fingerprints of chemfp: FPS has sets of bits in hexadecimal, FPC counts of features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EMPTY: Final = "*"
 def read_fps(source: Source) -> None:
     """Read FPS: bit n of a fingerprint is coordinate n.
 
-    The header tells how many bits there are, or else the first fingerprint does.
+    The number of bits is in the header, or else that of the first fingerprint.
     """
     file, header, first = _begin(source, "FPS")
     text = header.get("num_bits") or str(_BYTE * (len(first) // 2))
@@ -50,7 +50,7 @@ def read_fps(source: Source) -> None:
 
 
 def read_fpc(source: Source) -> None:
-    """Read FPC: features have up to 64 bits, and become names of coordinates."""
+    """Read FPC: features are integers of up to 64 bits, and become names of coordinates."""
     _, header, _ = _begin(source, "FPC")
     _finish(source, _counts, header, "sparse, by name: counts of features", by_name=True)
 
@@ -71,7 +71,7 @@ def _counts(line: bytes) -> Entry:
 
 
 def _begin(source: Source, format_: str) -> tuple[InputFile, dict[str, str], str]:
-    """Return the file, what its header says, and the first fingerprint."""
+    """Return the file, the fields of its header, and the first fingerprint."""
     file = source.only_file
     header: dict[str, str] = {}
     for line in takewhile(lambda line: line.startswith(b"#"), file.head.splitlines()):
@@ -109,7 +109,7 @@ def _finish(
 
 
 def _fields(line: bytes) -> tuple[str, str]:
-    """Return a fingerprint and its id; what follows a tab behind the id is left out."""
+    """Return a fingerprint and its id, without fields after the id."""
     fingerprint, _, rest = line.decode().strip("\r\n").replace("\t", " ", 1).partition(" ")
     id_ = rest.partition("\t")[0].strip()
     if not fingerprint or not id_:

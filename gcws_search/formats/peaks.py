@@ -1,4 +1,4 @@
-"""Spectra of MGF and MSP: peaks in bins, titles or names as ids, all else as payload."""
+"""Spectra of MGF and MSP: peaks in bins, titles or names as ids, other fields as payload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNT: Final = "num_peaks"
 
 
 class _Record(NamedTuple):
-    """Lines of a spectrum, without blank ones, and what is wrong with where it ends."""
+    """Non-blank lines of a spectrum, and the error at its end, if any."""
 
     lines: list[bytes]
     common: list[bytes]
@@ -39,7 +39,7 @@ _Spectrum = tuple[dict[str, Any], list[str]]
 
 
 def read_mgf(source: Source) -> None:
-    """Read MGF: what stands between BEGIN IONS and END IONS is a spectrum."""
+    """Read MGF: the lines between BEGIN IONS and END IONS are a spectrum."""
     _read(source, "MGF", _mgf_records, _mgf_spectrum, "title")
 
 
@@ -98,9 +98,9 @@ def _first_fields(
     records: Callable[[Iterable[bytes], str], Iterator[tuple[str, _Record]]],
     spectrum: Callable[[_Record], _Spectrum],
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return the fields of the first spectra of a file, and what is wrong with the first bad one.
+    """Return the fields of the first spectra of a file, and the error of the first bad one.
 
-    Bad ones are passed over. Nothing is wrong with one that only the first part of a file cuts.
+    Bad ones are skipped. A spectrum that is only cut by the end of the head has no error.
     """
     found: list[dict[str, Any]] = []
     problem = ""
@@ -130,7 +130,7 @@ def _entry(
 
 def _peak(text: str) -> tuple[float, float]:
     first, *others = text.split(maxsplit=2)
-    words = [first.removesuffix(","), *others] if others else first.split(",")  # 1,5 is no 1.5
+    words = [first.removesuffix(","), *others] if others else first.split(",")  # 1,5 is not 1.5
     try:
         return read_number(words[0]), read_number(words[1].removesuffix(","))
     except (ValueError, IndexError):
@@ -138,7 +138,7 @@ def _peak(text: str) -> tuple[float, float]:
 
 
 def _value(field: str, text: str) -> Any:
-    """Return a field's text as a number, where it is one, or as a charge."""
+    """Return a field's text as a number or a charge if it is one."""
     if field == "charge" and (found := _CHARGE.fullmatch(text)):
         return -int(found[2]) if "-" in (found[1], found[3]) else int(found[2])
     if field == _PRECURSOR:
@@ -149,7 +149,7 @@ def _value(field: str, text: str) -> Any:
 
 
 def _add(fields: dict[str, Any], name: str, value: str) -> None:
-    """Add a field by its usual name; a blank one is left out, the first of several counts."""
+    """Add a field by its usual name; skip blank and repeated ones."""
     key = "_".join(name.lower().split())
     if value.strip():
         fields.setdefault(_NAMES.get(key, key), value.strip())

@@ -1,4 +1,4 @@
-"""Records of a file become items, a batch at a time: lines, spectra, signatures."""
+"""Records of a file become items in batches: lines, spectra, signatures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a record says: coordinates or names, as many numbers, and what else there is."""
+    """A parsed record: coordinates or names, their values, and other fields."""
 
     keys: Sequence[Any]
     values: Sequence[float]
@@ -100,19 +100,19 @@ def read_records(  # noqa: PLR0913  # what a format says of its records
 
 
 def head_lines(file: InputFile, comment: bytes = b"#") -> Iterator[bytes]:
-    """Yield the whole lines in the first part of a file that are neither blank nor comments."""
+    """Yield the complete lines in the head of a file that are neither blank nor comments."""
     return (line for line in file.first_lines if not _is_skipped(line, comment))
 
 
 def numbered_lines(file: InputFile, comment: bytes = b"#") -> Iterator[tuple[str, bytes]]:
-    """Yield the lines that are neither blank nor comments, and where each is: ``line 7``."""
+    """Yield the lines that are neither blank nor comments, and their places: ``line 7``."""
     for number, line in enumerate(file.lines(), 1):
         if not _is_skipped(line, comment):
             yield f"line {number}", line
 
 
 def read_number(text: str) -> float:
-    """Return a number; raise ValueError for other text, also for 1_000, which Python takes."""
+    """Return a number; raise ValueError for other text, including 1_000, which Python parses."""
     if "_" in text:
         raise ValueError(f"could not convert string to float: {text!r:.60}")
     return float(text)
@@ -124,7 +124,7 @@ def show_line(line: bytes) -> str:
 
 
 def is_kept(source: Source, name: str) -> bool:
-    """Whether a field is kept, which all are unless the caller names some."""
+    """Whether a field is kept: all are unless the caller names some."""
     patterns = source.choices.payload
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -134,7 +134,7 @@ def _is_skipped(line: bytes, comment: bytes) -> bool:
 
 
 def _require_vector(entry: Entry) -> None:
-    """Raise BadFile for numbers that are none, a coordinate given twice, and no vector at all."""
+    """Raise BadFile for invalid numbers, a repeated coordinate, or a missing vector."""
     values = np.array(entry.values, np.float64)
     if not np.isfinite(values).all():
         raise BadFile(f"expected numbers, got {values[~np.isfinite(values)][0]}")
@@ -146,7 +146,7 @@ def _require_vector(entry: Entry) -> None:
 
 
 def _require_own_id(id_: str | None, seen: set[int]) -> None:
-    """Raise BadFile where a record has no id, or that of one before; ``seen`` has their hashes."""
+    """Raise BadFile for a missing or repeated id; ``seen`` has the hashes of earlier ones."""
     if not id_:
         raise BadFile("expected an id, as the first one has, got none; --id '' takes no ids")
     if hash(id_) in seen:

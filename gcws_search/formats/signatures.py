@@ -28,7 +28,7 @@ _BASES: Final = 3
 
 
 class _Kind(NamedTuple):
-    """What sketches must agree in to be compared."""
+    """Properties that comparable sketches share."""
 
     ksize: int
     moltype: str
@@ -45,9 +45,9 @@ _Sketch = tuple[_Kind, dict[str, Any], dict[str, Any]]
 
 
 def read_signatures(source: Source) -> None:
-    """Read signatures. The file is read twice: all its sketches must be of one kind.
+    """Read signatures; twice, since all sketches must be of one kind.
 
-    An id is the name of a signature where all have one, or else its md5.
+    An id is the name of a signature if all have one, otherwise its md5.
     """
     file, choices = source.only_file, source.choices
     kinds: Counter[_Kind] = Counter()
@@ -96,7 +96,7 @@ _FIELDS: Final = ("name", "filename", "md5", "ksize", "moltype", "scaled", "num"
 
 
 def _differences(kinds: list[_Kind]) -> str:
-    """Say in what sketches differ, and what chooses some."""
+    """Return the differences between sketches, and the options that choose some."""
     told = list_some([*map(str, kinds)])
     advice = "sourmash sig downsample makes them alike"
     if len({kind.moltype for kind in kinds}) > 1:
@@ -140,7 +140,7 @@ def _sketch(signature: dict[str, Any], content: dict[str, Any]) -> _Sketch:
 
 
 def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:
-    """Yield the JSON text of each signature, and where it is."""
+    """Yield the JSON text of each signature, and its place."""
     place = file.random_access()
     if not file.head.startswith(_ZIP):
         with place.open("rb") if isinstance(place, Path) else nullcontext(place) as stream:
@@ -157,10 +157,10 @@ def _objects(file: InputFile) -> Iterator[tuple[str, bytes]]:
 
 
 def split_objects(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the text of each outermost object of a list, read a piece at a time."""
+    """Yield the text of each outermost object of a list, read in pieces."""
     text, start, at, depth = b"", 0, 0, 0
     while piece := stream.read(_PIECE_BYTES):
-        text = text[start:] + piece  # begins with the object that is not yet whole
+        text = text[start:] + piece  # begins with an incomplete object
         at, start = at - start, 0
         for token in _TOKEN.finditer(text, at):
             at = token.start()

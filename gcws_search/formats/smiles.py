@@ -1,4 +1,4 @@
-"""SMILES: lines of a molecule or a reaction, its name, and perhaps columns; RDKit counts."""
+"""SMILES: lines of a molecule or a reaction, its name, and optional columns; RDKit counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Columns:
         return cells
 
     def entry(self, cells: list[str], counts: dict[str, int]) -> Entry:
-        """Return what a line says; ``counts`` are those of its SMILES."""
+        """Return a parsed line; ``counts`` are those of its SMILES."""
         fields = {name: cell for name, cell in zip(self.names, cells, strict=False) if cell}
         id_ = None if self.id_place is None else fields.pop(self.names[self.id_place], None)
         return Entry([*counts], [*counts.values()], id_, fields)
@@ -44,7 +44,7 @@ class _Columns:
 def read_smiles(source: Source) -> None:
     """Read SMILES. The first line may have names of columns, the first of which ends in SMILES.
 
-    Raises BadFile where RDKit is not installed.
+    Raises BadFile if RDKit is not installed.
     """
     file = source.only_file
     try:
@@ -80,7 +80,7 @@ def read_smiles(source: Source) -> None:
 
 
 def _find_columns(source: Source, file: InputFile) -> _Columns:
-    """Return what the columns are, by the first line, or by the first two."""
+    """Return the columns, determined by the first line or the first two."""
     lines = [line.decode(errors="replace") for line in islice(head_lines(file, b""), 2)]
     if not lines:
         raise BadFile(f"{file.name}: expected lines of SMILES, got none")
@@ -105,20 +105,20 @@ def _find_columns(source: Source, file: InputFile) -> _Columns:
 def _choose_fingerprint(
     source: Source, smiles: str, counts: Callable[[str, str], dict[str, int]]
 ) -> str:
-    """Return what becomes of SMILES: what the caller says, or by the first of them."""
+    """Return the fingerprint of SMILES: the caller's choice, or by the first of them."""
     is_reaction = smiles.replace("->", "").replace("<-", "").count(">") == _ARROWS
     fingerprint = source.choices.fingerprint or ("reaction" if is_reaction else "morgan:2")
     source.settled["fingerprint"] = fingerprint
     try:
         counts(smiles, fingerprint)
     except InvalidVector:
-        pass  # its line is named where it is read
+        pass  # the error is raised with its line during reading
     except GcwsError as error:
         raise BadFile(f"{source.file.name}: {error}") from None
     return fingerprint
 
 
 def _cells(text: str, *, has_tabs: bool) -> list[str]:
-    """Return the cells of a line; without tabs all behind the first blank is the name."""
+    """Return the cells of a line; without tabs the name is all after the first blank."""
     cells = text.strip("\r\n").split("\t") if has_tabs else text.split(None, 1)
     return [cell.strip() for cell in cells]

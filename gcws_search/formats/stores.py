@@ -39,13 +39,13 @@ _ASKED_AT_ONCE: Final = 16
 
 
 class StoreFailed(OSError):
-    """An address is none, or its store does not answer as expected; the message names it."""
+    """An address is invalid, or its store does not answer as expected; the message names it."""
 
 
 def place_of(address: str) -> Path | StoredPath:
     """Return a path of this machine, or an object or folder of a store.
 
-    Raises StoreFailed where the address is none of a store.
+    Raises StoreFailed for an invalid address of a store.
     """
     found = stored_path(address) if _ADDRESS.match(address) else None
     if found is None:
@@ -56,7 +56,7 @@ def place_of(address: str) -> Path | StoredPath:
 def stored_path(address: str) -> StoredPath:
     """Return the place of an address; a path is one of this machine's file system.
 
-    Raises StoreFailed where the address is none of a store.
+    Raises StoreFailed for an invalid address of a store.
     """
     from pyarrow import ArrowInvalid, fs  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _secrets(address: str) -> list[str]:
 
 @contextmanager
 def naming_store(address: str, secrets: Iterable[str] = ()) -> Iterator[None]:
-    """Name the address in what a store says, and where its credentials come from."""
+    """Add the address, and the source of its credentials, to errors of a store."""
     from pyarrow import ArrowException  # noqa: PLC0415  # takes time to load
 
     try:
@@ -115,9 +115,9 @@ def naming_store(address: str, secrets: Iterable[str] = ()) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StoredPath:
-    """An object of a store, or a folder of objects; has what `InputFile` asks of a `Path`.
+    """An object of a store, or a folder of objects, with the `Path` methods that `InputFile` uses.
 
-    address: as people read it, without credentials and options.
+    address: for people, without credentials and options.
     """
 
     address: str
@@ -163,19 +163,19 @@ class StoredPath:
         return bool(self._info.type.name == "Directory")
 
     def stat(self) -> Any:
-        """Return size and time of the last change, called as `os.stat_result` calls them."""
+        """Return size and time of the last change, named as in `os.stat_result`."""
         found = self._info
         return SimpleNamespace(st_size=found.size or 0, st_mtime_ns=found.mtime_ns or 0)
 
     @cached_property
     def version(self) -> str:
-        """What changes with the bytes: the entity tag of the store, and the time."""
+        """A value that changes with the bytes: the entity tag of the store, and the time."""
         with naming_store(self.address), self.system.open_input_file(self.path) as file:
             told = {name.lower(): value for name, value in (file.metadata() or {}).items()}
         return f"{self.stat().st_mtime_ns} {told.get('etag', b'').decode()}"
 
     def files(self) -> list[StoredPath]:
-        """Return all files of a folder and those within, by name; none where there is no folder."""
+        """Return all files of a folder and its subfolders, by name; none for a missing folder."""
         from pyarrow import fs  # noqa: PLC0415
 
         with naming_store(self.address):
@@ -185,17 +185,17 @@ class StoredPath:
         for info in sorted(infos, key=lambda each: each.path):
             if info.is_file:
                 each = self / info.path[len(self.path.rstrip("/")) + 1 :]
-                each.__dict__["_info"] = info  # known by the list
+                each.__dict__["_info"] = info  # from the listing
                 found.append(each)
         return found
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """Return the bytes, to be read from the beginning; compressed ones as they are."""
+        """Return the bytes as a stream from the beginning; compressed ones unchanged."""
         assert mode == "rb"
         return self._open(_READ_AHEAD_BYTES)
 
     def random_access(self) -> BinaryIO:
-        """Return the bytes, any part of which can be read."""
+        """Return the bytes with random access."""
         return self._open(_RANDOM_BYTES)
 
     def _open(self, buffer_bytes: int) -> BinaryIO:
@@ -204,25 +204,25 @@ class StoredPath:
         return io.BufferedReader(_Reading(file, self.address), buffer_bytes)
 
     def read_range(self, start: int, size: int) -> bytes:
-        """Return some of the bytes, fewer where it ends before."""
+        """Return a range of the bytes, truncated at the end."""
         with naming_store(self.address), self.system.open_input_file(self.path) as file:
             return bytes(file.read_at(size, start))
 
     @property
     def _target(self) -> str:
-        """The path that is written to until an object is whole."""
+        """The path for writing until an object is complete."""
         return f"{self.path}.part" if self.is_local else self.path
 
     def write(self, pieces: Iterable[bytes]) -> int:
-        """Write an object, which appears when it is whole; return how many bytes it has.
+        """Write an object, which appears when it is complete; return its size in bytes.
 
-        A power cut after that does not take it away.
+        It then survives a power cut.
         """
         target, count, waiting = self._target, 0, 0
         folders = Path(self.path).parents
         with naming_store(self.address):
             if self.is_local:
-                # Up to the first that there is: it gets an entry.
+                # Up to the first existing folder, which gets a new entry.
                 folders = folders[: 1 + sum(not folder.exists() for folder in folders)]
                 self.system.create_dir(str(folders[0]))
             stream = self.system.open_output_stream(target, compression=None)
@@ -240,24 +240,24 @@ class StoredPath:
                     ix.sync_file(Path(target))
                     self.system.move(target, self.path)
                     for folder in folders:
-                        with suppress(OSError):  # not every file system can
+                        with suppress(OSError):  # some file systems cannot
                             ix.sync_file(folder)
         except BaseException:
-            with suppress(OSError):  # an object is made of what was written
+            with suppress(OSError):  # closing creates an object of the written bytes
                 stream.close()
                 self.system.delete_file(target)
             raise
         return count
 
     def remove(self) -> None:
-        """Remove an object, if there is one, and what an interrupted write has left of one."""
+        """Remove an object, if it exists, and the remains of an interrupted write."""
         for path in {self.path, self._target}:
             with naming_store(self.address), suppress(FileNotFoundError):
                 self.system.delete_file(path)
 
 
 class _Reading(io.RawIOBase):
-    """An object of a store as a file of Python, whose errors name the address."""
+    """An object of a store as a file of Python; its errors name the address."""
 
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
@@ -286,11 +286,11 @@ class _Reading(io.RawIOBase):
 
 
 def version_of(place: Path | StoredPath) -> int | str:
-    """Return what changes with the bytes of a file."""
+    """Return a value that changes with the bytes of a file."""
     return place.version if isinstance(place, StoredPath) else place.stat().st_mtime_ns
 
 
 def versions(places: Iterable[Path | StoredPath]) -> list[int | str]:
-    """Return the versions of files, several asked for at once."""
+    """Return the versions of files, several queried in parallel."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         return [*pool.map(version_of, places)]

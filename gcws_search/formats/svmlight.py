@@ -1,4 +1,4 @@
-"""svmlight: lines of a label, perhaps a query's number, and coordinates with their numbers."""
+"""svmlight: lines of a label, an optional query number, and coordinates with their values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXPECTED: Final = "expected 'label index:value …'"
 
 
 def read_svmlight(source: Source) -> None:
-    """Read svmlight. Coordinates count from 0 where the first lines have a 0, else from 1."""
+    """Read svmlight. Coordinates count from 0 if the first lines have a 0, otherwise from 1."""
     file = source.only_file
     lines = [*head_lines(file)]
     if not lines:
@@ -58,7 +58,7 @@ def read_svmlight(source: Source) -> None:
 
 
 def _entry(line: bytes, base: int) -> Entry:
-    """Return what a line says, its coordinates from 0 on."""
+    """Return a parsed line with coordinates from 0 on."""
     found = _LINE.fullmatch(line)
     if found is None:
         raise BadFile(f"{_EXPECTED}, got {show_line(line)!r:.60}")

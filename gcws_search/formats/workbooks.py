@@ -1,4 +1,4 @@
-"""A sheet of a workbook, of Excel or another spreadsheet, as text of a table."""
+"""A sheet of a spreadsheet workbook as text of a table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gcws_search.index import InvalidInput
 
 
 def read_workbook(source: Source) -> None:
-    """Read the sheet that the caller chooses, or the first, as CSV with its cells is read.
+    """Read the sheet that the caller chooses, or the first, converted to CSV.
 
-    Raises BadFile where python-calamine, which reads it, is not installed.
+    Raises BadFile if python-calamine, which reads it, is not installed.
     """
     file = source.only_file
     try:
@@ -56,13 +56,13 @@ def read_workbook(source: Source) -> None:
 
 
 def _texts(rows: list[list[Any]]) -> set[int]:
-    """Return the places of columns whose cells are text below the first row, be they digits."""
+    """Return the places of columns whose cells below the first row are text, including digits."""
     columns = enumerate(zip(*rows[1:], strict=True))
     return {place for place, cells in columns if {*map(type, cells)} <= {str} and any(cells)}
 
 
 def _require_exact_ids(source: Source, rows: list[list[Any]]) -> None:
-    """Raise BadFile where a number that lost digits would be an id."""
+    """Raise BadFile if a number that lost digits would be an id."""
     table = source.table
     if table.layout.id is None:
         return
