@@ -1,4 +1,4 @@
-"""Items on their way into a collection: ids, vectors and payloads, and bodies that hold them."""
+"""Items for a collection: ids, vectors and payloads, and request bodies made of them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ Expires = datetime | str | float
 class Items:
     """Items of one form: n ids, n vectors, and n JSON texts of payloads.
 
-    A range of ids counts rows; its numbers stand for their decimal strings. Without ids the
-    collection gives each item the next number not taken. ``if_versions`` are versions that items
-    must have in the collection, None for any; ``expires`` say when they expire, as the API has it,
-    None where the collection says so. Items of a file have ``numbers``, their rows there,
-    and ``show``, which returns what stands there for one of these, for people.
+    A range of ids counts rows; its numbers mean their decimal strings. Without ids the collection
+    assigns the next free numbers. ``if_versions``: versions that items must have in the collection,
+    None for any. ``expires``: times as in the API; None: the collection decides. Items of a file
+    have ``numbers``, their rows there, and ``show``, which returns the text of one of these rows
+    for people.
     """
 
     ids: Ids | None
@@ -104,7 +104,7 @@ class Items:
         return None if self.ids is None else [*map(str, self.ids)]
 
 
-# What a program has
+# Data of programs
 
 
 def items_of(
@@ -115,11 +115,11 @@ def items_of(
     text: str | None = None,
     dim: int | None = None,
 ) -> Items:
-    """Return what a caller of `Collection.add` has as items; ``text`` is a frame's column of texts.
+    """Return the data of a `Collection.add` as items; ``text``: a frame's column of texts.
 
-    An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
-    that a collection yields, or is a dict of these, as the API has it. In the place of a vector it
-    may have a ``text``. The index of a column of pandas means what that of a frame does.
+    An item of an iterable is an object with ``id``, ``vector`` and ``payload``, such as a
+    collection yields, or a dict of these, as in the API. It may have a ``text`` instead of a
+    vector. The index of a pandas column is treated like that of a frame.
     """
     _require_same_order(data, ids=ids, payloads=payloads)
     if is_column(data):
@@ -159,7 +159,7 @@ def items_of(
 def items_of_texts(
     texts: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
 ) -> Items:
-    """Return texts as items; the index of a column of pandas means what that of a frame does."""
+    """Return texts as items; the index of a pandas column is treated like that of a frame."""
     _require_same_order(texts, ids=ids, payloads=payloads)
     try:
         rows = rows_of_texts(texts)
@@ -171,16 +171,16 @@ def items_of_texts(
 
 
 def _of_index(column: Any, ids: Any, payloads: Any, id_start: int | None) -> Items:
-    """Return what the index of a column of pandas says of items, as that of a frame does."""
+    """Return the ids or payloads in the index of a pandas column, as for a frame."""
     from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
     return items_of_frame(column.to_frame("value").assign(value=1.0), ids, payloads, id_start)
 
 
 def _require_same_order(data: Any, **others: Any) -> None:
-    """Raise InvalidParameter where others of pandas have the labels of ``data`` in another order.
+    """Raise InvalidParameter if other pandas data have the labels of ``data`` in another order.
 
-    Rows belong together by their places.
+    Rows are matched by position.
     """
     for name, each in others.items():
         if not hasattr(data, "iloc") or not hasattr(each, "iloc") or data.index.equals(each.index):
@@ -197,7 +197,7 @@ def _items(rows: InputVectors, ids: Any, payloads: Any, id_start: int | None) ->
 
 
 def is_document(each: Any) -> bool:
-    """Whether this is an item as JSON has it, and no vector with a name ``vector`` or ``text``."""
+    """Whether this is an item as in JSON, and not a vector with a name ``vector`` or ``text``."""
     if not isinstance(each, Mapping):
         return False
     if set(each) <= TEXT_DOCUMENT:
@@ -233,7 +233,7 @@ def with_versions(items: Items, if_version: Any) -> Items:
 def with_expiries(items: Items, expires: Any) -> Items:
     """Return items that expire: one time for all of them, or one each.
 
-    None leaves an item its own, where it has one. Raises InvalidParameter.
+    For None an item keeps its own time, if any. Raises InvalidParameter.
     """
     if isinstance(expires, np.ndarray | np.generic) and has_counts(expires.dtype):
         expires = expires.astype(f"{expires.dtype.kind}8[us]")
@@ -289,7 +289,7 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which is no Unicode."""
+    """Whether a text has no unpaired surrogate, which is invalid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -328,9 +328,9 @@ def _texts_of_ids(values: list[Any]) -> list[str]:
 class LoadBody:
     """The body of one load.
 
-    ``pieces`` returns the bytes from the start at each call. ``original`` returns a row of the
-    body as it stands in the file, ``numbers`` are the rows of the file; None where they follow
-    those of the body before. ``id_start`` is the id of the first row, where the body has no ids.
+    ``pieces`` returns the bytes from the start at each call. ``original`` returns a row of the body
+    as it is in the file. ``numbers``: the rows of the file; None: they follow those of the previous
+    body. ``id_start``: the id of the first row, if the body has no ids.
     """
 
     content_type: str
@@ -345,7 +345,7 @@ class LoadBody:
 def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
     """Return items as one body: `.npy` of dense vectors alone, NDJSON of texts, else Arrow.
 
-    ``progress`` gets the number of rows handed over.
+    ``progress`` gets the number of rows read by the caller.
     """
     rows = items.rows
     is_plain = isinstance(items.ids, range | None) and items.payloads is items.expires is None
@@ -359,7 +359,7 @@ def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
 
 
 def documents(items: Items, points: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield items as the API has them, with points for their vectors or texts."""
+    """Yield items in the form of the API, with given points as vectors or texts."""
     word, none = "vector" if items.rows.texts is None else "text", [None] * len(items)
     columns = items.payloads or none, items.if_versions or none, items.expires or none
     for item_id, point, payload, version, expires in zip(
@@ -387,7 +387,7 @@ def text_lines(
 
 
 def npy(rows: InputVectors, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
-    """Yield what `numpy.save` writes of the vectors in float32 and C order."""
+    """Yield the bytes that `numpy.save` writes for the vectors in float32 and C order."""
     yield _npy_header(rows)
     step = max(1, _BATCH_BYTES // max(1, rows.row_bytes))
     for first in range(0, len(rows), step):
@@ -408,7 +408,7 @@ def _npy_header(rows: InputVectors) -> bytes:
 def arrow(
     batches: Iterable[Items], progress: Callable[[int], None] | None = None
 ) -> Iterator[Piece]:
-    """Yield an Arrow stream of items in pieces; all batches are of one form."""
+    """Yield an Arrow stream of items in pieces; all batches have one schema."""
     import pyarrow as pa  # noqa: PLC0415  # an array is added without it
 
     schema = None
@@ -433,7 +433,7 @@ def arrow(
 
 
 def _arrow_texts(texts: Sequence[str | bytes | None]) -> Any:
-    """Return texts as a column of Arrow; `pyarrow.array` imports pandas, which takes 0.2 s."""
+    """Return texts as an Arrow column without `pyarrow.array`, which imports pandas (0.2 s)."""
     import pyarrow as pa  # noqa: PLC0415
 
     raw = [text.encode() if isinstance(text, str) else text or b"" for text in texts]
@@ -445,7 +445,7 @@ def _arrow_texts(texts: Sequence[str | bytes | None]) -> Any:
 
 
 def _arrow_numbers(numbers: Any) -> Any:
-    """Return numbers as a column of Arrow, as `_arrow_texts` does."""
+    """Return numbers as an Arrow column, like `_arrow_texts`."""
     import pyarrow as pa  # noqa: PLC0415
 
     buffers = [None, pa.py_buffer(np.ascontiguousarray(numbers))]
@@ -464,7 +464,7 @@ def _vector_columns(rows: InputVectors) -> dict[str, Any]:
 
     if rows.dense is not None:
         matrix = rows.matrix()
-        if not matrix.shape[1]:  # a server says what is wrong with them
+        if not matrix.shape[1]:  # the server refuses them
             return {"vector": pa.array([[]] * len(matrix), pa.list_(pa.float32()))}
         flat = _arrow_numbers(matrix.reshape(-1))
         return {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}

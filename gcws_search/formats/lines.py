@@ -1,4 +1,4 @@
-"""Lines of JSON: items as the API takes them, or objects whose keys are columns."""
+"""Lines of JSON: items in the form of the API, or objects whose keys are columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OWN: Final = {"payload", "version", "expires"}
 
 
 def read_lines(source: Source) -> None:
-    """Read JSON, a value a line or in one list: items as the API takes them, or flat objects."""
+    """Read JSON, one value per line or a list: items in the form of the API, or flat objects."""
     file, choices = source.only_file, source.choices
     if not _begins_with_a_line(file.head):
         _put_on_lines(file)
@@ -80,7 +80,7 @@ def read_lines(source: Source) -> None:
 
 
 def _begins_with_a_line(head: bytes) -> bool:
-    """Whether the first line of a text is an object, or there is none."""
+    """Whether the first line of a text is an object, or the text is empty."""
     line = next((each for each in head.split(b"\n") if each.strip()), b"{}").strip()
     if line.startswith(b"["):
         return False
@@ -92,10 +92,10 @@ def _begins_with_a_line(head: bytes) -> bool:
 
 
 def _put_on_lines(file: InputFile) -> None:
-    """Put each value of a list, or of a text whose values take several lines, on a line of its own.
+    """Put each value of a list, or of a text with multi-line values, on a separate line.
 
-    A text that is neither stays as it is. Raises BadFile where it begins as a list and is
-    none, or is too long to be held, and NoRows for an empty list.
+    Other text is unchanged. Raises BadFile if it begins as a list and is invalid, or is too long
+    for memory, and NoRows for an empty list.
     """
     is_list = file.head.lstrip().startswith(b"[")
     with file.open() as stream:
@@ -112,7 +112,7 @@ def _put_on_lines(file: InputFile) -> None:
     except (ValueError, RecursionError) as error:
         if is_list:
             raise BadFile(f"{file.name}: expected a list of JSON objects, got {error}") from None
-        if file.path is None:  # which can be read once
+        if file.path is None:  # it can be read once only
             file.become(text)
         return
     if not values:
@@ -124,7 +124,7 @@ def _put_on_lines(file: InputFile) -> None:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values of a list as they are written, or those that follow one another.
+    """Return the texts of the values of a list, or of consecutive values.
 
     Raises ValueError, or RecursionError.
     """
@@ -151,13 +151,13 @@ def _values(text: str) -> list[str]:
 
 
 def _blank(text: str, start: int) -> int:
-    """Return where the blanks end that begin at a place."""
+    """Return the end of the blanks that begin at a place."""
     found = _BLANKS.match(text, start)
     return start if found is None else found.end()
 
 
 def _describe_items(source: Source, file: InputFile, first: dict[str, Any], words: str) -> None:
-    """Say what lines of items hold, which are read as they stand."""
+    """Describe lines of items, which are sent unchanged."""
     payload, id_start = first.get("payload"), source.choices.id_start
     fields = list_some([*payload], 6) if isinstance(payload, dict) else "none in the first"
     ids = "id" if "id" in first else None
@@ -167,7 +167,7 @@ def _describe_items(source: Source, file: InputFile, first: dict[str, Any], word
 
 
 def _first_object(lines: Iterator[bytes], source: Source) -> dict[str, Any]:
-    """Return the next object; what is before it is passed over where rows are left out."""
+    """Return the next object; skip lines before it if bad rows are left out."""
     problem = ""
     for line in lines:
         try:
@@ -180,7 +180,7 @@ def _first_object(lines: Iterator[bytes], source: Source) -> dict[str, Any]:
 
 
 def _bodies(source: Source, file: InputFile, id_start: int | None) -> Iterator[LoadBody]:
-    """Yield lines as they stand in the file, some thousand a body; give ids from a number on."""
+    """Yield unchanged lines of the file, some thousand per body; assign ids from a number on."""
     ids = None if id_start is None else count(id_start)
     with file.open() as raw:
         if source.export is not None:
@@ -204,7 +204,7 @@ def _with_id(line: bytes, number: int) -> bytes:
 
 
 def _readable(line: bytes) -> Any:
-    """Return a line as JSON, or as text if it is none."""
+    """Return a line as JSON, or as text if it is invalid."""
     try:
         return read_json(line)
     except ValueError:
@@ -215,10 +215,10 @@ def _readable(line: bytes) -> Any:
 
 
 def _read_objects(source: Source, file: InputFile, skip: int) -> None:
-    """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
+    """Read lines of objects whose keys are columns; the first ``skip`` lines describe them."""
     choices, source.export = source.choices, None
     sample = _sample(file, skip)
-    columns: dict[str, list[Any]] = {}  # of what there is: objects may have few keys in common
+    columns: dict[str, list[Any]] = {}  # present values only: objects may share few keys
     for found in sample:
         for name, value in found.items():
             columns.setdefault(name, []).append(value)
@@ -250,20 +250,20 @@ def _read_objects(source: Source, file: InputFile, skip: int) -> None:
 
 
 def _is_counts(vector: Any) -> bool:
-    """Whether a vector is an object of names and their numbers, which the API takes in lists."""
+    """Whether a vector is an object of names and numbers, for which the API has two lists."""
     entries = vector.values() if isinstance(vector, dict) else (None,)
     return all(isinstance(each, int | float) for each in entries)
 
 
 def _sample(file: InputFile, skip: int) -> list[dict[str, Any]]:
-    """Return the objects in the first part of a file; lines that are none are passed over."""
+    """Return the objects in the head of a file; skip invalid lines."""
     lines = (line for line in file.first_lines if line.strip())
     values = map(_readable, islice(lines, skip, None))
     return [value for value in values if isinstance(value, dict)]
 
 
 def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
-    """Return the Arrow type by which a column of JSON is known."""
+    """Return the Arrow type that describes a column of JSON."""
     found = [value for value in values if value is not None]
     is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
     is_vector = is_chosen or name == "vector"
@@ -286,7 +286,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _usual_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
-    """Return the length that most of the first lists have, where vectors are lists."""
+    """Return the most frequent length of the first lists, if vectors are lists."""
     if layout.is_sparse or layout.is_text:
         return None
     return mode([len(each) for each in columns[layout.vector[0]] if _is_numbers(each)] or [None])
@@ -303,7 +303,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _rows(source: Source, file: InputFile, layout: Layout, skip: int) -> Iterator[Items]:
-    """Yield the objects as items, which know their rows."""
+    """Yield the objects as items with their row numbers."""
     with file.open() as stream:
         lines = islice((line for line in stream if line.strip()), skip, None)
         row = 0
@@ -313,7 +313,7 @@ def _rows(source: Source, file: InputFile, layout: Layout, skip: int) -> Iterato
 
 
 def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -> Items:
-    """Return the rows from ``first`` on; each coordinate is a key where the source has columns."""
+    """Return the rows from ``first`` on; each coordinate is a key if the source has columns."""
     is_matrix = source.columns is not None
     fields = {name: place for place, name in enumerate(layout.payload)}
     found: list[tuple[str, Any, bytes | None]] = []
@@ -351,7 +351,7 @@ def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:
     if name is None:
         return ""
     value = found.get(name)
-    if isinstance(value, float):  # as written: 12e3 stays so
+    if isinstance(value, float):  # unchanged: 12e3 stays 12e3
         value = json.loads(line, parse_float=str)[name]
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         got = "a missing value" if value is None or value == "" else f"{value!r:.60}"
@@ -379,7 +379,7 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
 
 
 def _payload(found: Mapping[str, Any], names: Mapping[str, int]) -> bytes | None:
-    """Return the fields of some names, in their order; objects may have few of them."""
+    """Return the fields of some names, in order; objects may lack many of them."""
     if [*names] == ["payload"] and isinstance(found.get("payload"), dict | NoneType):
         payload = found.get("payload")
         return None if payload is None else write_json(payload)

@@ -50,7 +50,7 @@ _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return what JSON text says, integers of any size; raise ValueError where it is none."""
+    """Parse JSON text with integers of any size; raise ValueError if it is invalid."""
     raw = text.encode() if isinstance(text, str) else text
     try:
         if not has_long_number(raw):
@@ -87,9 +87,9 @@ _long_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"
 
 
 def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Return compact JSON text; numbers that are none are null, times as ISO 8601 has them.
+    """Return compact JSON text; NaN becomes null, times are in ISO 8601.
 
-    ``default`` returns what to write for a value that JSON does not have; None: TypeError.
+    ``default`` returns the replacement of a value that JSON lacks; None: TypeError.
     """
     plain = default or _plain
     try:
@@ -97,7 +97,7 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
     except TypeError as error:
         if isinstance(error.__cause__, TypeError):
             raise error.__cause__ from None
-    try:  # it has integers beyond 64 bits, or what no JSON has
+    try:  # integers beyond 64 bits, or values that JSON lacks
         text = _long_json(value, default=plain)
         if "NaN" in text or "Infinity" in text:
             text = _long_json(json.loads(text, parse_constant=lambda _: None))
@@ -109,7 +109,7 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of another library as one of JSON."""
+    """Return a value of another library as a JSON value."""
     if not is_present(value):
         return None
     if isinstance(value, datetime | date | time):
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_decimal(value: Decimal) -> int | float | str | None:
-    """Return a decimal number as one of JSON; as text where a float would lose digits."""
+    """Return a decimal number as a JSON value; as text if a float would lose digits."""
     if value.is_nan():
         return None
     if value.is_infinite():
@@ -171,7 +171,7 @@ def metadata_text(value: Any) -> bytes | None:
 
 
 def new_payload(value: Any, name: str = "payload") -> bytes | None:
-    """Return what is put in the place of payloads, or merged into them, as JSON text."""
+    """Return the new payload, or the part to merge, as JSON text."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -207,7 +207,7 @@ def _object_text(value: Mapping[str, Any], loc: tuple[str | int, ...]) -> bytes:
 
 
 def is_json(value: Any) -> bool:
-    """Whether a payload can hold a value."""
+    """Whether a payload can contain a value."""
     try:
         _value_text(value)
     except TypeError:
@@ -250,7 +250,7 @@ def payloads_of(given: Any, count: int) -> Payloads:
 
 
 def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
-    """Return payloads of columns; a value that is None is left out, and an empty object is none."""
+    """Return payloads of columns; None values are left out, and an empty object becomes None."""
     if not columns:
         return [None] * count
     heads = [write_json(str(name)) + b":" for name in columns]
@@ -267,11 +267,11 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
 
 
 def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
-    """Return each value as JSON text, None where there is none."""
+    """Return each value as JSON text; None for a missing one."""
     if {*map(type, values)} <= {int, float, bool}:
         numbers = write_json(list(values))
         if b"null" not in numbers:
-            return [*numbers[1:-1].split(b",")]  # no text of a number has a comma
+            return [*numbers[1:-1].split(b",")]  # no number's text has a comma
     texts: list[bytes | None] = []
 
     def bad() -> Iterator[InvalidPayload]:
@@ -286,14 +286,14 @@ def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return a column of payloads as a list; times of numpy as text where they have nanoseconds."""
+    """Return a column of payloads as a list; numpy times with nanoseconds become text."""
     if isinstance(column, str | Set | Mapping):
         got = "a string" if isinstance(column, str) else f"{column!r:.60}"
         raise InvalidPayload(expected="a value for each item", got=got, loc=("payloads",))
     if isinstance(column, list | tuple):
         return [*column]
     if getattr(getattr(column, "dtype", None), "numpy_dtype", None) == np.float32:
-        column = column.astype(np.float32)  # of pandas, which may lack numbers
+        column = column.astype(np.float32)  # of pandas; may have missing numbers
     array = np.asarray(column)
     listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
     if array.dtype in _SHORT_FLOATS:
@@ -307,12 +307,12 @@ def column_values(column: Any) -> list[Any]:
 
 
 def written_floats(numbers: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return floats of 32 bits as the numbers that are written for them: 0.1, not 0.10000000149."""
+    """Return float32 numbers as the floats of their shortest texts: 0.1, not 0.10000000149."""
     return np.asarray(numbers, np.float32).astype(str).astype(np.float64)
 
 
 def _loses(array: Any, column: Any) -> bool:
-    """Whether an array of a column has floats for integers beside missing ones, or no zones."""
+    """Whether an array of a column has floats for integers with gaps, or lost time zones."""
     match array.dtype.kind:
         case "f":
             return bool(np.isnan(array).any())
@@ -324,21 +324,21 @@ def _loses(array: Any, column: Any) -> bool:
 
 
 def _plain_or_none(value: Any) -> Any:
-    """Return a value of a column, None for what pandas has for nothing; nanoseconds as text."""
+    """Return a value of a column, None for pandas' missing values; nanoseconds as text."""
     if not is_present(value) or (isinstance(value, float) and math.isnan(value)):
         return None
     return value.isoformat() if getattr(value, "nanosecond", 0) else value
 
 
 def _times(value: Any) -> Any:
-    """Return times finer than those of Python as text, none as None; of arrays as lists."""
+    """Return times finer than Python's as text, missing ones as None; arrays as lists."""
     if np.ndim(value):
         return [*map(_times, value)]
     return None if np.isnat(value) else str(value).rstrip("0").rstrip(".")
 
 
 def has_counts(kind: np.dtype[Any]) -> bool:
-    """Whether ``tolist`` makes numbers of a type's times, for Python has none as fine."""
+    """Whether ``tolist`` returns integers for a type's times, which are finer than Python's."""
     return kind.kind in "mM" and np.datetime_data(kind)[0] in ("ns", "ps", "fs", "as")
 
 
@@ -356,14 +356,14 @@ _OPERATORS: Final = {
 
 
 def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a filter as the API takes it, from one or from values by key.
+    """Return a filter of the API from a filter, or from values by key.
 
-    ``{"label": 3}`` is equality, ``{"label": [3, 5]}`` one of several, ``{"price": {"gte": 5,
-    "lt": 9}}`` a range, of dates as well (ISO text, ``datetime``, ``date``, ``datetime64``; UTC
-    without a zone), ``{"label": {"prefix": "ab"}}`` a text that begins so, ``{"label": None}``
-    null, ``{"label": {"exists": False}}`` no such key.
+    ``{"label": 3}`` is equality, ``{"label": [3, 5]}`` one of several, ``{"price": {"gte": 5, "lt":
+    9}}`` a range, also of dates (ISO text, ``datetime``, ``date``, ``datetime64``; UTC without a
+    zone), ``{"label": {"prefix": "ab"}}`` a prefix of a text, ``{"label": None}`` null, ``{"label":
+    {"exists": False}}`` a missing key.
 
-    Raises InvalidFilter, at ``filter`` as the API has it.
+    Raises InvalidFilter, at ``filter`` as in the API.
     """
     if where is None:
         return None
@@ -394,7 +394,7 @@ def _document_of(where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(value: Any) -> Any:
-    """Return a value of a condition as JSON has it."""
+    """Return a value of a condition as a JSON value."""
     if isinstance(value, np.datetime64):
         return str(value)
     if getattr(value, "dtype", None) in _SHORT_FLOATS:

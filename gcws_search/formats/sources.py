@@ -1,4 +1,4 @@
-"""A file as items, a batch at a time: what all readers fill in, and what is done with all rows."""
+"""A file as items in batches: the result of all readers, and operations on all rows."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ class Choices:
     """The caller's choices for a file; None means guess.
 
     ``id``, ``vector``, ``text`` and ``payload`` are columns, or patterns of their names; with a
-    ``text`` there is no vector. ``id_start`` is the
-    number of the first row where there are no ids; None: the collection numbers the rows.
-    ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
-    in a column of the vector is, or becomes. ``zero_based``: coordinates of svmlight count from 0.
-    ``transpose``: rows of a table are features, and its columns items.
-    ``fingerprint`` is what becomes of SMILES; see `gcws_search.rdkit.counts`.
-    ``ksize`` and ``moltype`` choose sketches of signatures. ``bin`` is the width of bins for peaks.
-    ``sheet`` is the one of a workbook that is read. ``of_texts``: rows of CSV have a text, in a
-    column called so, or else the longest one, unless ``text`` names it.
+    ``text`` there is no vector. ``id_start``: number of the first row without ids; None: the
+    collection numbers the rows. ``lenient``: unreadable rows are left out. ``missing``: how a
+    missing number in a column of the vector is treated. ``zero_based``: coordinates of svmlight
+    count from 0. ``transpose``: rows of a table are features, and its columns items.
+    ``fingerprint``: the fingerprint of SMILES; see `gcws_search.rdkit.counts`. ``ksize`` and
+    ``moltype`` choose sketches of signatures. ``bin``: width of bins for peaks. ``sheet``: the
+    sheet of a workbook. ``of_texts``: rows of CSV have a text, in a column called so or otherwise
+    the longest one, unless ``text`` names it.
     """
 
     id: str | None = None
@@ -80,7 +79,7 @@ class Choices:
 
 
 class Unreadable(NamedTuple):
-    """A row of a file that was left out, and what stands there: a line, or values by column."""
+    """A row of a file that was left out, and its contents: a line, or values by column."""
 
     row: int
     detail: str
@@ -89,18 +88,17 @@ class Unreadable(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """A file as items. `source_of` makes it, and a reader fills it in.
+    """A file as items. `source_of` creates it, and a reader sets its attributes.
 
-    A reader sets ``read``, which yields items from the start at each call, NaN where a number is
-    missing; or ``lines``, which yields bodies that the server reads as they stand in the file; or
-    ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
-    tell. ``is_text``: items are texts. ``columns`` are the coordinates where these are columns, and
-    ``has_names`` whether the file names them. ``export`` is what an export says of its collection.
-    ``table`` has the ``names`` of columns; of CSV it is what its first rows were taken for.
-    ``starts`` has the first row of each file of a folder.
-    ``settled`` are choices that were guessed, and hold for further files of the format.
-    ``has_ids``: rows have ids; of lines the first one has. ``divides``: rows can be read from any
-    on. ``part`` are those that are read; see `only`.
+    A reader sets ``read``, which yields items from the start at each call, with NaN for missing
+    numbers; or ``lines``, which yields bodies that are sent unchanged to the server; or ``array``,
+    all items in memory. ``dim``: None if vectors are sparse and the file does not have it.
+    ``is_text``: items are texts. ``columns``: the coordinates if these are columns; ``has_names``:
+    whether the file names them. ``export``: an export's description of its collection. ``table``:
+    has the ``names`` of columns; for CSV it is the table of the first rows. ``starts``: the first
+    row of each file of a folder. ``settled``: guessed choices that apply to further files of the
+    format. ``has_ids``: rows have ids; for lines, the first one. ``divides``: reading can start at
+    any row. ``part``: the rows to read; see `only`.
     """
 
     file: InputFile | Folder
@@ -129,19 +127,19 @@ class Source:
 
     @property
     def only_file(self) -> InputFile:
-        """The file, of a format whose files are no table together."""
+        """The file, for formats whose folders are no tables."""
         assert isinstance(self.file, InputFile)
         return self.file
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the columns of the vectors, where they are names."""
+        """The names of the vector's columns, if they have any."""
         return column_names(self.columns) if self.columns and self.has_names else None
 
     def arrange(self, names: Mapping[int, str], dim: int | None) -> None:
-        """Take the columns of the vectors in the order of a collection's coordinates, by name.
+        """Order the vector's columns by a collection's coordinates, by name.
 
-        Raises BadFile where a column or a coordinate lacks the other; see `in_order`.
+        Raises BadFile for a column without a coordinate or the reverse; see `in_order`.
         """
         columns = self.names
         if columns is None or self._order is not None:
@@ -157,16 +155,16 @@ class Source:
         self.columns = [columns[place] for place in self._order]
 
     def describe(self, format_: str, ids: str | None, vector: str, payload: str) -> None:
-        """Say for people what the file is taken for; ``ids`` None: it has none."""
+        """Describe for people how the file is read; ``ids`` None: it has none."""
         start, self.has_ids = self.choices.id_start, ids is not None
         if ids is None:
             ids = "none; each row gets a new number" if start is None else f"numbers from {start}"
         self.guess = [("format", format_), ("ids", ids), ("vector", vector), ("payload", payload)]
 
     def only(self, first: int, end: int | None) -> None:
-        """Read the rows from one on, up to another, from now on; None: to the end.
+        """From now on read only the rows from one on, up to another; None: to the end.
 
-        Where the source divides, the others are not looked at; else ``first`` has to be 0.
+        If the source divides, other rows are not read; otherwise ``first`` must be 0.
         """
         self.part = first, end
         if self.array is not None:
@@ -174,7 +172,7 @@ class Source:
             self.array = self._whole.part(slice(first, end))
 
     def error_words(self, error: Any, row: int) -> str:
-        """Return what is wrong with a row: where it is, its column, expected, got."""
+        """Return the error text for a row: its place, its column, expected, got."""
         inner = error.loc[2:]
         words, where = f"expected {error.expected}, got {error.got}", f"{self.place(row)}: "
         if self.columns and inner and isinstance(inner[-1], int):
@@ -184,7 +182,7 @@ class Source:
 
     @contextmanager
     def naming_rows(self, first: int = 0) -> Iterator[None]:
-        """Name the file and its row where one is refused of those from ``first`` on."""
+        """Add the file and the row to errors about rows from ``first`` on."""
         try:
             yield
         except InvalidInput as error:
@@ -194,25 +192,25 @@ class Source:
             raise BadFile(f"{self.file.name}: {self.error_words(error, row)}") from None
 
     def with_column(self, words: str) -> str:
-        """Return a message with the name of the column that it is about."""
+        """Return a message with the name of its column."""
         text, name = split_column(words, self.columns)
         return words if name is None else f"column {name!r}: {text}"
 
     def place(self, row: int) -> str:
-        """Describe where a row is."""
+        """Return a text for the place of a row."""
         before = [start for start in self.starts if start[0] <= row]
         return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
     def reject(self, row: int, detail: str, text: Any, advice: str = "") -> None:
-        """Leave a row out, or raise BadFile where rows are not left out."""
+        """Leave a row out, or raise BadFile unless rows may be left out."""
         if not self.choices.lenient:
             raise BadFile(f"{self.file.name}: {self.place(row)}: {detail}{_SKIP}{advice}")
         self.unreadable.append(Unreadable(row, detail, text))
 
     def batches(self, *, with_empty: bool = False) -> Iterator[Items]:
-        """Yield the items; what is wrong with a batch names the file, and the row in it.
+        """Yield the items; errors of a batch name the file, and the row in it.
 
-        ``with_empty``: those too of which no row could be read.
+        ``with_empty``: also yield batches without readable rows.
         """
         if self.array is not None:
             yield from self.array.batches()
@@ -238,7 +236,7 @@ class Source:
                     yield items
 
     def items(self) -> Iterator[Items]:
-        """Yield the items; those of JSON are read here, and not by a server."""
+        """Yield the items; JSON lines are parsed here, not by a server."""
         if self.lines is None:
             yield from self.batches()
             return
@@ -264,7 +262,7 @@ class Source:
                     yield replace(items, numbers=numbers) if self.choices.lenient else items
 
     def read_again(self) -> Iterator[Items]:
-        """Yield what the reader makes of the file, from its beginning."""
+        """Yield the reader's items from the beginning of the file."""
         assert self.read is not None
         self.starts.clear()
         self.file.read_bytes = 0
@@ -276,9 +274,9 @@ class Source:
         )
 
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
-        """Return all items as one body, or those before a batch of which some are left out.
+        """Return all items as one body, or those before a batch with rows that are left out.
 
-        ``progress`` gets the number of rows handed over. ``unreadable`` tells which it was.
+        ``progress`` gets the number of rows read by the caller. ``unreadable`` contains these rows.
         """
         if self.array is not None:
             return load_body(self.array, progress)
@@ -291,15 +289,15 @@ class Source:
             for body in self.segments():
                 yield from body.pieces()
                 progress(body.rows or 0)
-                del body  # not kept while the next is read
+                del body  # freed before the next is read
 
         return LoadBody(NDJSON, pieces)
 
     def _readable(self) -> Iterator[Items]:
-        """Yield the items before the batch of the first row that cannot be read, if there is one.
+        """Yield the items before the batch with the first unreadable row, if any.
 
-        So the bytes are the same, whether such rows are left out or not. Batches without items are
-        among them, for they have a schema.
+        So the bytes do not depend on whether such rows are left out. Batches without items are
+        included, since they have a schema.
         """
         for items in self.batches(with_empty=True):
             yield items.part(slice(0, 0)) if self.unreadable else items
@@ -307,7 +305,7 @@ class Source:
                 return
 
     def segments(self, first: int = 0) -> Iterator[LoadBody]:
-        """Yield the items as bodies of some thousand rows, but for the ``first`` ones."""
+        """Yield the items after the ``first`` ones as bodies of some thousand rows."""
         if self.lines is not None:
             with naming(self.file):
                 for body in self.lines():
@@ -323,14 +321,14 @@ class Source:
                 first = max(0, first - len(part))
 
     def number_of(self, row: int) -> int:
-        """Return the row of the file that a row of the whole body is."""
+        """Return the file's row for a row of the whole body."""
         for dropped in self.dropped:
             row += dropped <= row
         return row
 
 
 def require_form(source: Source, name: str, *, is_text: bool, dim: int | None) -> None:
-    """Raise BadFile where a file has not rows of the form that the file of a name has."""
+    """Raise BadFile if a file's rows differ in form from those of a named file."""
     got, expected = (source.is_text, source.dim), (is_text, dim)
     if got != expected:
         words = f"expected {_form(*expected)} as in {name}, got {_form(*got)}"
@@ -344,7 +342,7 @@ def _form(is_text: bool, dim: int | None) -> str:
 
 
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:
-    """Return a file as items; its first rows have been read."""
+    """Return a file as items after reading its first rows."""
     source = Source(file, choices)
     for name, options in CHOICES.items():
         if getattr(choices, name) not in (None, "") and name not in FORMATS[file.format].choices:
@@ -365,7 +363,7 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
 
 @contextmanager
 def naming(file: InputFile | Folder) -> Iterator[None]:
-    """Name the file in errors."""
+    """Add the file's name to errors."""
     try:
         yield
     except GcwsError as error:
@@ -373,7 +371,7 @@ def naming(file: InputFile | Folder) -> Iterator[None]:
 
 
 def _without(body: LoadBody, first: int) -> LoadBody:
-    """Return lines but for the first ones."""
+    """Return a body without its first lines."""
     lines = [line for line in b"".join(body.pieces()).split(b"\n") if line.strip()][first:]
     rest, original = b"\n".join(lines), body.original or (lambda _: None)
     return replace(
@@ -452,7 +450,7 @@ def _gaps(source: Source, items: Items, rest: Iterator[Items]) -> BadFile:
     row = int(holes.any(axis=1).argmax())
     name, place = columns[int(holes[row].argmax())], source.place(numbers[row])
     counts, rows = holes.sum(axis=0), numbers[-1] + 1
-    with suppress(BadFile):  # counted up to what cannot be read
+    with suppress(BadFile):  # counted up to the first unreadable row
         for other in rest:
             if other.numbers:
                 counts += np.isnan(_matrix(other)).sum(axis=0)
