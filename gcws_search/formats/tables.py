@@ -1,4 +1,4 @@
-"""Tables with named columns, in memory or in files: what a column means, and what it holds."""
+"""Tables with named columns, in memory or in files: the roles of columns, and their values."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ _SHARE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which column means what.
+    """The roles of columns.
 
-    ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
+    ``vector``: one column of lists; or ``indices`` or ``names`` with ``values``; or one column per
     coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
-    ``is_text``: ``vector`` is one column of texts, in the place of vectors. ``expires`` is a column
-    of times, as exports have it. ``width``: numbers of each list; None: as many as the first has.
+    ``is_text``: ``vector`` is one column of texts instead of vectors. ``expires``: a column of
+    times, as in exports. ``width``: numbers of each list; None: as many as the first has.
     """
 
     id: str | None
@@ -114,7 +114,7 @@ class Layout:
         return not (self.is_sparse or self.is_text or is_list(schema.field(self.vector[0]).type))
 
     def dim(self, schema: Any) -> int | None:
-        """Return the number of coordinates, where the columns tell."""
+        """Return the number of coordinates, if the columns determine it."""
         kind = schema.field(self.vector[0]).type
         if pa.types.is_fixed_size_list(kind) and not self.is_sparse:
             return int(kind.list_size)
@@ -122,7 +122,7 @@ class Layout:
 
 
 def payload_keys(names: Sequence[str]) -> list[str]:
-    """Return what columns are called in payloads: as by pandas, an index without a name `index`."""
+    """Return the payload keys of columns: an unnamed index is `index`, as in pandas."""
     levels = [name for name in names if name.startswith(_LEVEL)]
     is_index = len(levels) == 1 and INDEX not in names
     keys = {
@@ -139,7 +139,7 @@ Mixed = Mapping[str, list[Any]]
 
 
 def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
-    """Return a frame as an Arrow table, where mixed columns are null, and these columns."""
+    """Return a frame as an Arrow table with null for mixed columns, and these columns."""
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):  # not of pandas
         return _without_empty(_table_of(frame)), {}
     frame = _with_plain_columns(frame)
@@ -150,14 +150,14 @@ def _table_and_mixed(frame: Any) -> tuple[Any, Mixed]:
     rest = frame.assign(**dict.fromkeys(mixed)) if mixed else frame
     try:
         table = _table_of(rest)
-    except InvalidParameter:  # also integers beyond 64 bits, and halves of surrogate pairs
+    except InvalidParameter:  # also for integers beyond 64 bits, and unpaired surrogates
         mixed |= {name: column for name, column in columns.items() if not _is_of_one_type(column)}
         table = _table_of(frame.assign(**dict.fromkeys(mixed)))
     return _without_empty(table), {name: _present_values(each) for name, each in mixed.items()}
 
 
 def _with_plain_columns(frame: Any) -> Any:
-    """Return a frame of pandas with different texts for names, its sparse columns dense."""
+    """Return a pandas frame with distinct texts as names and dense columns."""
     if any(not isinstance(name, str) for name in frame.columns):  # often numbers
         frame = frame.rename(columns=str)
     _require_different_names([*frame.columns])
@@ -173,14 +173,14 @@ def _require_different_names(names: list[str]) -> None:
 
 
 def _has_others(values: list[Any]) -> bool:
-    """Whether a value is neither JSON nor bytes, which may be ids, or has keys of its own."""
+    """Whether a value is neither JSON nor bytes, which may be ids, or has its own keys."""
     return not {*map(type, values)} <= _PLAIN and any(
         _has_keys(each) or not (isinstance(each, bytes) or is_json(each)) for each in values
     )
 
 
 def _has_keys(value: Any) -> bool:
-    """Whether a value is or holds a dict; Arrow gives all of a column the same keys."""
+    """Whether a value is or contains a dict; in Arrow all rows of a column would share its keys."""
     is_list = isinstance(value, list | tuple | np.ndarray)
     return isinstance(value, Mapping) or (is_list and any(map(_has_keys, value)))
 
@@ -194,13 +194,13 @@ def _is_of_one_type(column: Any) -> bool:
 
 
 def _present_values(column: Any) -> list[Any]:
-    """Return the values of a column, None where pandas has nothing."""
+    """Return the values of a column, None for pandas' missing values."""
     is_absent = column.isna().tolist()
     return [None if absent else value for value, absent in zip(column, is_absent, strict=True)]
 
 
 def _table_of(frame: Any) -> Any:
-    """Return a frame of any library, or a dataset, as an Arrow table; a column is ``vector``."""
+    """Return any frame, or a dataset, as an Arrow table; a column becomes ``vector``."""
     if isinstance(frame, pa.Table):
         return frame
     if hasattr(frame, "dtype") or isinstance(frame, pa.ChunkedArray):
@@ -223,7 +223,7 @@ def _table_of(frame: Any) -> Any:
 def payload_columns(frame: Any) -> dict[str, Any]:
     """Return the columns of a frame of payloads; a series is one column, by its name.
 
-    An index of a frame of pandas without a name is no column.
+    An unnamed index of a pandas frame is no column.
     """
     if hasattr(frame, "dtype") or hasattr(frame, "type"):  # a series, or a column of Arrow
         name = getattr(frame, "name", None)
@@ -253,11 +253,11 @@ def items_of_frame(
     text: str | None = None,
     dim: int | None = None,
 ) -> Items:
-    """Return the rows of a frame as items; see `guess` for what its columns mean.
+    """Return the rows of a frame as items; see `guess` for the roles of its columns.
 
-    ``text`` is the name of the column of texts, if there is one; ``ids`` that of the ids, "index"
-    for the index of a frame of pandas, or the ids. None takes a column or an index that `guess`
-    finds. ``dim`` is as of `rows_of_frame`.
+    ``text``: the name of the column of texts, if there is one. ``ids``: the name of the column of
+    ids, "index" for the index of a pandas frame, or the ids; None takes a column or an index that
+    `guess` finds. ``dim``: as in `rows_of_frame`.
     """
     table, mixed = _table_and_mixed(frame)
     if text is not None and text in mixed:
@@ -275,7 +275,7 @@ def items_of_frame(
         _, ids = named_range(table.schema, table.num_rows) or (None, None)
     try:
         layout = guess(table.schema, id_=id_, text=text, payload=columns)
-    except InvalidPayload as error:  # of a column, whose first value says more
+    except InvalidPayload as error:  # of a column; its first bad value gives more detail
         key = str(error.loc[-1])
         place = payload_keys(table.column_names).index(key)
         raise_first(
@@ -306,22 +306,22 @@ def guess(
     text: str | None = None,
     payload: Sequence[str] | None = None,
 ) -> Layout:
-    """Return what the columns of a table mean; names may be patterns such as ``px*``.
+    """Return the roles of a table's columns; names may be patterns such as ``px*``.
 
-    A column called ``id`` has the ids, unless it is named as another; or else the index of a frame
-    of pandas, or a column without a name, as CSV has that index. It only counts rows, and is left
-    out, where it has neither a name nor text. An ``id_`` that is empty is the column without a
-    name, or none where there is no such column. Beside JSON text in ``payload`` alone, times with a
-    zone in ``expires`` say when items expire. Vectors are a column of lists of numbers,
-    ``indices`` or ``names`` with ``values``, or else all columns of numbers; with a ``text`` that
-    column takes their place. Every other column is a field of the payload.
+    The ids are in a column called ``id``, unless it has another role. Otherwise they are in the
+    index of a pandas frame, or in a column without a name, which CSV has for that index. Such an
+    index only counts rows, and is left out, if it has neither a name nor text. An empty ``id_`` is
+    the column without a name, or no column if there is none. Beside JSON text in ``payload`` alone,
+    times with a zone in ``expires`` are the expiries of items. Vectors are a column of lists of
+    numbers, ``indices`` or ``names`` with ``values``, or else all columns of numbers; a ``text``
+    column replaces them. All other columns are fields of the payload.
 
     Raises
     ------
     InvalidParameter
-        A column is not there, or is not what it is to be; no column can be a vector.
+        A column is missing, or does not fit its role; no column can be a vector.
     InvalidPayload
-        JSON has no value for what a column of the payload holds.
+        JSON has no value for a value in a column of the payload.
     """
     names = [*schema.names]
     _require_different_names(names)
@@ -374,18 +374,18 @@ def guess(
 
 
 def _index(schema: Any) -> list[Any]:
-    """Return the levels of the index of a frame of pandas: names of columns, or ranges."""
+    """Return the levels of the index of a pandas frame: names of columns, or ranges."""
     return list((schema.pandas_metadata or {}).get("index_columns", []))
 
 
 def _index_columns(schema: Any) -> list[str]:
-    """Return the columns that were the index of a frame of pandas; a plain count is no column."""
+    """Return the columns that were the index of a pandas frame; a plain count is no column."""
     named = {name for name in _index(schema) if isinstance(name, str)}
     return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
 
 
 def _index_of(table: Any) -> str | range:
-    """Return the column that is the index of a frame of pandas, or the index itself."""
+    """Return the column that is the index of a pandas frame, or the index itself."""
     index = _index(table.schema)
     if len(index) != 1:
         got = "an index of several levels" if index else "a frame without an index"
@@ -395,19 +395,19 @@ def _index_of(table: Any) -> str | range:
 
 
 def named_range(schema: Any, count: int | None) -> tuple[str, range] | None:
-    """Return the index of a frame of pandas without a column ``id``, where it is a named range."""
+    """Return the index of a pandas frame without a column ``id`` if it is a named range."""
     has_id = any(name.lower() == "id" for name in schema.names)
     match _index(schema):
         case [{"name": str(name), "start": start, "stop": stop, "step": step}] if not has_id:
             ids = range(start, stop, step)
-            return (name, ids) if len(ids) == count else None  # some rows of a table keep its index
+            return (name, ids) if len(ids) == count else None  # a part keeps the whole index
     return None
 
 
 def _require_different(column: Any) -> None:
-    """Raise InvalidId if an index that was only guessed to be the ids has one twice."""
+    """Raise InvalidId if an index that was only guessed as ids has duplicates."""
     values = column.to_pylist()
-    places = {value: row for row, value in reversed([*enumerate(values)])}  # the first of each
+    places = {value: row for row, value in reversed([*enumerate(values)])}  # the first row of each
     raise_first(
         InvalidId(
             expected="an index of different ids",
@@ -443,7 +443,7 @@ def _guess_vector(schema: Any, free: list[str]) -> list[str]:
 
 
 def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
-    """Return the names that patterns choose, in the order of the patterns, each once."""
+    """Return the names that patterns match, in the order of the patterns, without duplicates."""
     found: dict[str, None] = {}
     for pattern in patterns:
         some = [name for name in names if name == pattern] or [
@@ -495,9 +495,9 @@ def _is_list_of_numbers(kind: Any) -> bool:
 def items_of_batch(
     batch: Any, layout: Layout, id_start: int | None = None, mixed: Mixed = _NO_COLUMNS
 ) -> Items:
-    """Return the rows of a table or record batch as items; ``mixed`` are columns of it.
+    """Return the rows of a table or record batch as items; ``mixed``: further columns of it.
 
-    Raises InvalidVector or InvalidId where a row has no vector, or no id.
+    Raises InvalidVector or InvalidId if a row has no vector, or no id.
     """
     columns = _columns(batch)
     count = batch.num_rows
@@ -518,12 +518,12 @@ def items_of_batch(
     if layout.expires is None:
         return items
     found = with_expiries(items, _python_values(columns[layout.expires], layout.expires))
-    # A batch in which nothing expires has the column, as the others of its table do.
+    # A batch without expiring items has the column, too, like other batches of its table.
     return found if found.expires else replace(found, expires=[None] * count)
 
 
 def _without_empty(table: Any) -> Any:
-    """Return a table whose columns that no payload can hold, and have no value, are of null."""
+    """Return a table in which empty columns of types that payloads cannot contain are null."""
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if not _is_json(field.type) and column.null_count == len(column):
@@ -536,7 +536,7 @@ def _columns(batch: Any) -> dict[str, Any]:
 
 
 def _plain(column: Any) -> Any:
-    """Return a column as one array, and no dictionary."""
+    """Return a column as one array without a dictionary."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -590,14 +590,14 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
 
 
 def floats(column: Any) -> Any:
-    """Return numbers as an array; a missing one is NaN, which a collection refuses by its row."""
+    """Return numbers as an array; NaN for missing ones, which a collection refuses by row."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     return numpy_of(column).astype(np.float64, copy=False)
 
 
 def numpy_of(column: Any) -> Any:
-    """Return numbers or truths as an array; `to_numpy` imports pandas, which takes 0.2 s."""
+    """Return numbers or booleans as an array; `to_numpy` would import pandas (0.2 s)."""
     kind = column.type
     if column.null_count or not _is_numbers(kind) or pa.types.is_decimal(kind):
         return column.to_numpy(zero_copy_only=False)
@@ -607,7 +607,7 @@ def numpy_of(column: Any) -> Any:
 
 
 def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
-    """Return where each list of texts begins and ends, the different texts, and their places."""
+    """Return the borders of lists of texts, the distinct texts, and the number of each text."""
     indptr, texts = _flat(column, name)
     nulls = np.flatnonzero(numpy_of(texts.is_null()))
     raise_first(
@@ -619,7 +619,7 @@ def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
 
 
 def _coordinates(column: Any, name: str) -> tuple[Any, Any]:
-    """Return where each list begins and ends, and all their whole numbers; refuse others."""
+    """Return the borders of lists, and all their whole numbers; refuse others."""
     indptr, entries = _lists(column, name)
     if entries.dtype.kind == "f":
         odd = np.flatnonzero(~np.isfinite(entries) | (entries != np.rint(entries)))
@@ -642,7 +642,7 @@ def _rows_at(indptr: Any, places: Any, entries: Any = None) -> dict[int, Any]:
 
 
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
-    """Return where each list begins and ends, (n + 1,), and all their numbers."""
+    """Return the borders of lists, (n + 1,), and all their numbers."""
     indptr, values = _flat(column, name)
     if not (_is_numbers(values.type) or pa.types.is_null(values.type)):
         expected = "lists of text" if name == "names" else "lists of numbers"
@@ -653,7 +653,7 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
 
 
 def _flat(column: Any, name: str) -> tuple[Any, Any]:
-    """Return where each list begins and ends, (n + 1,), and what they hold as one column."""
+    """Return the borders of lists, (n + 1,), and their contents as one column."""
     nulls = np.flatnonzero(numpy_of(column.is_null()))
     expected = f"a list in column {name!r}"
     raise_first(InvalidVector(expected=expected, got="null", loc=(row,)) for row in nulls.tolist())
@@ -670,8 +670,8 @@ def _flat(column: Any, name: str) -> tuple[Any, Any]:
 def _id_texts(column: Any, name: str) -> list[str]:
     """Return a column of ids as text; ``loc`` of an InvalidId has the row and the column.
 
-    Text stays as it is and integers keep all digits. Floats must be whole, 16 bytes of a fixed size
-    are a UUID, and other bytes are written as hexadecimal digits.
+    Text is unchanged and integers keep all digits. Floats must be whole, 16 bytes of a fixed size
+    are a UUID, and other bytes become hexadecimal digits.
     """
     kind, types = column.type, pa.types
     write: Callable[[Any], str | None]
@@ -727,7 +727,7 @@ def _is_json(kind: Any) -> bool:
 
 
 def _field_values(column: Any, name: str) -> list[Any]:
-    """Return a column as values of a payload, NaN as None; infinite ones are refused."""
+    """Return a column as values of a payload, NaN as None; infinities are refused."""
     kind, types = column.type, pa.types
     values = _python_values(column, name)
     if types.is_floating(kind):
@@ -744,7 +744,7 @@ def _field_values(column: Any, name: str) -> list[Any]:
 
 
 def _python_values(column: Any, name: str) -> list[Any]:
-    """Return a column as Python's values; text that is not UTF-8 and other times are refused."""
+    """Return a column as Python values; invalid UTF-8 and unsupported times are refused."""
     try:
         return python_values(column)
     except (ValueError, OverflowError):
@@ -757,7 +757,7 @@ def _python_values(column: Any, name: str) -> list[Any]:
 
 
 def python_values(column: Any) -> list[Any]:
-    """Return a column as Python's values, floats of 32 bits as `written_floats` has them."""
+    """Return a column as Python values, float32 as in `written_floats`."""
     kind = column.type
     if _is_short_float(kind):
         column = column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
@@ -770,7 +770,7 @@ def _is_short_float(kind: Any) -> bool:
 
 
 def _has_short_floats(kind: Any) -> bool:
-    """Whether lists or structs of a type have floats of 32 bits in them."""
+    """Whether lists or structs of a type contain float32."""
     if not (is_list(kind) or pa.types.is_struct(kind)):
         return False
     inner = [kind.field(place).type for place in range(kind.num_fields)]
@@ -778,7 +778,7 @@ def _has_short_floats(kind: Any) -> bool:
 
 
 def _written(value: Any, kind: Any) -> Any:
-    """Return a value within lists and structs as `python_values` has it."""
+    """Return a value inside lists and structs as in `python_values`."""
     if value is None or not (_is_short_float(kind) or _has_short_floats(kind)):
         return value
     if pa.types.is_struct(kind):
@@ -819,7 +819,7 @@ def _is_uuid(kind: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """How many cells of a column are numbers, truths or missing; ``cells`` are all but these."""
+    """Counts of a column's numbers, booleans and missing cells; ``cells`` are all other cells."""
 
     cells: int = 0
     missing: int = 0
@@ -836,7 +836,7 @@ class CellCounts:
 
     @classmethod
     def of_values(cls, values: Iterable[Any], count: int) -> CellCounts:
-        """Count the kinds of values in a column of JSON; of ``count`` rows some may have none."""
+        """Count the kinds of values in a JSON column; some of the ``count`` rows may lack one."""
         cells = numbers = truths = 0
         for value in values:
             cells += value is not None
@@ -860,15 +860,15 @@ class CellCounts:
 
 
 def is_mostly(good: int, count: int) -> bool:
-    """Whether values of a column are of a kind: one of three or more, or a tenth, may be others."""
+    """Whether a column's values are of a kind: one of three or more, or a tenth, may differ."""
     allowed = max(1, count // _SHARE) if count >= _ENOUGH else 0
     return count - good <= allowed
 
 
 def choose(schema: Any, choices: Choices, keys: Sequence[str] = ()) -> Layout:
-    """Return what the columns mean, as the caller says or else as `guess` does.
+    """Return the roles of columns by the caller's choices, otherwise by `guess`.
 
-    Columns that names of folders hold are fields of the payload, unless the caller says otherwise.
+    Columns from folder names are fields of the payload, unless the caller chooses otherwise.
     """
     told = choices.id in keys or choices.vector is not None or choices.payload is not None
     words: dict[str, Any] = {"id_": choices.id, "text": choices.text}
@@ -888,7 +888,7 @@ def describe_table(
     *,
     is_matrix: bool = True,
 ) -> None:
-    """Say what a table is taken for; ``is_matrix``: each coordinate is a column."""
+    """Describe how a table is read; ``is_matrix``: each coordinate is a column."""
     source.dim = None if layout.is_text else dim
     source.is_text = layout.is_text
     source.columns = [*layout.vector] if is_matrix and not layout.is_text else None
@@ -930,10 +930,10 @@ def describe_table(
 def describe_shares(
     source: Source, columns: Mapping[str, Any]
 ) -> tuple[dict[str, float], list[str]]:
-    """Say what share of Σ|x| each column of the vectors has, and where units are far apart.
+    """Return each vector column's share of Σ|x|, and warnings about very different units.
 
-    ``columns`` are numbers of the first rows. A column without a number has no share; a unit is the
-    median of |x| in a column that is mostly not 0. Return the shares, and warnings.
+    ``columns``: numbers of the first rows. A column without a number has no share. A unit is the
+    median of |x| in a column that is mostly not 0.
     """
     names = [*columns]
     sizes = np.full((len(names), max(map(len, columns.values()), default=0)), np.nan)
@@ -946,7 +946,7 @@ def describe_shares(
     sums = dict(zip(names, sizes.sum(axis=1, where=is_number).tolist(), strict=True))
     is_filled = is_number & (sizes > 0)
     filled = is_filled.sum(axis=1)
-    sizes[~is_filled] = np.inf  # sorted, they come last
+    sizes[~is_filled] = np.inf  # sorts last
     sizes.sort(axis=1)
     has_unit = np.flatnonzero(2 * filled > is_number.sum(axis=1))
     middle = sizes[has_unit, [(filled[has_unit] - 1) // 2, filled[has_unit] // 2]].mean(axis=0)
@@ -991,22 +991,22 @@ def readable_items(
     parse: Callable[[list[int]], Items],
     show: Callable[[int], Any],
 ) -> Items:
-    """Return the items of a batch that can be read, with where they come from.
+    """Return the readable items of a batch with their places in the file.
 
     Parameters
     ----------
     numbers : sequence of int
-        The rows of the file, one a place of the batch.
+        The row in the file for each place of the batch.
     parse : callable
-        Makes items of places. An InvalidInput whose ``loc`` has a number rejects that one of them,
-        and those of its ``others``.
+        Makes items of places. An InvalidInput whose ``loc`` has a number rejects that place, and
+        those of its ``others``.
     show : callable
-        Returns what stands in a row of the file.
+        Returns the contents of a row of the file.
 
     Raises
     ------
     BadFile
-        A row cannot be an item, and such rows are not left out.
+        A row cannot be an item, and rows may not be left out.
     """
     places = [*range(len(numbers))]
     while True:
@@ -1022,7 +1022,7 @@ def readable_items(
                 where = "" if name is None else f"column {name!r}: "
                 detail = f"{where}expected {each.expected}, got {each.got}"
                 at = next((part for part in each.loc if isinstance(part, int)), None)
-                if at is None:  # it is so in every row
+                if at is None:  # the error concerns every row
                     raise BadFile(f"{source.file.name}: {detail}") from None
                 number = numbers[places[at]]
                 source.reject(number, detail, show(number))

@@ -1,4 +1,4 @@
-"""Vectors in any form of Python: arrays, sparse matrices, dicts, lists."""
+"""Vectors in all Python forms: arrays, sparse matrices, dicts, lists."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ R = TypeVar("R")
 def rows_of(data: Any, dim: int | None = None) -> InputVectors:
     """Return an (n, dim) array, a scipy sparse matrix, a frame or a sequence of vectors as rows.
 
-    A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
-    values, a set of these, or ``{"indices": […], "values": […]}``. Of a frame, see `tables.guess`.
-    Lists that are not of one length are to be of ``dim`` numbers, or of as many as most have.
+    A vector of a sequence is a sequence of numbers, a dict from names or coordinates to values, a
+    set of these, or ``{"indices": […], "values": […]}``. For a frame, see `tables.guess`. If lists
+    differ in length, each must have ``dim`` numbers, or as many as most have.
     """
     if is_frame(data):
         from gcws_search.formats.tables import rows_of_frame  # noqa: PLC0415  # loads pyarrow
@@ -72,10 +72,7 @@ def rows_of(data: Any, dim: int | None = None) -> InputVectors:
 
 
 def is_most(data: Sequence[Any], is_one: Callable[[Any], bool], expected: str) -> bool:
-    """Return whether more than half of a list are of a kind; raise InvalidVector at the others.
-
-    The kind is one of dicts or sets.
-    """
+    """Return whether more than half of a list are dicts or sets; raise InvalidVector at others."""
     if not any(issubclass(kind, Mapping | Set) for kind in {*map(type, data)}):
         return False
     others = [row for row, each in enumerate(data) if not is_one(each)]
@@ -90,10 +87,10 @@ def is_most(data: Sequence[Any], is_one: Callable[[Any], bool], expected: str) -
 def usable(
     read: Callable[..., R], *given: Any, skips: bool
 ) -> tuple[R, list[int] | None, dict[int, InvalidInput]]:
-    """Return what is read of the rows that can be read, their numbers, and why others cannot.
+    """Return the result of reading the valid rows, their numbers, and the errors of others.
 
-    ``read`` takes columns of a row each, of any form, of which the first are vectors or texts.
-    Unless ``skips``, what is wrong with a row is raised. The numbers are None where all can be.
+    ``read`` takes columns of any form with one entry per row; the first are vectors or texts.
+    Unless ``skips``, the error of a row is raised. The numbers are None if all rows are valid.
     """
     columns = [_held(each) for each in given] if skips else [*given]
     bad: dict[int, InvalidInput] = {}
@@ -116,7 +113,7 @@ def usable(
 
 
 def _held(column: Any) -> Any:
-    """Return a column that can be read several times."""
+    """Return a column in a form that can be read several times."""
     if hasattr(column, "to_table"):
         return column.to_table()
     if hasattr(column, "read_all"):  # a stream of Arrow
@@ -125,12 +122,12 @@ def _held(column: Any) -> Any:
 
 
 def row_of_error(error: InvalidInput) -> int:
-    """Return the row that an error is about; -1 where it is about none."""
+    """Return the row of an error; -1 without one."""
     return next((part for part in error.loc if isinstance(part, int)), -1)
 
 
 def part_of(column: Any, rows: list[int]) -> Any:
-    """Return some rows of a column, a frame, a matrix or a list; what is one for all, as it is."""
+    """Return some rows of a column, a frame, a matrix or a list; a common value is unchanged."""
     if isinstance(column, Mapping):  # columns by name
         return {name: part_of(each, rows) for name, each in column.items()}
     if hasattr(column, "to_pylist"):  # of Arrow
@@ -166,7 +163,7 @@ def is_names(payloads: Any) -> bool:
 
 
 def require_many(data: Any) -> None:
-    """Raise InvalidVector for what is no list of vectors, with advice."""
+    """Raise InvalidVector with advice for data that are no list of vectors."""
     if isinstance(data, str | PathLike):
         hint = "`gcws-search load` loads files, and id= asks for an item"
     elif isinstance(data, Mapping):
@@ -192,14 +189,14 @@ def is_id(what: Any) -> bool:
 
 
 def is_text(what: Any) -> bool:
-    """Return whether this is a text in the place of a vector: ``{"text": "…"}``."""
+    """Return whether this is a text instead of a vector: ``{"text": "…"}``."""
     return isinstance(what, Mapping) and set(what) == {"text"} and isinstance(what["text"], str)
 
 
 def rows_of_texts(texts: Any) -> InputVectors:
-    """Return texts, in any sequence but a string, as the rows of a collection of texts.
+    """Return texts, in any sequence except a string, as rows of a collection of texts.
 
-    Raises InvalidVector, at ``(row,)`` where one is no string of Unicode.
+    Raises InvalidVector, at ``(row,)`` for an entry that is no valid Unicode string.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise InvalidVector(expected="a list of strings", got=f"{texts!r:.60}")
@@ -221,7 +218,7 @@ def _odd_texts(texts: Sequence[Any]) -> Iterator[InvalidVector]:
 
 
 def points_of(data: Any) -> InputVectors:
-    """Return vectors as `rows_of` does, or a list of texts, each as ``{"text": "…"}``."""
+    """Return vectors as in `rows_of`, or a list of texts, each as ``{"text": "…"}``."""
     if isinstance(data, list | tuple) and data and all(map(is_text, data)):
         return rows_of_texts([each["text"] for each in data])
     return rows_of(data)
@@ -230,7 +227,7 @@ def points_of(data: Any) -> InputVectors:
 def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `rows_of`."""
     try:
-        if type(vector) is np.ndarray and vector.ndim == 1:  # the usual, and soon told
+        if type(vector) is np.ndarray and vector.ndim == 1:  # frequent, and fast to check
             return InputVectors(_numbers(vector[np.newaxis]))
         if isinstance(vector, Mapping | Set):
             return rows_of([vector])
@@ -255,12 +252,12 @@ def row_of(vector: Any) -> InputVectors:
         return rows
     except InvalidVector as error:
         raise error.at(skip=int(error.loc[:1] == (0,))) from None  # there is one row
-    except ValueError:  # of numpy: it holds lists of several lengths
+    except ValueError:  # of numpy, for lists of different lengths
         raise InvalidVector(expected="a vector of numbers", got=f"{vector!r:.60}") from None
 
 
 def _labels(vector: Any) -> list[str] | None:
-    """Return the names of the columns that a row of a frame of pandas is of, if these are text."""
+    """Return the column names of a row of a pandas frame, if these are text."""
     if not hasattr(vector, "dtype") or callable(getattr(vector, "index", callable)):
         return None
     labels = [*vector.index]
@@ -278,12 +275,12 @@ def _row_of_frame(row: Any, labels: list[str]) -> InputVectors:
 
 
 def is_present(value: Any) -> bool:
-    """Whether a value is not what Python or pandas has for nothing."""
+    """Whether a value is not a missing value of Python or pandas."""
     return value is not None and type(value).__name__ not in _NOTHING
 
 
 def column_names(names: Sequence[str]) -> list[str] | None:
-    """Return the names of columns; None where they only number them, or cannot name coordinates."""
+    """Return the names of columns; None if they are only numbers, or cannot name coordinates."""
     if all(name.isdecimal() for name in names):
         return None
     try:
@@ -296,13 +293,13 @@ def column_names(names: Sequence[str]) -> list[str] | None:
 def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> InputVectors:
     """Return a matrix of named columns in the order of a collection's coordinates.
 
-    Columns stay where they are unless all coordinates have names. In an open space, the rows become
-    sparse ones by the names of their columns.
+    Columns are not reordered unless all coordinates have names. In an open space, the rows become
+    sparse ones by column name.
 
     Raises
     ------
     InvalidVector
-        A column has the name of no coordinate, or a coordinate has no column.
+        A column's name is no coordinate, or a coordinate has no column.
     """
     columns, matrix = rows.columns, rows.dense
     if columns is None or matrix is None:
@@ -339,7 +336,7 @@ def in_order(rows: InputVectors, names: Mapping[int, str], dim: int | None) -> I
 
 
 def name_column(error: InvalidInput, rows: InputVectors) -> InvalidInput:
-    """Return an error of a number of a row with the name of its column."""
+    """Return an error about a number of a row with the name of its column."""
     match [part for part in error.loc if part not in ("vector", "values")]:
         case [*outer, int(row), int(place)] if rows.columns is not None:
             name = rows.columns[place]
@@ -354,7 +351,7 @@ def name_column(error: InvalidInput, rows: InputVectors) -> InvalidInput:
 
 
 def split_column(words: str, columns: Sequence[str] | None) -> tuple[str, str | None]:
-    """Return what a server says of a number of a row, and the name of its column, if it has one."""
+    """Return a server's text about a number of a row, and the name of its column, if any."""
     text, _, place = words.partition(" (in vector[")
     number = place.removesuffix("])")
     return (text, columns[int(number)]) if columns and number.isdecimal() else (words, None)
@@ -376,7 +373,7 @@ def _numbers(data: Any, dim: int | None = None) -> NDArray[Any]:
                 if np.ma.is_masked(each)
             )
         array = np.asarray(data)
-        if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
+        if array.dtype.kind == "O":  # such as pandas' array of mixed columns
             if any(isinstance(each, str | bytes) for each in array.flat):
                 raise TypeError
             array = array.astype(np.float64)
@@ -414,7 +411,7 @@ def _too_large(*loc: int) -> InvalidVector:
 
 
 def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
-    """Yield why a sequence of vectors makes no array, at each that is not as it should be."""
+    """Yield an error for each vector of a sequence that cannot be part of an array."""
     lists = [len(each) for each in data if isinstance(each, list | tuple | np.ndarray)]
     usual = dim if dim in lists else mode(lists or [0])
     for row, vector in enumerate(data):
@@ -437,10 +434,10 @@ def _odd_vectors(data: Any, dim: int | None) -> Iterator[InvalidVector]:
 
 
 def _from_scipy(matrix: Any) -> InputVectors:
-    """Return the rows of a sparse matrix or array; entries given twice are added up."""
+    """Return the rows of a sparse matrix or array; duplicate entries are summed."""
     _require_real(matrix.dtype)
     if matrix.dtype.kind in "iu" and not getattr(matrix, "has_canonical_format", True):
-        matrix = matrix.astype(np.float64)  # sums may not fit into the type of the numbers
+        matrix = matrix.astype(np.float64)  # sums may exceed the type of the numbers
     compressed = matrix.tocsr()
     if compressed.ndim == 1:
         indptr = np.array([0, compressed.nnz], np.int64)
@@ -454,7 +451,7 @@ def _from_scipy(matrix: Any) -> InputVectors:
 
 
 def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
-    """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
+    """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or the JSON form."""
     pairs = [*map(_coordinates, vectors)]
     raise_first(
         InvalidVector(
@@ -503,13 +500,13 @@ def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
 def rows_of_entries(
     lengths: Sequence[int], keys: list[Any], values: NDArray[np.float64], *, by_name: bool
 ) -> InputVectors:
-    """Return rows of these lengths by all their coordinates, or names, and as many values."""
+    """Return rows of these lengths from all their coordinates, or names, and values."""
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     if not by_name:
         return InputVectors.sparse(indptr, np.array(keys, np.int64), values)
     places: defaultdict[str, int] = defaultdict()
-    places.default_factory = places.__len__  # a new name has the next place
+    places.default_factory = places.__len__  # a new name gets the next place
     codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
     return InputVectors.sparse(indptr, codes, values, [*places])
 
@@ -526,7 +523,7 @@ def _coordinates(vector: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _odd_values(rows: Iterable[Sequence[Any]]) -> Iterator[InvalidVector]:
-    """Yield why the values of vectors are no numbers, at each vector that has such values."""
+    """Yield an error for each vector whose values are no numbers."""
     for row, values in enumerate(rows):
         for value in values:
             try:
