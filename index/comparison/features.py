@@ -5,8 +5,8 @@ Fourier: with u scaled to unit L2 norm, R ~ N(0, 1) and w ~ U(0, 2π), feature j
 they make. Folded features have no w, and √(1/k) ([GMM] §3; [RFF]).
 
 Nyström: with A the landmarks, K_s = kernel(A, A) = V D Vᵀ and K = kernel(B, A), the features of B
-are H = K V D^(-1/2) ([TGMM] §2.3). Eigenvalues at or below round-off are dropped, for their
-inverses are noise. Kernel values are float64, so that what is kept is right to float32.
+are H = K V D^(-1/2) ([TGMM] §2.3). Eigenvalues at or below round-off are dropped, because their
+inverses are noise. Kernel values are float64, so that the features are exact to float32.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _Arrays = dict[str, AnyArray]
 
 
 class FourierMap:
-    """Fourier features of vectors: of dense rows of a width in memory, or of sparse ones."""
+    """Fourier features of vectors: of dense rows with a fixed width, or of sparse ones."""
 
     def __init__(
         self, params: FourierParams, dense_width: int | None, workers: Workers | None = None
@@ -108,12 +108,12 @@ class FourierMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of phases, and of the projection once dense rows have been seen."""
+        """Bytes of phases, and of the projection once dense rows have been mapped."""
         matrix = 0 if self._projection is None else self._projection.nbytes
         return matrix + self._phases.nbytes + self._amplitudes.nbytes
 
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them, to an (n, round_up(k)) array."""
+        """Write features, padded with zeros, to an (n, round_up(k)) array."""
         if batch.form == "dense" and self._dense_width is not None:
             self._fill_dense(batch.dense, out)
         else:
@@ -147,7 +147,7 @@ class FourierMap:
         self._workers.split(len(batch), work, min_size=4)
 
     def _panels(self) -> Float32s:
-        """Return the projection of all coordinates, sixteen features after sixteen."""
+        """Return the projection of all coordinates, in panels of sixteen features."""
         with self._filling:
             if self._projection is None:
                 width, count = self._dense_width or 0, len(self._phases) // LANES
@@ -165,7 +165,7 @@ class FourierMap:
 
 
 def draw_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
-    """Return the rows that are landmarks, rising, out of distinct ones: all if they are few."""
+    """Return landmarks sampled from distinct rows, ascending; all rows if they are few."""
     count = min(params.landmarks, len(rows))
     return np.sort(np.random.default_rng(params.seed).choice(rows, count, replace=False))
 
@@ -173,8 +173,8 @@ def draw_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
 class NystroemMap:
     """Features of GMM or RBF by landmarks.
 
-    ``width`` is the number of eigenvalues that are kept, at most one a landmark. There is at least
-    one landmark, of the form of the vectors to be mapped.
+    ``width`` is the number of eigenvalues used, at most one per landmark. There is at least one
+    landmark, with the form of the mapped vectors.
     """
 
     @limit_blas
@@ -195,21 +195,21 @@ class NystroemMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory the map holds."""
+        """Bytes of memory of the map."""
         batch = self._landmarks
         arrays = (batch.dense, batch.indptr, batch.slots, batch.values, batch.norms)
         return sum(array.nbytes for array in arrays) + self._weights.nbytes
 
     @limit_blas
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them, to an (n, round_up(k)) array."""
+        """Write features, padded with zeros, to an (n, round_up(k)) array."""
         out[:, self.width :] = 0
         self._split(
             batch, out[:, : self.width], lambda some: self._kernel_values(some) @ self._weights
         )
 
     def _kernel_values(self, batch: VectorBatch) -> Float64s:
-        """Return the (n, m) kernel of n vectors and m landmarks."""
+        """Return the (n, m) kernel between n vectors and m landmarks."""
         landmarks = self._landmarks
         if self._rbf is not None:
             return self._rbf.scores(batch, landmarks)
@@ -218,7 +218,7 @@ class NystroemMap:
     def _split(
         self, batch: VectorBatch, out: AnyArray, work: Callable[[VectorBatch], Float64s]
     ) -> None:
-        """Write ``work`` of all vectors, some at a time on each thread."""
+        """Run ``work`` on all vectors, in pieces on each thread."""
 
         def run(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
@@ -228,7 +228,7 @@ class NystroemMap:
         self.workers.split(len(batch), run, min_size=16)
 
     def to_notes(self) -> dict[str, Any]:
-        """Return the landmarks as JSON; the rest of the map is made from them."""
+        """Return the landmarks as JSON; the rest of the map is computed from them."""
         if self._notes is None:
             batch = self._landmarks
             self._notes = {
@@ -248,7 +248,7 @@ class NystroemMap:
         form: Form,
         workers: Workers | None = None,
     ) -> NystroemMap:
-        """Inverse of `to_notes` for vectors of a form; ValueError or KeyError of any others."""
+        """Inverse of `to_notes` for vectors of a form; ValueError or KeyError if not valid."""
         fields = fields_of(notes)
         if fields.get("version") != _NOTES_VERSION:
             raise ValueError("no notes of this version")
@@ -265,7 +265,7 @@ class NystroemMap:
         else:
             sparse_norms(landmarks.indptr, landmarks.values, norms)
         is_norm = (norms > 0) & (norms <= MAX_NORM)
-        # A row of zeros to its end is summed in another order than when it came.
+        # Trailing zeros of a row would change the order of summation.
         if not is_norm.all() or not np.allclose(norms, landmarks.norms, rtol=1e-6, atol=0.0):
             raise ValueError("norms are not those of the landmarks")
         return cls(params, landmarks, workers)
@@ -298,7 +298,7 @@ FeatureMap = FourierMap | NystroemMap
 
 
 def map_rows(own_map: FeatureMap, batch: VectorBatch) -> Float32s:
-    """Return the (n, padded k) features of n vectors, to the bit the same alone and in a batch."""
+    """Return the (n, padded k) features of n vectors, bit-identical alone and in a batch."""
     features: Float32s = large((len(batch), round_up(own_map.width)), np.float32)
     own_map.fill(batch, features)
     return features
@@ -329,17 +329,17 @@ class FeatureState:
     """The features of a number of rows."""
 
     rows: int
-    # (rows or more, padded k): zeros after the k features of a row; empty while there is no map.
+    # (rows or more, padded k): zeros after the k features of a row; empty without a map.
     features: Float32s
-    map: FeatureMap | None  # None while landmarks have not been drawn
-    drawn_from: int = 0  # live rows that landmarks were drawn from
+    map: FeatureMap | None  # None until landmarks have been chosen
+    drawn_from: int = 0  # number of live rows when landmarks were chosen
 
 
 class FeatureBackend(Backend[FeatureState]):
-    """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows."""
+    """A scan of features: Fourier features of a fixed map, or Nyström features from the rows."""
 
     code_width = 0
-    chunk_rows = 4096  # mapped between two looks at whether to stop
+    chunk_rows = 4096  # mapped between two checks for a stop
 
     def __init__(
         self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
@@ -356,24 +356,24 @@ class FeatureBackend(Backend[FeatureState]):
             self._fixed = FourierMap(params, width, workers)
 
     def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return (n, 0) words: features are made from the rows."""
+        """Return (n, 0) words: features are computed from the rows."""
         return np.empty((len(batch), 0), np.uint64)
 
     def encoder(self, state: FeatureState) -> Callable[[VectorBatch], UInt64s]:
-        """Return what makes (n, padded k / 2) words of rows, two features a word, by their map."""
+        """Return a function that maps rows to (n, padded k / 2) words of two features each."""
         own_map = state.map
         if own_map is None:
             return self.encode
         return lambda batch: map_rows(own_map, batch).view(np.uint64)
 
     def empty(self) -> FeatureState:
-        """Return the features of no rows."""
+        """Return the features of zero rows."""
         return _empty_state(self._fixed)
 
     def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
         """Return the features of all ``rows``; ``state`` has those of the first ones.
 
-        ``codes`` are what `encode` returned, and features are made here, or what `encoder` did.
+        ``codes`` are the result of `encode`, and features are computed here, or that of `encoder`.
         """
         n, features = len(rows), state.features
         if state.map is not None and n > state.rows:
@@ -393,7 +393,7 @@ class FeatureBackend(Backend[FeatureState]):
         return replace(state, rows=len(rows), features=features)
 
     def is_overdue(self, state: FeatureState, rows: int, live: int) -> bool:
-        """Return whether landmarks should be drawn, or drawn again."""
+        """Return whether landmarks should be chosen, or chosen again."""
         del rows
         if isinstance(self._params, FourierParams) or live < self._params.landmarks:
             return False
@@ -407,7 +407,7 @@ class FeatureBackend(Backend[FeatureState]):
         stop: threading.Event,
         report: ProgressReport = no_report,
     ) -> FeatureState | None:
-        """Return the features by landmarks drawn from the live rows."""
+        """Return the features by landmarks chosen from the live rows."""
         if isinstance(self._params, FourierParams):
             return state
         live = np.flatnonzero(alive)
@@ -427,19 +427,19 @@ class FeatureBackend(Backend[FeatureState]):
     def adopt(
         self, state: FeatureState, rows: VectorBatch, replacement: FeatureState
     ) -> FeatureState | None:
-        """Return the replacement with features of the rows put since."""
+        """Return the replacement, with features of the rows put since."""
         del state
         return self.extend(replacement, rows, _NO_CODES)
 
     def saved(self, state: FeatureState) -> SavedIndex | None:
-        """Return the landmarks; all else is made from the rows."""
+        """Return the landmarks; everything else is computed from the rows."""
         if not isinstance(state.map, NystroemMap):
             return None
         none = np.broadcast_to(np.int32(UNKNOWN), (state.rows, 1))
         return SavedIndex(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
 
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
-        """Return the features of all rows, by the saved landmarks where there are any."""
+        """Return the features of all rows, by the saved landmarks if there are any."""
         del codes
         state, notes = self.empty(), saved.notes
         if isinstance(self._params, NystroemParams):
@@ -460,9 +460,9 @@ class FeatureBackend(Backend[FeatureState]):
         params: SearchParams,
         skip: Int64s | None = None,
     ) -> BatchHits:
-        """Return the hits of each query: the best by estimate, scored as ``params`` say.
+        """Return the hits of each query: the best by estimate, scored as ``params`` specify.
 
-        Raises InvalidParameter where a proof is asked for: features give none.
+        Raises InvalidParameter if a proof is requested: features give none.
         """
         refuse_proof(self.kind, params)
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
@@ -485,7 +485,7 @@ class FeatureBackend(Backend[FeatureState]):
             return best_products(some, features, view.permitted, skip_ours, rows, pool)
 
         threads = self.workers.threads
-        is_small = threads < m <= _QUERIES_A_THREAD * threads  # and products of fewer are slower
+        is_small = threads < m <= _QUERIES_A_THREAD * threads  # smaller products would be slower
         if m < threads or (is_small and n > _ROWS_A_HIT * pool * threads):
             parts: list[list[Ranked]] = []
             self.workers.split(
@@ -508,11 +508,11 @@ class FeatureBackend(Backend[FeatureState]):
         )
 
     def nbytes(self, state: FeatureState) -> int:
-        """Bytes of memory the features and their map hold."""
+        """Bytes of memory of the features and their map."""
         return state.features.nbytes + (0 if state.map is None else state.map.nbytes)
 
     def stats(self, state: FeatureState) -> dict[str, Any]:
-        """Return what there is to know of the features."""
+        """Return statistics of the features."""
         width = None if state.map is None else state.map.width
         return {
             "features": width,
@@ -525,13 +525,13 @@ class FeatureBackend(Backend[FeatureState]):
 def best_products(
     queries: Float32s, features: Float32s, permitted: UInt8s, skip: Int64s, rows: slice, pool: int
 ) -> list[Ranked]:
-    """Return the ``pool`` best rows of each query by inner product; equal products by rising row.
+    """Return the ``pool`` best rows of each query by inner product; equal products by row.
 
-    Products of BLAS depend in their last bits on what is multiplied together. So they only choose
-    candidates, with a margin for their rounding. Candidates are ranked by float64 sums, which
-    depend on a query and a row alone.
+    The last bits of BLAS products depend on what is multiplied together. So they only choose
+    candidates, with a margin for rounding. Candidates are ranked by float64 sums, which depend only
+    on a query and a row.
 
-    Features are (n or more, width), of norm √2 or less, about; queries are (m, width).
+    Features are (n or more, width), with norms of about √2 or less; queries are (m, width).
     """
     m, width = queries.shape
     margins = (4 * width * EPSILON * np.linalg.norm(queries, axis=1)).astype(np.float32)
@@ -580,7 +580,7 @@ def _cut(
 ) -> tuple[Int64s, Int64s, Float32s]:
     """Drop rows that cannot be among the ``pool`` best of their query.
 
-    ``bounds``, the least product that counts for each query, is changed in place.
+    ``bounds``, the minimum relevant product of each query, is changed in place.
     """
     rows, which, products = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     order = np.argsort(which, kind="stable")
@@ -596,7 +596,7 @@ def _cut(
 
 
 def _first_of(parts: list[Ranked], pool: int) -> Ranked:
-    """Return the ``pool`` best rows of all parts, and their estimates."""
+    """Return the ``pool`` best rows of all parts, with their estimates."""
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in parts)])
     estimates = np.concatenate([np.empty(0), *(estimates for _, estimates in parts)])
     order = np.lexsort((rows, -estimates))[:pool]

@@ -1,4 +1,4 @@
-"""Random binning: samples that collide as a Polya kernel says, and search by tables of them."""
+"""Random binning: samples that collide with a Polya kernel's probability, and tables of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RandomBinning:
     Pr[sample of u = sample of v] = Π_d k(|u_d − v_d|), k the kernel of the pitches' distribution.
 
     samples: k; rounded up to a multiple of 16.
-    dense_width: coordinates are below this when rows are dense; None when they are sparse.
+    dense_width: dense rows have coordinates below this; None for sparse rows.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class RandomBinning:
         self._seed = np.uint64(params.seed)
         with np.errstate(over="ignore"):
             inverses = _raw_inverses(params.distribution, params.shape) / params.scale
-        # 1/S of each cell, S of mean ``scale``.
+        # 1/S of each cell, where S has the mean ``scale``.
         self._inverses = np.clip(inverses, 1 / _LARGEST, _LARGEST).astype(np.float32)
         self._width = dense_width or 0
         self._keeps_table = 0 < self._width * self.samples * STRIDE // LANES <= _TABLE_FLOATS
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table of pitches, and of the parameter table once it has been needed."""
+        """Bytes of the table of pitches, and of the parameter table once it is used."""
         table: Float32s | None = self.__dict__.get("_table")
         return self._inverses.nbytes + (0 if table is None else table.nbytes)
 
@@ -84,7 +84,7 @@ class RandomBinning:
         return out
 
     def overlaps(self, query: VectorBatch, rows: VectorBatch) -> Float64s:
-        """Return the (n,) shares of the k samples that n vectors have in common with one."""
+        """Return the (n,) shares of the k samples that n vectors share with one."""
         return np.asarray(np.mean(self.sketch(rows) == self.sketch(query), axis=1), np.float64)
 
     @cached_property
@@ -98,7 +98,7 @@ class RandomBinning:
 
 @lru_cache(maxsize=16)
 def _raw_inverses(distribution: Distribution, shape: float | None) -> Float64s:
-    """Return E[S]/S of each cell of `kernels.hashing.binning`, its mean over the cell."""
+    """Return E[S]/S of each cell of `kernels.hashing.binning`, as mean over the cell."""
     law = pitches(distribution, shape)
     octaves = 2.0 ** np.arange(OCTAVES)[:, None]
     places = (np.arange(CELLS * _SHARES_A_CELL) + 0.5) / (CELLS * _SHARES_A_CELL)
@@ -110,7 +110,7 @@ def _raw_inverses(distribution: Distribution, shape: float | None) -> Float64s:
 
 
 class RandomBinningBackend(Backend[Tables]):
-    """Hash tables over bands of random bins; an estimate of a product kernel of Polya's class."""
+    """Hash tables over bands of random bins; estimates a product kernel of Polya's class."""
 
     kind = "random_binning"
 
@@ -118,7 +118,7 @@ class RandomBinningBackend(Backend[Tables]):
         self, config: CollectionConfig, params: RandomBinningParams, workers: Workers
     ) -> None:
         self.workers = workers
-        # A sample is one number, in the place of i*.
+        # A sample is one number, used as i*.
         self.plan = BandPlan.of(GcwsParams(bands=params.bands, encoding="zero_bit"))
         self.code_width = self.plan.bands  # its key in each table
         self.kernel = polya_kernel(params.distribution, params.shape, params.scale)
@@ -142,7 +142,7 @@ class RandomBinningBackend(Backend[Tables]):
         return Signatures(samples, samples.view(np.int32))
 
     def empty(self) -> Tables:
-        """Return the tables of no rows."""
+        """Return empty tables."""
         return Tables.of(self.plan.bands, ())
 
     def extend(self, state: Tables, rows: VectorBatch, codes: UInt64s) -> Tables:
@@ -162,13 +162,13 @@ class RandomBinningBackend(Backend[Tables]):
         params: SearchParams,
         skip: Int64s | None = None,
     ) -> BatchHits:
-        """Return the hits of each query: rows that share its deepest prefixes, scored as asked.
+        """Return the hits of each query: rows that share its deepest prefixes, scored as requested.
 
-        Where ``recall`` is 1, or no more rows are permitted than are candidates, all permitted rows
-        are scored, unless estimates alone are wanted.
+        If ``recall`` is 1, or at most as many rows are permitted as are candidates, all permitted
+        rows are scored, unless only estimates are requested.
 
-        Raises InvalidParameter where a proof is asked for: tables of another kernel's samples prove
-        nothing of GMM.
+        Raises InvalidParameter if a proof is requested: tables of another kernel's samples prove
+        nothing about GMM.
         """
         refuse_proof(self.kind, params)
         if len(queries) == 0:
@@ -200,7 +200,7 @@ class RandomBinningBackend(Backend[Tables]):
         )
 
     def nbytes(self, state: Tables) -> int:
-        """Bytes of memory the tables hold, and the parameters of the bins."""
+        """Bytes of memory of the tables, and of the parameters of the bins."""
         return state.nbytes + self.binning.nbytes
 
     def stats(self, state: Tables) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 - `arrays`: names of array types
 - `batches`: vectors as arrays
 - `links`: links of a neighbour graph, three bytes each
-- `hits`: what a search sees, and what it returns by row
-- `parameters`: of collections, backends and searches, validated
+- `hits`: the rows that a search sees, and the hits by row
+- `parameters`: validated parameters of collections, backends and searches
 - `policies`: of searches by hash tables, and of near-duplicate pairs
-- `analysis`: what each coordinate adds to a score, a map of items, what recall costs
-- `scores`: kinds of scores, and what fields call them
-- `saved_index`: the part of an index that the file holds
-- `errors`: every error of the index, one class a cause
+- `analysis`: contributions of coordinates to a score, a map of items, cost by recall
+- `scores`: kinds of scores, and their names in fields
+- `saved_index`: the part of an index that is stored in the file
+- `errors`: every error of the index, one class per cause
 """

@@ -1,4 +1,4 @@
-"""Names for the array types that cross module borders (users give the shapes); arrays that grow."""
+"""Names for array types that modules share (users state the shapes); growing arrays."""
 
 import math
 import mmap
@@ -42,12 +42,12 @@ _NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
-    """Return an array of undefined content, in huge pages as far as it fills these.
+    """Return an uninitialized array, in huge pages except for its tail.
 
-    Rows read here and there cost a look-up of their page each, besides their cache lines: rows of
-    128 bytes took 31 ns in small pages and 6 ns, prefetched, in huge ones. The tail lies in small
-    pages, for a huge one takes all of its memory at the first touch. Smaller arrays begin with a
-    cache line, lest each row of 64 bytes lies in two.
+    Random access costs a page look-up per row, besides its cache lines: rows of 128 bytes took 31
+    ns in small pages, and 6 ns, prefetched, in huge ones. The tail is in small pages, because a
+    huge page takes all of its memory at the first touch. Smaller arrays are aligned to cache lines,
+    so that no row of 64 bytes spans two.
     """
     kind = np.dtype(dtype)
     whole = (shape,) if isinstance(shape, int) else shape
@@ -61,7 +61,7 @@ def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
 
 
 def _address_space(bytes_: int, huge_pages: int, flags: int = 0) -> mmap.mmap:
-    """Return address space for ``bytes_``, the first of them in so many huge pages.
+    """Return address space for ``bytes_``, the first of them in ``huge_pages`` huge pages.
 
     Raises OSError (the system refuses).
     """
@@ -72,20 +72,20 @@ def _address_space(bytes_: int, huge_pages: int, flags: int = 0) -> mmap.mmap:
 
 
 def _array_in(memory: mmap.mmap, kind: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-    """Return an array that begins where the first huge page of ``memory`` does."""
+    """Return an array that begins at the first huge page of ``memory``."""
     return np.frombuffer(memory, kind, math.prod(shape), _begin(memory)[1]).reshape(shape)
 
 
 def _begin(memory: mmap.mmap) -> tuple[int, int]:
-    """Return where the first huge page begins: its address, and bytes from the first one."""
+    """Return where the first huge page begins: its address, and its offset in bytes."""
     first: int = np.frombuffer(memory, np.uint8).ctypes.data
     return first + -first % _HUGE, -first % _HUGE
 
 
 def growable(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
-    """Return an array as `large` does that grows in place once an `AddressSpace` adopts it.
+    """Return an array like `large` that grows in place once an `AddressSpace` adopts it.
 
-    Small ones, and all where the system refuses addresses, are copied as they grow.
+    Small arrays, and all if the system refuses address space, are copied when they grow.
     """
     kind = np.dtype(dtype)
     bytes_ = math.prod(shape) * kind.itemsize
@@ -94,7 +94,7 @@ def growable(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
 
 
 def _space_for(bytes_: int) -> mmap.mmap | None:
-    """Return address space for an array that will grow; None for a small one, or where refused."""
+    """Return address space for a growing array; None for a small one, or if refused."""
     if bytes_ < _SPACE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:
@@ -105,10 +105,10 @@ def _space_for(bytes_: int) -> mmap.mmap | None:
 
 
 def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
-    """Return ``array``, or a copy of its first ``used`` entries with room for ``wanted`` or more.
+    """Return ``array``, or a copy of its first ``used`` entries with room for at least ``wanted``.
 
-    Views of the old array stay valid. The room at least doubles, so that growing entry by entry
-    copies each a constant number of times.
+    Views of the old array stay valid. The room at least doubles, so growing entry by entry copies
+    each entry a constant number of times.
     """
     if wanted <= len(array):
         return array
@@ -119,9 +119,9 @@ def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
 
 
 class AddressSpace:
-    """Addresses for one growing array, most of them without memory yet: it grows without copies.
+    """Addresses for one growing array, mostly without memory yet, so that it grows without copies.
 
-    The system gives memory to what is written. Copying five million rows of 512 bytes took 2 to
+    The system provides memory when it is written. Copying five million rows of 512 bytes took 2 to
     6 s, and one write waited for all of it.
     """
 
@@ -130,9 +130,9 @@ class AddressSpace:
         self._last: AnyArray | None = None
 
     def adopt(self, array: AnyArray) -> None:
-        """Let an array grow in place that `growable` returned, or the first rows of one.
+        """Let an array from `growable`, or its first rows, grow in place.
 
-        Nobody else may use the rows behind. Any other array is copied when it grows.
+        No one else may use the rows behind it. Any other array is copied when it grows.
         """
         owner: object = array
         while isinstance(owner, np.ndarray):
@@ -148,14 +148,14 @@ class AddressSpace:
         array[first : first + len(values)] = values
 
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
-        """Return ``array``, or one with its first ``used`` entries and room for ``wanted`` or more.
+        """Return ``array``, or one with its first ``used`` entries and room for ``wanted`` in all.
 
-        An array that this returned or adopted last grows in place: both share memory, so entries
-        from ``used`` on may change in the old one. Small arrays are copied, and arrays from
-        elsewhere. So are all where the system refuses address space.
+        The array returned or adopted last grows in place: old and new share memory, so entries from
+        ``used`` on may change in the old one. Small arrays and foreign ones are copied, and all
+        arrays if the system refuses address space.
 
         array: (room, …) array.
-        used, wanted: entries that hold something, and entries for which there must be room.
+        used, wanted: number of valid entries, and of entries that need room.
         """
         if wanted <= len(array):
             return array

@@ -1,4 +1,4 @@
-"""Vectors as arrays: what was sent, and what is hashed and scored."""
+"""Vectors as arrays: as sent, and as they are hashed and scored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gcws_search.index.contracts.arrays import (
 )
 from gcws_search.index.contracts.parameters import Form
 
-# The parts that a form does not have, one for all batches.
+# The parts that a form lacks, shared by all batches.
 _NO_ROWS = np.empty((0, 0), np.float32)
 _NO_CODES = np.empty((0, 0), np.uint8)
 _NO_INDPTR = np.zeros(1, np.int64)
@@ -38,9 +38,9 @@ JsonVector = list[float] | dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
-    """One vector by its non-zero coordinates, or by their names: in any order, none twice.
+    """One vector by its non-zero coordinates, or by their names: in any order, all distinct.
 
-    indices: 0-based; none where the coordinates have names.
+    indices: 0-based; None if the coordinates have names.
     """
 
     indices: Sequence[int] | AnyArray
@@ -49,18 +49,18 @@ class SparseVector:
 
 
 class Text(NamedTuple):
-    """One text, in the place of a vector."""
+    """One text, in place of a vector."""
 
     text: str
 
 
 def named_vector(names: Sequence[str], values: Sequence[float] | AnyArray) -> SparseVector:
-    """Return one vector by the names of its coordinates."""
+    """Return one vector given by the names of its coordinates."""
     return SparseVector((), values, names)
 
 
 def names_of(vector: object) -> Sequence[str] | None:
-    """Return the names of a vector's coordinates, None where it is given otherwise."""
+    """Return the names of a vector's coordinates; None if it is given otherwise."""
     return vector.names if isinstance(vector, SparseVector) else None
 
 
@@ -70,9 +70,9 @@ class RawBatch:
 
     dense: (n, dim) float32; (0, 0) when sparse.
     indptr: (n + 1,) int64.
-    indices: (nnz,) int32, coordinates, rising within a row.
+    indices: (nnz,) int32, coordinates, ascending within a row.
     values: (nnz,) float32, signed, never zero.
-    norms: (n,) float64, L1 norms of dense vectors, where whoever checked them took them.
+    norms: (n,) float64, L1 norms of dense vectors, if the check has computed them.
     """
 
     form: Form
@@ -110,9 +110,9 @@ class RawBatch:
 
 
 class RowCopies(NamedTuple):
-    """Dense rows once more, as bytes of one step, with how far each copy is from its row.
+    """Dense rows as bytes with a common step, and the difference between each copy and its row.
 
-    `kernels.quantized.quantize` says what an error and an excess are.
+    `kernels.quantized.quantize` defines error and excess.
 
     codes: (n, stride) uint8.
     norms: (n,) float32, L1 norms of the copies, in steps.
@@ -143,18 +143,18 @@ class RowCopies(NamedTuple):
 class VectorBatch:
     """Transformed vectors, ready to be hashed and scored.
 
-    floats: (n, width) float32, signed; (0, 0) when sparse, ``width`` is dim rounded up to whole
-        vector registers, the rest zeros, which neither hashes nor scores see; (0, width) where the
-        bytes of ``copies`` are the rows, whole numbers.
+    floats: (n, width) float32, signed; (0, 0) when sparse. ``width`` is dim rounded up to whole
+        vector registers, padded with zeros that neither hashes nor scores see. (0, width) if the
+        rows are whole numbers, stored as the bytes of ``copies``.
     indptr: (n + 1,) int64, from 0 to nnz.
-    slots: (nnz,) uint32, 2i for a positive coordinate i, 2i + 1 for a negative one; rising within a
-        row.
+    slots: (nnz,) uint32, 2i for a positive coordinate i, 2i + 1 for a negative one; ascending
+        within a row.
     values: (nnz,) float32, magnitudes, positive.
     norms: (n,) float32, L1 norms.
-    copies: of all the rows, where a collection holds them. Rows chosen by number have none.
-    width: how many numbers a dense row has, padding included; 0 when sparse.
-    holds_bytes: whether the rows are whole numbers, and held as bytes alone.
-    codes: the (n, stride) bytes that they are held as; (0, 0) where they are floats.
+    copies: of all rows, if the collection has them. Rows selected by number have none.
+    width: length of a dense row, including padding; 0 when sparse.
+    holds_bytes: whether the rows are whole numbers, stored only as bytes.
+    codes: the (n, stride) bytes in that case; (0, 0) for floats.
     """
 
     form: Form
@@ -191,7 +191,7 @@ class VectorBatch:
         return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
-        """Return some of the vectors; the first ones, ``[:count]``, without copying anything."""
+        """Return some of the vectors; a prefix ``[:count]`` copies nothing."""
         if self.form == "dense":
             norms, copies = self.norms[rows], None
             if self.copies is not None and isinstance(rows, slice) and rows.step in (None, 1):
@@ -214,7 +214,7 @@ class VectorBatch:
 
     @property
     def dense(self) -> Float32s:
-        """The (n, width) rows; made anew at each call where bytes are held."""
+        """The (n, width) rows; computed at each call if bytes are stored."""
         return widen(self.codes, self.width) if self.holds_bytes else self.floats
 
     def with_floats(self) -> VectorBatch:
@@ -225,19 +225,19 @@ class VectorBatch:
 
     @property
     def longest(self) -> int:
-        """How many slots the longest sparse vector has."""
-        if self.count == 1:  # numpy takes ten times as long
+        """Number of slots of the longest sparse vector."""
+        if self.count == 1:  # NumPy takes ten times as long
             return int(self.indptr[1] - self.indptr[0])
         return int(np.diff(self.indptr).max(initial=0))
 
     @property
     def numbers(self) -> int:
-        """How many numbers a scan of all vectors reads."""
+        """Count of numbers that a scan of all vectors reads."""
         return self.count * self.width if self.form == "dense" else len(self.values)
 
 
 def widen(codes: UInt8s, width: int) -> Float32s:
-    """Return the (n, width) numbers that the first ones of (n, stride) bytes are."""
+    """Return the (n, width) numbers of the first ``width`` of (n, stride) bytes."""
     return codes[:, :width].astype(np.float32)
 
 
@@ -245,17 +245,17 @@ Batch = TypeVar("Batch", RawBatch, VectorBatch)
 
 
 def round_up(count: int) -> int:
-    """Return a count rounded up to whole vector registers, as dense rows and samples fill them."""
+    """Return a count rounded up to whole vector registers, as for dense rows and samples."""
     return -(-count // LANES) * LANES
 
 
 def row_width(form: Form, dim: int | None) -> int | None:
-    """Return the length of a dense row in memory, None where rows are sparse."""
+    """Return the length of a dense row in memory; None for sparse rows."""
     return round_up(dim) if form == "dense" and dim is not None else None
 
 
 def row_padded(rows: VectorBatch, width: int) -> VectorBatch:
-    """Return rows with zeros at the end; ``width`` has no meaning where they are sparse."""
+    """Return rows padded with zeros; ``width`` is ignored for sparse rows."""
     if rows.form == "sparse" or rows.width == width:
         return rows
     dense = np.pad(rows.dense, ((0, 0), (0, width - rows.width)))
@@ -263,7 +263,7 @@ def row_padded(rows: VectorBatch, width: int) -> VectorBatch:
 
 
 def take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
-    """Return the borders of the chosen compressed rows, from 0 on, and where their entries are."""
+    """Return the borders of the chosen compressed rows, from 0 on, and their entries' places."""
     if isinstance(rows, slice):
         first, last, step = rows.indices(len(indptr) - 1)
         if step == 1:

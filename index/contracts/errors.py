@@ -1,4 +1,4 @@
-"""Everything that can go wrong in the index, one class a cause."""
+"""Every error of the index, one class per cause."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ _MAX_LISTED: Final = 2048
 
 
 class GcwsError(Exception):
-    """The root of every error this package raises on purpose."""
+    """The base class of every error that this package raises deliberately."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how another process makes the same error; constructors take other arguments."""
+        """Return how another process can rebuild the error, because constructors differ."""
         return _copy, (type(self), self.args, self.__dict__)
 
 
@@ -25,7 +25,7 @@ def _copy(cls: type[GcwsError], words: tuple[object, ...], facts: dict[str, obje
 
 
 def error_words(error: BaseException) -> str:
-    """Return what went wrong as one sentence for people, without numbers of the system."""
+    """Return the cause as one sentence for people, without error numbers of the system."""
     words = str(error)
     if isinstance(error, OSError) and error.strerror:
         words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -36,7 +36,7 @@ class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
 
     loc: where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
-    others: what the same check found in further rows, where it looked for it.
+    others: errors of further rows found by the same check, if it continued.
     """
 
     others: "tuple[InvalidInput, ...]" = ()
@@ -49,7 +49,7 @@ class InvalidInput(GcwsError):
 
     @property
     def detail(self) -> str:
-        """One sentence: where, what was expected, what came."""
+        """One sentence: the place, what was expected, what came."""
         where = "".join(
             f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]"
             for part in self.loc
@@ -58,17 +58,17 @@ class InvalidInput(GcwsError):
         return f"{prefix}expected {self.expected}, got {self.got}"
 
     def at(self, *outer: str | int, skip: int = 0) -> Self:
-        """Return the same error with ``outer`` before its location, or for ``skip`` parts of it."""
+        """Return the error with ``outer`` before its location, without ``skip`` parts of it."""
         return type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc[skip:]))
 
     def move_row(self, row_of: Callable[[int], int], *outer: str | int) -> None:
-        """Give the row that the location begins with another number, behind ``outer``."""
+        """Renumber the row at the start of the location, and put ``outer`` before it."""
         row, *rest = self.loc or (0,)
         self.loc = (*outer, row_of(int(row)), *rest)
 
 
 def raise_first(errors: Iterable[InvalidInput]) -> None:
-    """Raise the first of the errors of rows, if there is one; it has the others."""
+    """Raise the first of the errors of rows, if there is one; it refers to the others."""
     found = tuple(islice(errors, _MAX_LISTED))
     if found:
         found[0].others = found[1:]
@@ -77,7 +77,7 @@ def raise_first(errors: Iterable[InvalidInput]) -> None:
 
 @contextmanager
 def place_errors(*outer: str | int) -> Iterator[None]:
-    """Put ``outer`` before the location of what is invalid."""
+    """Put ``outer`` before the location of errors raised in the block."""
     try:
         yield
     except InvalidInput as error:
@@ -105,7 +105,7 @@ class InvalidParameter(InvalidInput):
 
 
 def require_one(**given: object) -> str:
-    """Return which of some parameters is not None; InvalidParameter unless it is just one."""
+    """Return the name of the only argument that is not None; else InvalidParameter."""
     words = [word for word, value in given.items() if value is not None]
     if len(words) == 1:
         return words[0]
@@ -117,7 +117,7 @@ def require_one(**given: object) -> str:
 
 
 def too_many_pairs(max_pairs: int, min_score: float) -> InvalidParameter:
-    """Return why near-duplicate pairs are not listed."""
+    """Return the error for too many near-duplicate pairs."""
     return InvalidParameter(
         expected=f"a limit, or a min_score that at most {max_pairs} pairs reach",
         got=f"more than that at {min_score}",
@@ -258,7 +258,7 @@ class DirectoryLocked(StoreError):
 
     @classmethod
     def before_fork(cls, directory: Path, process: int) -> "DirectoryLocked":
-        """Return the error of a fork of the process that has the directory."""
+        """Return the error for a fork of the process that owns the directory."""
         return cls(directory, f"process {process}, which opened it before this one was forked")
 
 

@@ -1,4 +1,4 @@
-"""Searches by row: what a search sees, and the hits that it returns."""
+"""Searches by row: the rows that a search sees, and the hits that it returns."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ class Explanation(NamedTuple):
 class BatchHits:
     """Hits of m queries by row, as arrays.
 
-    Where the ``limit``-th score is shared, a scan returns every row that shares it, so a query may
-    have more than ``limit`` hits; the caller, who knows the ids, breaks the tie.
+    A scan returns every row that ties with the ``limit``-th score, so a query may have more than
+    ``limit`` hits. The caller, who knows the ids, breaks the tie.
 
-    rows: (m, k) int64, the first ``sizes`` of each line count: falling scores, equal scores by
-        rising row.
+    rows: (m, k) int64; the first ``sizes`` entries of each line are valid: falling scores, equal
+        scores by ascending row.
     scores: (m, k) float64.
     sizes: (m,) int64.
-    work: (m, 6) int64, what each query cost: its method's number in `METHODS`, then what
-        `Explanation` calls bands, depth, candidates, scored and beam.
+    work: (m, 6) int64, the cost of each query: number of its method in `METHODS`, then bands,
+        depth, candidates, scored and beam as in `Explanation`.
     expected_recall: (m,) float64.
-    wider: all hits of those queries that have more than k because they tie with the last one
-        wanted; their lines hold the first k.
+    wider: all hits of the queries with more than k, because of ties with the last one; their lines
+        have the first k.
     """
 
     rows: Int64s
@@ -91,9 +91,9 @@ class BatchHits:
     wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=dict)
 
     def flat(self) -> tuple[Int64s, Int64s, Float64s]:
-        """Return all hits, of queries with more ties than there is room for too.
+        """Return all hits as arrays, including ties for which ``rows`` has no room.
 
-        Places of queries, rows and scores, an entry a hit.
+        Numbers of queries, rows and scores, one entry per hit.
         """
         narrow = self.sizes.copy()
         narrow[[*self.wider]] = 0
@@ -121,9 +121,9 @@ class BatchHits:
         beam: Int64s | int = 0,
         wider: Mapping[int, tuple[Int64s, Float64s]] | None = None,
     ) -> BatchHits:
-        """Return hits that were all found by one method; a number stands for m equal ones.
+        """Return hits that one method found; a single number stands for m equal ones.
 
-        method: `SCAN` or another of the numbers of `METHODS`.
+        method: a number of `METHODS`, such as `SCAN`.
         bands, depth, candidates, scored, beam: (m,) int64 or int, see `Explanation`.
         """
         m = len(sizes)
@@ -139,14 +139,14 @@ class BatchHits:
 
     @classmethod
     def none(cls) -> BatchHits:
-        """Return the hits of no queries."""
+        """Return the hits of zero queries."""
         return cls.combine(())
 
     @classmethod
     def combine(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
-        """Return hits of several batches in one order.
+        """Return the hits of several batches in one order.
 
-        parts: places of the hits in the whole: each of 0 … m-1 in just one part.
+        parts: places of the hits in the result: each of 0 … m-1 in exactly one part.
         """
         m = sum(len(places) for places, _ in parts)
         width = max((hits.rows.shape[1] for _, hits in parts), default=0)
@@ -162,9 +162,9 @@ class BatchHits:
         return whole
 
     def overwrite(self, places: Int64s, others: BatchHits) -> BatchHits:
-        """Return these hits with those of some queries replaced; written in place.
+        """Replace the hits of some queries, in place, and return the result.
 
-        places: (a,) int64, numbers of the queries whose hits are replaced.
+        places: (a,) int64, numbers of the queries.
         others: hits of these queries, in the order of ``places``.
         """
         own = self.rows.shape[1]
@@ -182,12 +182,12 @@ class BatchHits:
 
     @property
     def candidates(self) -> Int64s:
-        """The (m,) numbers of rows found and scored in some way."""
+        """The (m,) numbers of rows found, and scored in some way."""
         counts: Int64s = self.work[:, CANDIDATES]
         return counts
 
     def some(self, chosen: AnyArray) -> BatchHits:
-        """Return the hits of some queries, by their numbers."""
+        """Return the hits of some queries, given by number."""
         wider = {}
         if self.wider:
             numbers = enumerate(chosen.tolist())
@@ -209,9 +209,9 @@ class BatchHits:
         return replace(self, rows=self.rows + by, wider=wider)
 
     def merge(self, others: BatchHits, limit: int) -> BatchHits:
-        """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
+        """Return the best ``limit`` of these and other hits of the same queries, with ties.
 
-        others: of rows after all of these; found by looking at each.
+        others: of rows after all of these; found by a scan.
         """
         rows = np.concatenate([self.rows, others.rows], axis=1)
         scores = np.concatenate([self._falling(), others._falling()], axis=1)
@@ -219,7 +219,7 @@ class BatchHits:
         rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
         sizes = self.sizes + others.sizes
         full = np.flatnonzero(sizes > limit)
-        if len(full):  # the arrays may hold fewer than ``limit``
+        if len(full):  # the arrays may have fewer than ``limit`` columns
             sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
         wider: dict[int, tuple[Int64s, Float64s]] = {}
         for number in {*self.wider, *others.wider}:
@@ -237,19 +237,19 @@ class BatchHits:
         return BatchHits(rows, scores, sizes, work, self.expected_recall, wider)
 
     def _falling(self) -> Float64s:
-        """Return (m, k) scores, below all others where there is no hit."""
+        """Return (m, k) scores; -inf where there is no hit."""
         there = np.arange(self.scores.shape[1]) < self.sizes[:, None]
         return np.where(there, self.scores, -np.inf)
 
     def hits(self, number: int) -> tuple[Int64s, Float64s]:
-        """Return rows and scores of one query: falling scores, equal scores by rising row."""
+        """Return rows and scores of one query: falling scores, equal scores by ascending row."""
         if number in self.wider:
             return self.wider[number]
         size = self.sizes[number]
         return self.rows[number, :size], self.scores[number, :size]
 
     def explanation(self, number: int) -> Explanation:
-        """Return what one query cost."""
+        """Return the cost of one query."""
         method, bands, depth, candidates, scored, beam = self.work[number].tolist()
         promised = float(self.expected_recall[number])
         return Explanation(METHODS[method], bands, depth, candidates, scored, beam, promised)
@@ -260,12 +260,12 @@ class BatchHits:
 
 @dataclass(frozen=True, slots=True)
 class LiveSample:
-    """Some live rows, evenly spaced among them, to judge costs by.
+    """Some live rows, evenly spaced, to estimate costs.
 
-    Which rows these are depends on the live rows alone, so a collection that has had deletions
-    is judged like one that never held what is gone.
+    The choice depends only on the live rows, so estimates do not depend on rows that have been
+    deleted.
 
-    rows: (r,) int64, rising, at most `SAMPLE_ROWS`.
+    rows: (r,) int64, ascending, at most `SAMPLE_ROWS`.
     """
 
     rows: Int64s
@@ -273,11 +273,11 @@ class LiveSample:
 
     @classmethod
     def of(cls, alive: UInt8s) -> LiveSample:
-        """Return the sample of the rows where ``alive`` is 1.
+        """Return a sample of the rows whose ``alive`` is 1.
 
-        Live rows are counted block by block, and listed only in blocks that hold one of the sample.
-        The first search after a write takes it: of ten million rows in 2 ms, where listing all took
-        28 ms.
+        Live rows are counted in blocks, and listed only in blocks with a sampled row. The first
+        search after a write takes the sample: 2 ms for ten million rows, where listing all rows
+        took 28 ms.
         """
         size, marks = max(_MIN_BLOCK, len(alive) // _BLOCKS), alive.view(np.bool_)
         firsts = range(0, len(alive), size)
@@ -296,12 +296,11 @@ class LiveSample:
 
 @dataclass(slots=True, eq=False)
 class RowView:
-    """The rows one search may see: rows 0 … n-1 of a collection.
+    """The rows that one search may see: rows 0 … n-1 of a collection.
 
-    vectors: all n rows, deleted ones included.
-    permitted: (n,) uint8, 1 where a row may be returned (alive and passing the filter), 0
-        elsewhere.
-    sample: of the live rows; None lets it be drawn from the permitted ones.
+    vectors: all n rows, including deleted ones.
+    permitted: (n,) uint8, 1 for a row that may be returned (alive and passing the filter), else 0.
+    sample: of the live rows; None: sampled from the permitted rows.
     """
 
     vectors: VectorBatch
@@ -310,7 +309,7 @@ class RowView:
     sample: LiveSample | None = None
 
     def with_floats(self) -> RowView:
-        """Return the same rows as floats, for joins, whose kernels read no bytes."""
+        """Return the same rows as floats, for the kernels of joins, which cannot read bytes."""
         if not self.vectors.holds_bytes:
             return self
         floats = self.vectors.with_floats()
@@ -318,15 +317,15 @@ class RowView:
 
     @property
     def fills_tiles(self) -> bool:
-        """Whether enough rows are permitted for tiles of all of them to pay: a quarter.
+        """Whether at least a quarter of the rows is permitted, so that tiles of all rows pay.
 
-        64 queries, 3,000 of 30,000 rows of 384 floats permitted: 527 us each by tiles, 115 without.
+        64 queries, 3,000 of 30,000 rows of 384 floats permitted: 527 µs each by tiles, 115 else.
         """
         return 4 * self.permitted_count >= self.vectors.count
 
     @property
     def copies(self) -> RowCopies | None:
-        """Copies of all rows for scans; None too where so few are permitted that floats do."""
+        """Copies of all rows for scans; None also if few rows are permitted and floats suffice."""
         vectors = self.vectors
         few = self.permitted_count * vectors.width < MIN_COPIED_FLOATS
         if few and not vectors.holds_bytes:

@@ -1,4 +1,4 @@
-"""Links of a neighbour graph in memory, in no more bytes than row numbers take."""
+"""Links of a neighbour graph in memory, with no more bytes than row numbers need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROWS_A_STEP: Final = 1 << 16
 
 
 class LinkArray:
-    """An array of (n, R) int32 whose numbers are kept in three bytes, or in four.
+    """An array of (n, R) int32 whose numbers are stored in three bytes, or in four.
 
-    What it is indexed by chooses rows, or rows and places. What that returns is a copy.
+    An index selects rows, or rows and places; the result is a copy.
 
-    packed: (n, R, 3 or 4) uint8, the low byte of a number first. A byte behind the last one can be
-        read, so that kernels read four at a time.
+    packed: (n, R, 3 or 4) uint8, low bytes first. One byte behind the end is readable, because
+        kernels read four bytes at a time.
     """
 
     def __init__(self, packed: UInt8s) -> None:
@@ -30,7 +30,7 @@ class LinkArray:
 
     @classmethod
     def of(cls, lines: Int32s | LinkArray, rows: int) -> LinkArray:
-        """Return the same links, with room in each number for one of ``rows`` rows."""
+        """Return the same links, with enough bytes per number for ``rows`` rows."""
         size = _SHORT if rows <= _SHORT_ROWS else _LONG
         links = cls(growable((*lines.shape, size), np.uint8))
         for first in range(0, len(lines), _ROWS_A_STEP):
@@ -39,7 +39,7 @@ class LinkArray:
         return links
 
     def has_room(self, rows: int) -> bool:
-        """Return whether numbers have room for one of ``rows`` rows."""
+        """Return whether numbers have enough bytes for ``rows`` rows."""
         return rows <= _SHORT_ROWS or self.packed.shape[2] == _LONG
 
     def __len__(self) -> int:
@@ -47,24 +47,24 @@ class LinkArray:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows there are, and how many places each has."""
+        """Number of rows, and of places per row."""
         return self.packed.shape[0], self.packed.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return self.packed.nbytes
 
     def __getitem__(self, chosen: Any) -> Int32s:  # noqa: ANN401 (as of an array)
         some = self.packed[chosen]
-        numbers: Int32s = some[..., -1].view(np.int8).astype(np.int32)  # the sign, too
+        numbers: Int32s = some[..., -1].view(np.int8).astype(np.int32)  # includes the sign
         for byte in range(some.shape[-1] - 2, -1, -1):
             numbers = numbers << 8 | some[..., byte]
         return numbers
 
     def __setitem__(self, chosen: Any, numbers: ArrayLike) -> None:  # noqa: ANN401 (as of an array)
         whole = np.ascontiguousarray(numbers, np.int32)[..., None].view(np.uint8)
-        # In one piece: written here and there, it would take four times as long.
+        # In one piece: scattered writes take four times as long.
         self.packed[chosen] = np.stack([whole[..., i] for i in range(self.packed.shape[2])], -1)
 
     def take(self, rows: Int64s) -> Int32s:

@@ -8,20 +8,20 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePolicy:
-    """When a query is searched for by hash tables, and not by a scan.
+    """When hash tables, and not a scan, search for a query.
 
-    scan_factor: a scan is taken to cost what the cost model says, times this.
-    hashing, hashing_of_tried: share of a scan's time that hashing may take, and what goes with it:
-        of a lone query, and where it is known what tables have won of late, or a few queries of a
-        call are tried first. With 0.5 for both, lone proofs of texts took 1.1 times as long.
-    dense_nanoseconds, sparse_nanoseconds: what a call takes beside hashing and probing: sparse
-        queries are hashed and found to be scanned in more steps, which a lone query pays for. With
-        a tenth, lone proofs of texts took 1.1 times as long.
-    many: queries from which a call is one of many.
-    tried: queries of a call of many that are tried first. Where tables have not paid for these, the
-        others are scanned without being hashed.
-    tries: where proofs of lone queries have taken longer than scans of late, one in this many is
-        tried all the same.
+    scan_factor: factor on the time of a scan in the cost model.
+    hashing, hashing_of_tried: share of a scan's time that hashing and its overhead may take: for a
+        single query without experience; and if recent results of tables are known, or a few queries
+        of a call are tried first. With 0.5 for both, single proofs of texts took 1.1 times as long.
+    dense_nanoseconds, sparse_nanoseconds: time of a call besides hashing and probing: sparse
+        queries need more steps until a scan is chosen, which a single query pays for. With a tenth,
+        single proofs of texts took 1.1 times as long.
+    many: number of queries from which a call counts as large.
+    tried: queries of a large call that are tried first. If tables were slower for these, the others
+        are scanned without being hashed.
+    tries: if recent proofs of single queries took longer than scans, one in this many is still
+        tried.
     """
 
     scan_factor: float = 1.0
@@ -36,19 +36,19 @@ class ProbePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairPolicy:
-    """How near-duplicate pairs are looked for.
+    """How near-duplicate pairs are searched for.
 
-    max_pairs: more pairs than this are not listed at once.
-    max_edges: more pairs than this are not held to make groups of them: 16 bytes each.
-    capacity: pairs that a thread lists before they are offered.
+    max_pairs: maximum number of pairs in a list.
+    max_edges: maximum number of pairs held to form groups, 16 bytes each.
+    capacity: pairs that a thread collects before it offers them.
     max_unscored: pairs offered before they are scored.
-    sampled, max_sampled: rows all of whose partners are found by comparing them with all rows. More
-        partners in all than ``max_sampled`` say that there is nothing to be won.
-    max_partners: partners of a sampled row that are judged by.
-    min_gain: the graph is tried where other joins take this many times what the sample takes.
-    patience: tried in turn; see `kernels.graph.pair_walk.PairRule`.
-    call_rows: rows searched from before the score wanted is looked up again.
-    min_place_bits, max_place_bits: of the number of a place in a prefix join;
+    sampled, max_sampled: rows whose partners are found by comparing them with all rows. If these
+        have more than ``max_sampled`` partners in total, a join cannot save time.
+    max_partners: partners of a sampled row that are used as a measure.
+    min_gain: the graph is tried if other joins take this many times as long as the sample.
+    patience: values tried in turn; see `kernels.graph.pair_walk.PairRule`.
+    call_rows: rows searched from before the required score is read again.
+    min_place_bits, max_place_bits: bits of the number of a place in a prefix join;
         `kernels.sparse.prefix_join` has room for 20.
     """
 

@@ -1,4 +1,4 @@
-"""The saved index: links of the graph and notes, beside the codes of the items."""
+"""The saved index: links of the graph and notes, stored beside the codes of the items."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ UNKNOWN: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class SavedIndex:
-    """What of a state is worth keeping beside the codes, for it is slow to make from them.
+    """The part of an index state that is saved because rebuilding it is slow.
 
-    links: (n, R), row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order.
-        R may be any number from 1 on. A backend may leave out the lists of the last rows. As handed
-        to a backend it is an array of all, which that may change in place; the entries of a list
-        have no gaps, and a row whose list is unknown has `UNKNOWN` as its first entry.
-    notes: JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
-        what the backend has measured of its rows. Links that change while no rows are added or
-        removed are only written if the notes change, too.
+    links: (n, R), row numbers, `NO_ROW` for none; row i's list, in the backend's order. R is any
+        number from 1 on. A backend may omit the lists of the last rows. A backend that loads it
+        gets an array of all rows, and may change it in place; lists have no gaps, and a row whose
+        list is unknown has `UNKNOWN` as its first entry.
+    notes: measurements of the rows, as JSON; may include NumPy's numbers and arrays (which return
+        as Python's); all finite. If links change without new or removed rows, they are written only
+        if the notes change, too.
     """
 
     links: Int32s | LinkArray
@@ -37,22 +37,22 @@ class SavedIndex:
 
 
 def text_of(notes: dict[str, Any]) -> str:
-    """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
+    """Return notes in stored form: a checksum (because kernels trust them), a space, and JSON."""
     return with_checksum(orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def notes_of(text: str) -> dict[str, Any]:
-    """Inverse of `text_of`; ValueError when the text is damaged."""
+    """Inverse of `text_of`; ValueError if the text is damaged."""
     return fields_of(orjson.loads(without_checksum(text)))
 
 
 def with_checksum(document: bytes) -> str:
-    """Return JSON text behind its checksum and a space."""
+    """Return JSON text after its checksum and a space."""
     return f"{zlib.crc32(document):08x} {document.decode()}"
 
 
 def without_checksum(text: str) -> bytes:
-    """Inverse of `with_checksum`; ValueError when the text is damaged."""
+    """Inverse of `with_checksum`; ValueError if the text is damaged."""
     if not isinstance(text, str):
         raise ValueError("no text")
     checksum, _, rest = text.partition(" ")
@@ -63,51 +63,51 @@ def without_checksum(text: str) -> bytes:
 
 
 def next_id_of(text: str) -> int:
-    """Return the number for the next item without an id; ValueError when the text is damaged."""
+    """Return the number for the next item without an id; ValueError if the text is damaged."""
     number = int(without_checksum(text))
     if number < 0:
         raise ValueError(f"{number} is no id")
     return number
 
 
-# What a file says is checked by these before anything is computed with it.
+# These functions check the content of files before it is used.
 
 
 def fields_of(value: object) -> dict[str, Any]:
-    """Return a JSON object; ValueError when it is none."""
+    """Return a JSON object; ValueError for anything else."""
     if not isinstance(value, dict):
         raise ValueError(f"no object but {_shown(value)}")
     return value
 
 
 def list_of(value: object, *, max_count: int) -> list[Any]:
-    """Return a JSON array of at most ``max_count`` elements; ValueError when it is none."""
+    """Return a JSON array of at most ``max_count`` elements; ValueError for anything else."""
     if not isinstance(value, list) or len(value) > max_count:
         raise ValueError(f"no list of at most {max_count} elements but {_shown(value)}")
     return value
 
 
 def number_of(value: object, low: float, high: float) -> float:
-    """Return a JSON number within a range; ValueError when it is none."""
+    """Return a JSON number within a range; ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise ValueError(f"no number from {low:g} to {high:g} but {_shown(value)}")
     return float(value)
 
 
 def count_of(value: object, low: int, high: int) -> int:
-    """Return a whole JSON number within a range; ValueError when it is none."""
+    """Return a JSON integer within a range; ValueError for anything else."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"no whole number from {low} to {high} but {_shown(value)}")
     return value
 
 
 def array_text(array: AnyArray, kind: str) -> str:
-    """Return an array as base64 of its little-endian numbers of a kind, such as ``<f4``."""
+    """Return an array as base64 of its little-endian numbers of a type, such as ``<f4``."""
     return base64.b64encode(np.ascontiguousarray(array, kind).tobytes()).decode()
 
 
 def array_of(text: object, kind: str) -> AnyArray:
-    """Inverse of `array_text`, in the machine's order; ValueError when it is none."""
+    """Inverse of `array_text`, in native byte order; ValueError for anything else."""
     if not isinstance(text, str):
         raise ValueError(f"no array but {_shown(text)}")
     little = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), kind)

@@ -1,4 +1,4 @@
-"""Kinds of scores, and what the index ranks by for each: the GMM, or containment."""
+"""Kinds of scores, and the ranking of the index for each: GMM or containment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER_NAMES: Final[dict[str, str]] = {
 
 
 def check_score(word: object) -> ScoreKind:
-    """Return a kind of score; InvalidParameter tells what another field's name for one is here."""
+    """Return a kind of score; InvalidParameter explains other fields' names for one."""
     for kind in SCORE_KINDS:
         if word == kind:
             return kind
@@ -42,22 +42,22 @@ def check_score(word: object) -> ScoreKind:
 
 
 def ranking_of(kind: ScoreKind) -> Ranking:
-    """Return what the index ranks by for a kind of score."""
+    """Return the ranking of the index for a kind of score."""
     return "containment" if kind == "containment" else "gmm"
 
 
 def score_of(kind: ScoreKind, ranked: Any) -> Any:  # noqa: ANN401 (a number, or an array)
-    """Return the score of a kind by that of its `Ranking`."""
+    """Return the score of a kind, converted from that of its `Ranking`."""
     return 2.0 * ranked / (1.0 + ranked) if kind == "bray_curtis" else ranked
 
 
 def shown_score(kind: ScoreKind, ranked: Any, *, distance: bool) -> Any:  # noqa: ANN401
-    """Return the score of a kind, or its distance, by what the index ranks by."""
+    """Return the score of a kind, or its distance, converted from that of its ranking."""
     return 1.0 - score_of(kind, ranked) if distance else score_of(kind, ranked)
 
 
 def least_ranked(kind: ScoreKind, least: float) -> float:
-    """Return the least ranked score whose score of a kind is ``least``; what is none as it is."""
+    """Return the ranking's score for a minimum of a kind; invalid values are returned unchanged."""
     if kind != "bray_curtis" or not isinstance(least, Real) or not 0 < least <= 1:
         return least
     found = least / (2.0 - least)

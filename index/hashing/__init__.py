@@ -1,5 +1,5 @@
 """Samples, codes and bands.
 
 - `gcws`: samples (i*, t*) of a vector; the exact collision law
-- `banding`: bands of samples, their keys, what they promise
+- `banding`: bands of samples, their keys and collision probabilities
 """

@@ -1,4 +1,4 @@
-"""Bands of samples: how wide, how many, which keys, and what they promise."""
+"""Bands of samples: their width, number, keys, and collision probabilities."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 class BandPlan:
     """The shape of a collection's keys."""
 
-    bands: int  # L, one table each
-    band_width: int  # samples of a band
+    bands: int  # L, one table per band
+    band_width: int  # samples per band
     prefix: bool  # keys are prefix-ordered (depth chosen per query) rather than hashed whole
-    depths: int  # how many depths a key knows: its samples, or 1 when hashed whole
-    bits: int  # bits of the key for each depth
-    step: int  # samples that one unit of depth stands for
-    # Chance that the kept bits of two different samples match. Samples of a pair of similarity s
-    # match with probability s when both parts are kept and at least s when fewer are, so a kept
-    # sample matches with probability at least s + (1 - s)·floor.
+    depths: int  # number of depths of a key: its samples, or 1 when hashed whole
+    bits: int  # bits of the key per depth
+    step: int  # samples per unit of depth
+    # Probability that the stored bits of two different samples are equal. Samples of a pair with
+    # similarity s are equal with probability s if both parts are stored, and at least s if fewer
+    # are. So stored samples are equal with probability at least s + (1 - s)·floor.
     floor: float
     encoding: int
     code_bits: int  # of one sample
@@ -58,12 +58,12 @@ class BandPlan:
 
     @property
     def samples(self) -> int:
-        """Samples needed for all bands."""
+        """Number of samples for all bands."""
         return self.bands * self.band_width
 
     @property
     def first(self) -> int:
-        """In how many bands every item has its keys from the start: all, where depth is fixed."""
+        """Number of bands whose keys all items have from the start: all, if depth is fixed."""
         return min(self.bands, FIRST_TABLES) if self.prefix else self.bands
 
     @property
@@ -72,11 +72,11 @@ class BandPlan:
         return BandLayout(self.band_width, self.code_bits, self.encoding, self.prefix)
 
     def of_first(self, bands: int) -> BandPlan:
-        """Return the plan of the first bands alone."""
+        """Return the plan of only the first bands."""
         return self if bands == self.bands else replace(self, bands=bands)
 
     def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
-        """Write (n, b) keys in bands ``band`` … by the samples from number ``start`` on."""
+        """Write (n, b) keys of the bands from ``band`` on, from samples that begin at ``start``."""
         levels = signatures.levels.view(np.uint32)
         pack_keys(signatures.slots, levels, start, band, self.layout, out)
 
@@ -88,15 +88,15 @@ class BandPlan:
 
 
 def match_probabilities(plan: BandPlan, scores: Float64s, depth: int) -> Float64s:
-    """Return the chance that one band matches down to a depth, for pairs of any scores."""
+    """Return the probability that one band matches down to a depth, by scores of pairs."""
     chances: Float64s = (scores + (1.0 - scores) * plan.floor) ** (depth * plan.step)
     return chances
 
 
 def depth_for(plan: BandPlan, score: float, recall: float) -> int | None:
-    """Return the greatest depth at which a pair of this score shares a bucket often enough.
+    """Return the greatest depth at which a pair of this score is found with a probability.
 
-    None when even the least depth of all bands finds it with less than ``recall``.
+    None if even the smallest depth finds it in all bands with less than ``recall``.
     """
     if score <= 0:
         return None

@@ -1,4 +1,4 @@
-"""GCWS: from vectors to samples (i*, t*), and to the codes that keep part of them."""
+"""GCWS: computes samples (i*, t*) of vectors, and codes that contain part of them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Signatures:
     """The samples of several vectors."""
 
     slots: UInt32s  # (n, k): i*, the winning slot of each sample
-    levels: Int32s  # (n, k): t*, its level
+    levels: Int32s  # (n, k): t*, the level of each
 
     def codes(self, bits: int, samples: int) -> UInt16s:
         """Return (n, samples): the first samples cut to b bits of i* ([BBIT]), 1-16.
 
-        The samples are to be numbered from 0. Pr[equal] = p + (1 - p)·2^-b, p that of equal i*.
+        Samples are numbered from 0. Pr[equal] = p + (1 - p)·2^-b if i* is equal with probability p.
         """
         out = np.empty((len(self.slots), samples), np.uint16)
         cut_samples(self.slots, bits, out)
@@ -52,28 +52,28 @@ class Gcws:
     Pr[(i*, t*) of u = (i*, t*) of v] = GMM(u, v) for each sample.
 
     samples: k; rounded up to a multiple of 16.
-    dense_width: slots are below twice this when rows are dense; None when they are sparse.
+    dense_width: dense rows have slots below twice this; None for sparse rows.
     """
 
     def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
         self.seed = seed
         self.samples = round_up(samples)
-        self.slots = 2 * dense_width if dense_width is not None else 0  # 0: not known
+        self.slots = 2 * dense_width if dense_width is not None else 0  # 0: unknown
         table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
         self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
         self._table = np.empty(0, np.float32)
-        self._blocks = 0  # of samples that it has
+        self._blocks = 0  # blocks of samples in the table
         self._filling = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the parameter table, as far as it has been needed."""
+        """Bytes of the parameter table, as far as it is filled."""
         return self._table.nbytes * self._blocks * LANES // self.samples
 
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
         """Draw samples first … first + count - 1 of each vector, or all k.
 
-        first: a multiple of 16. Further columns, up to such a multiple, hold no samples.
+        first: a multiple of 16. The columns are padded to such a multiple, without samples.
         """
         wanted = self.samples - first if count is None else count
         out_slots = np.empty((len(batch), round_up(wanted)), np.uint32)
@@ -88,24 +88,24 @@ class Gcws:
         return Signatures(out_slots, out_levels.view(np.int32))
 
     def table(self, samples: int) -> Float32s:
-        """Return the table of parameters, in which the first ``samples`` are; see `fill_table`.
+        """Return the table of parameters, filled for the first ``samples``; see `fill_table`.
 
-        Memory is taken by those that are. The array is the same at each call.
+        Only filled parts take memory. The array is the same at each call.
         """
         blocks = round_up(samples) // LANES
         if blocks > self._blocks:
             with self._filling:
                 if not self._blocks:
                     self._table = large(self.slots * self.samples * 4, np.float32)
-                if blocks > self._blocks:  # no other thread was quicker
-                    # Those there are written again, the same.
+                if blocks > self._blocks:  # unless another thread was faster
+                    # Existing blocks are written again with the same values.
                     fill_table(np.uint64(self.seed), self.slots, blocks, self._table)
                     self._blocks = blocks
         return self._table
 
 
 def compress_rows(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
-    """Return the rows as borders, rising slots and magnitudes."""
+    """Return the rows in compressed form: borders, ascending slots and magnitudes."""
     if batch.form == "sparse":
         return batch.indptr, batch.slots, batch.values
     n, width = batch.dense.shape

@@ -1,11 +1,11 @@
-"""Client numbers become rows.
+"""Converts the numbers of clients to rows.
 
-- `space`: from input to arrays; what is wrong with an input; the transform
+- `space`: converts input to arrays, checks it, applies the transform
 - `weights`: weights of coordinates, given or learned
-- `inputs`: vectors that nobody has checked
+- `inputs`: unchecked vectors
 - `texts`: the tokens of texts, and their coordinates
 - `names`: names of coordinates
-- `growing_rows`: rows that grow at their end, in memory or in mapped files; once more in bytes
-- `quantization`: rows in 8 or 16 bits a value, for the graph
-- `equal_rows`: groups of rows that are equal
+- `growing_rows`: growing arrays of rows, in memory or in mapped files; their byte copies
+- `quantization`: rows with 8 or 16 bits per value, for the graph
+- `equal_rows`: groups of equal rows
 """

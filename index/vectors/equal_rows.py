@@ -1,4 +1,4 @@
-"""Groups of rows that are equal to each other, bit for bit."""
+"""Groups of rows that are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 def equal_groups(
     rows: VectorBatch, chosen: Int64s, keys: UInt64s, *, more_than: int
 ) -> list[Int64s]:
-    """Return groups of more than ``more_than`` chosen rows that are equal to their first one.
+    """Return groups of more than ``more_than`` chosen rows that equal their first row.
 
-    ``keys`` are (n, t) hashes of all rows: equal rows have equal ones.
+    ``keys`` are (n, t) hashes of all rows; equal rows have equal hashes.
     """
     if len(chosen) <= more_than:
         return []
@@ -29,16 +29,16 @@ def equal_groups(
     _fold_in(hashes, lambda part: keys[part])
     hashes = hashes[chosen]
     runs = _runs(hashes, more_than)
-    if rows.form == "dense" and runs:  # rows near to each other have equal keys, too
+    if rows.form == "dense" and runs:  # rows near each other also have equal keys
         near = np.sort(np.concatenate(runs))
         with_values, places = hashes[near], chosen[near]
-        # -0 becomes 0
+        # turns -0 into 0
         _fold_in(with_values, lambda part: (rows[places[part]].dense + _ZERO).view(np.uint32))
         runs = [near[run] for run in _runs(with_values, more_than)]
     groups = []
     for run in runs:
         alike = chosen[run]
-        while len(alike) > more_than:  # rows that are not equal may have equal hashes
+        while len(alike) > more_than:  # different rows may have equal hashes
             equal = _equal_to_first(rows, alike)
             if np.count_nonzero(equal) > more_than:
                 groups.append(alike[equal])
@@ -47,7 +47,7 @@ def equal_groups(
 
 
 def _fold_in(hashes: UInt64s, numbers: Callable[[slice], AnyArray]) -> None:
-    """Fold the (m, k) numbers of some rows at a time into (n,) hashes, in place."""
+    """Fold the (m, k) numbers of runs of rows into (n,) hashes, in place."""
     for start in range(0, len(hashes), _BLOCK):
         part = slice(start, start + _BLOCK)
         for column in numbers(part).T:
@@ -55,7 +55,7 @@ def _fold_in(hashes: UInt64s, numbers: Callable[[slice], AnyArray]) -> None:
 
 
 def _runs(hashes: UInt64s, more_than: int) -> list[Int64s]:
-    """Return the places, rising, of each hash that more than ``more_than`` rows have."""
+    """Return the places, ascending, of each hash that more than ``more_than`` rows have."""
     order = np.argsort(hashes, kind="stable")
     held = hashes[order]
     starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
@@ -66,7 +66,7 @@ def _runs(hashes: UInt64s, more_than: int) -> list[Int64s]:
 
 
 def _equal_to_first(rows: VectorBatch, some: Int64s) -> Bools:
-    """Return which of some rows are equal to the first of them."""
+    """Return which of some rows equal the first of them."""
     equal: Bools = rows.norms[some] == rows.norms[some[0]]
     near = some[equal]
     if rows.form == "dense":

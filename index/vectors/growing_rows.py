@@ -1,9 +1,9 @@
-"""Rows that grow, in memory or in mapped files, and their copies in bytes, which scans read first.
+"""Growing rows, in memory or in mapped files, and their byte copies, which scans read first.
 
-Views of rows stay valid. The step of the copies is chosen by trial: some rows are searched for
-among others, and the step that leaves fewest rows to be read as floats is taken. Where all leave
-too many, there are no copies, and scans read floats. Rows of whole numbers from 0 to 255 are their
-copies: in memory they are held once, as bytes, until a row comes that is none of them.
+Views of rows stay valid. The step of the copies is chosen by trial: a sample of rows is searched,
+and the step that leaves the fewest rows to be read as floats is used. If every step leaves too
+many, there are no copies, and scans read floats. Rows of whole numbers from 0 to 255 equal their
+copies: in memory only the bytes are stored, until a row arrives that differs from its copy.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _WHOLE: Final = Quantizer(BYTES)
 
 
 class GrowingCopies:
-    """The copies of a collection's dense rows; one writer adds, readers hold views.
+    """The copies of a collection's dense rows; one writer appends, readers hold views.
 
-    are_rows: whether the bytes of all rows so far are the rows themselves.
+    are_rows: whether the bytes of all rows so far equal the rows.
     """
 
     def __init__(self, width: int, paused: threading.Event) -> None:
@@ -76,17 +76,17 @@ class GrowingCopies:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, room to grow included."""
+        """Bytes of memory, including reserved room."""
         return sum(part.nbytes for part in (self._copies or ()) if isinstance(part, np.ndarray))
 
     def reserve(self, count: int) -> None:
-        """Make room for ``count`` rows in all, once there are copies."""
+        """Make room for ``count`` rows in total, once there are copies."""
         self._reserved = count
 
     def start_with(self, step: float, origin: int, width: int) -> None:
-        """Copy the first rows with a step; judge it once all that were reserved are there.
+        """Copy the first rows with a step; judge it once all reserved rows are there.
 
-        A graph searches its rows in these bytes: others would be held beside them.
+        A graph that uses the same bytes then needs no copies of its own.
         """
         is_large = self._reserved * width >= MIN_COPIED_FLOATS
         if self._pays and is_large:
@@ -94,7 +94,7 @@ class GrowingCopies:
             self._judged = self._reserved // _GROWTH
 
     def of_no_rows(self) -> GrowingCopies:
-        """Return copies of the same step, yet of no rows."""
+        """Return copies with the same step, without rows."""
         empty = GrowingCopies(0, self._paused)
         empty._pays, empty._judged = self._pays, self._judged
         known = self._copies
@@ -103,7 +103,7 @@ class GrowingCopies:
         return empty
 
     def cover(self, rows: VectorBatch, first: int) -> None:
-        """Take in the rows from ``first`` on, out of all; views of before do not see them."""
+        """Add the rows from ``first`` on, out of all rows; earlier views do not show them."""
         n, known = rows.count, self._copies
         were_rows, self.are_rows = self.are_rows, False
         if not self._pays:
@@ -117,20 +117,20 @@ class GrowingCopies:
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
                 known, first = _empty(0, rows.width, chosen), 0
                 self._copies = known
-            self._judged = n  # last, for `of_no_rows` may be called meanwhile
+            self._judged = n  # last, because `of_no_rows` may run meanwhile
         if self._copies is None or known is None:
             return
         are_exact = self._write(rows.floats[first:], first, known)
         self.are_rows = are_exact and (were_rows or first == 0)
 
     def add_rows(self, dense: Float32s, first: int) -> bool:
-        """Take in further rows while the copies are the rows; return whether they still are."""
+        """Append rows while the copies equal the rows; return whether they still do."""
         known = self._copies
         self.are_rows = known is not None and self._write(dense, first, known)
         return self.are_rows
 
     def _write(self, dense: Float32s, first: int, known: RowCopies) -> bool:
-        """Copy rows from ``first`` on; return whether their bytes are the rows."""
+        """Copy rows from ``first`` on; return whether their bytes equal the rows."""
         n = first + len(dense)
         room = max(n, self._reserved)
         self._copies = copies = RowCopies(
@@ -147,7 +147,7 @@ class GrowingCopies:
         return is_whole and not copies.errors[new].any() and not copies.excesses[new].any()
 
     def view(self, count: int) -> RowCopies | None:
-        """Return the copies of the first rows, None where there are no copies."""
+        """Return the copies of the first rows; None if there are no copies."""
         return None if self._copies is None else self._copies.part(slice(0, count))
 
 
@@ -159,7 +159,7 @@ def copies_of(dense: Float32s, like: RowCopies | Quantizer) -> RowCopies:
 
 
 def _empty(count: int, width: int, like: RowCopies | Quantizer) -> RowCopies:
-    """Return copies of ``count`` rows that are yet to be written."""
+    """Return unwritten copies of ``count`` rows."""
     return RowCopies(
         large((count, Quantizer(BYTES).stride(width)), np.uint8),
         np.empty(count, np.float32),
@@ -171,7 +171,7 @@ def _empty(count: int, width: int, like: RowCopies | Quantizer) -> RowCopies:
 
 
 def _choose_quantizer(rows: VectorBatch, known: RowCopies | None) -> Quantizer | None:
-    """Return the step that leaves fewest rows, the known one unless another is much better."""
+    """Return the best step; the known one unless another is much better."""
     places = np.linspace(0, len(rows) - 1, min(_SAMPLED, len(rows))).astype(np.int64)
     sample = rows[np.random.default_rng(0).permutation(places)]
     values = sample.dense[sample.dense != 0]
@@ -190,7 +190,7 @@ def _choose_quantizer(rows: VectorBatch, known: RowCopies | None) -> Quantizer |
 
 
 def _left(sample: VectorBatch, quantizer: Quantizer) -> float:
-    """Return the share of rows that a scan by copies reads as floats."""
+    """Return the share of rows that a scan by copies must read as floats."""
     copies, n = copies_of(sample.dense, quantizer), len(sample)
     searched = np.arange(0, n, max(1, n // _SEARCHED))  # a stride would compile the scan again
     queries = sample[searched]
@@ -216,11 +216,11 @@ class MappedArray:
         self._descriptor: int | None = None
 
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
-        """Return ``array``, or another view of the file with room for ``wanted`` entries or more.
+        """Return ``array``, or another view of the file with room for at least ``wanted`` entries.
 
         Views of before stay valid, and show the same entries. ``array`` is what this returned last,
         or one of no entries; ``used`` is there for `contracts.arrays.with_room`, which copies.
-        Raises OSError where the disk has no space; nothing has changed.
+        Raises OSError (the disk is full; nothing has changed).
         """
         if wanted <= len(array):
             return array
@@ -229,7 +229,7 @@ class MappedArray:
         grown = array.nbytes + max(min(array.nbytes, _STEP), array.nbytes // _SHARE)
         bytes_ = -(-max(wanted * row, grown) // mmap.PAGESIZE) * mmap.PAGESIZE
         _require_space(descriptor, bytes_)
-        # A page without its place on the disk would end the process where there is none left.
+        # Writing to a page without disk space would kill the process if the disk is full.
         os.posix_fallocate(descriptor, 0, bytes_)
         memory = mmap.mmap(descriptor, bytes_)
         count = bytes_ // row
@@ -239,8 +239,7 @@ class MappedArray:
     def write(self, array: AnyArray, first: int, values: AnyArray) -> None:
         """Write entries from ``first`` on into ``array``, which has room for them.
 
-        A call of the system: a page that is first written through its mapping takes ten times as
-        long.
+        Uses a system call: first writing a page through its mapping takes ten times as long.
         """
         row = math.prod(array.shape[1:]) * array.dtype.itemsize
         left = np.ascontiguousarray(values, array.dtype).reshape(-1).view(np.uint8).data
@@ -250,7 +249,7 @@ class MappedArray:
             left, place = left[done:], place + done
 
     def _open(self) -> int:
-        """Return the descriptor of the file, made at the first call."""
+        """Return the descriptor of the file, which the first call creates."""
         if self._descriptor is None:
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 self._descriptor = os.dup(file.fileno())
@@ -261,23 +260,23 @@ class MappedArray:
 def _require_space(descriptor: int, bytes_: int) -> None:
     """Raise OSError if a file cannot grow to ``bytes_``.
 
-    Some file systems take all that is left before they refuse it: writes meanwhile would fail.
+    Some file systems take all remaining space before they refuse; other writes would fail.
     """
     disk = os.fstatvfs(descriptor)
     missing = bytes_ - os.fstat(descriptor).st_size
-    if disk.f_blocks and missing > disk.f_bavail * disk.f_frsize:  # some do not tell
+    if disk.f_blocks and missing > disk.f_bavail * disk.f_frsize:  # some do not report it
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class GrowingRows:
     """All rows of a collection; one writer appends, readers hold views.
 
-    Vectors lie in mapped files of a folder, if given, and if `reserve` makes room for
-    ``mapped_from`` bytes of them; norms and copies always lie in memory. No copies are begun while
-    ``paused`` is set.
+    If a folder is given, vectors are in its mapped files once `reserve` makes room for
+    ``mapped_from`` bytes of them; norms and copies are always in memory. While ``paused`` is set,
+    no copies are started.
 
-    is_mapped: whether vectors lie in files.
-    is_outgrown: whether they are large enough for that, and lie in memory: `take` maps them.
+    is_mapped: whether vectors are in files.
+    is_outgrown: whether vectors in memory are large enough for files: `take` maps them.
     """
 
     def __init__(
@@ -292,7 +291,7 @@ class GrowingRows:
         self._dim = dim
         self._folder = folder
         self._mapped_from = mapped_from
-        # Of dense rows or slots; of values.
+        # For dense rows or slots; for values.
         self._space: AddressSpace | MappedArray = AddressSpace()
         self._space_of_values: AddressSpace | MappedArray = AddressSpace()
         self.is_mapped = self.is_outgrown = False
@@ -300,7 +299,7 @@ class GrowingRows:
             self._map()
         self._count = 0
         self._entries = 0
-        self._holds_bytes = False  # and `_dense` no row
+        self._holds_bytes = False  # and `_dense` has no row
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
         self._indptr = np.zeros(1, np.int64)
         self._slots = np.empty(0, np.uint32)
@@ -314,18 +313,18 @@ class GrowingRows:
 
     @property
     def entries(self) -> int:
-        """How many entries sparse rows have in all."""
+        """Number of entries of all sparse rows."""
         return self._entries
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, room to grow included, mapped files left out."""
+        """Bytes of memory, including reserved room, without mapped files."""
         arrays = self._indptr.nbytes + self._norms.nbytes + self._copies.nbytes
         return arrays + (0 if self.is_mapped else self._vector_bytes)
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of mapped files, room to grow included."""
+        """Bytes of mapped files, including reserved room."""
         return self._vector_bytes if self.is_mapped else 0
 
     @property
@@ -333,11 +332,11 @@ class GrowingRows:
         return self._dense.nbytes + self._slots.nbytes + self._values.nbytes
 
     def reserve(self, count: int, entries: int = 0) -> None:
-        """Make room for ``count`` rows in all, and for as many entries of sparse rows.
+        """Make room for ``count`` rows in total, and for ``entries`` entries of sparse rows.
 
-        Adding them copies nothing then, and needs no more of the disk.
+        Adding these rows then copies nothing, and needs no more disk space.
 
-        Raises OSError where the disk has no space for mapped files; the rows are as they were.
+        Raises OSError (no disk space for mapped files; the rows are unchanged).
         """
         if not self._count and not self.is_mapped and self._outgrow_memory(count, entries):
             self._map()
@@ -345,21 +344,21 @@ class GrowingRows:
         self._copies.reserve(count)
 
     def _outgrow_memory(self, count: int, entries: int) -> bool:
-        """Return whether rows of this number, or entries, are large enough for files."""
-        if self._copies.are_rows:  # no file would have them: scans read them
+        """Return whether this many rows or entries are large enough for files."""
+        if self._copies.are_rows:  # scans read only the bytes, which are in memory
             return False
         bytes_ = 4 * count * self._dense.shape[1] + 8 * entries
         return self._folder is not None and bytes_ >= self._mapped_from
 
     def _map(self) -> None:
-        """Let vectors lie in files of the folder, if there is one; there are no rows yet."""
+        """Put vectors into files of the folder, if there is one; there must be no rows yet."""
         if self._folder is not None:
             self._space = MappedArray(self._folder)
             self._space_of_values = MappedArray(self._folder)
             self.is_mapped = True
 
     def stay_in_memory(self) -> None:
-        """Keep vectors in memory at any size; none is mapped yet."""
+        """Keep vectors in memory at any size; none may be mapped yet."""
         self._folder, self.is_mapped, self.is_outgrown = None, False, False
         if not self._count:
             self._space, self._space_of_values = AddressSpace(), AddressSpace()
@@ -369,19 +368,19 @@ class GrowingRows:
         self._copies.start_with(step, origin, self._dense.shape[1])
 
     def resume_copies(self) -> None:
-        """Copy rows that came while copies were paused; views of before do not see it."""
+        """Copy rows added while copying was paused; earlier views do not show it."""
         if self._form == "dense" and self._copies.view(0) is None:
             self._copies.cover(self.view(), 0)
             if self._copies.are_rows and not self.is_mapped:
                 self._drop_floats()
 
     def _drop_floats(self) -> None:
-        """Hold rows once: their copies are the rows."""
+        """Keep only the copies, which equal the rows."""
         self._space, self._dense = AddressSpace(), self._dense[:0].copy()
         self._holds_bytes = True
 
     def _restore_floats(self, count: int) -> None:
-        """Hold the present rows as floats again, with room for ``count``."""
+        """Store the present rows as floats again, with room for ``count``."""
         rows, self._holds_bytes = self.view(), False
         self._dense = self._space.with_room(self._dense, 0, count)
         for first in range(0, self._count, _TAKEN_AT_ONCE):
@@ -399,7 +398,7 @@ class GrowingRows:
             self._values = self._space_of_values.with_room(self._values, self._entries, entries)
 
     def append(self, batch: VectorBatch) -> None:
-        """Add rows at the end, dense ones as floats; views made before do not see them."""
+        """Append rows, dense ones as floats; earlier views do not show them."""
         count, entries = self._count + batch.count, self._entries + len(batch.values)
         self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
@@ -421,13 +420,13 @@ class GrowingRows:
         self.is_outgrown = not self.is_mapped and self._outgrow_memory(count, entries)
 
     def truncate(self, count: int) -> None:
-        """Forget all rows but the first ``count``; nobody may hold a view of the others."""
+        """Remove all rows but the first ``count``; no view may show the removed ones."""
         self._count = count
         if self._form == "sparse":
             self._entries = int(self._indptr[count])
 
     def view(self) -> VectorBatch:
-        """Return all rows so far, without copying; valid for as long as it is held."""
+        """Return all rows so far, without copying; valid as long as it is referenced."""
         norms = self._norms[: self._count]
         if self._form == "dense":
             copies = self._copies.view(self._count)
@@ -445,9 +444,9 @@ class GrowingRows:
     def take(
         self, vectors: VectorBatch, rows: Int64s, stop: threading.Event | None = None
     ) -> GrowingRows:
-        """Return new rows holding only some of those of a `view`, in that order; any thread.
+        """Return new rows with some of those of a `view`, in the given order; any thread.
 
-        Once ``stop`` is set, StoppedError is raised; OSError as of `reserve`.
+        Raises StoppedError once ``stop`` is set; OSError as `reserve`.
         """
         taken = GrowingRows(self._form, self._dim, self._folder, self._paused, self._mapped_from)
         taken._copies = self._copies.of_no_rows()

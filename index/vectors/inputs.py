@@ -1,4 +1,4 @@
-"""Vectors that nobody has checked: as a client, a file or a body has them."""
+"""Unchecked vectors, as they come from a client, a file or a body."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _NO_ENTRIES: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True, init=False, eq=False)
 class InputVectors:
-    """Unchecked vectors: all dense, all sparse, or one by one: texts, and where forms differ."""
+    """Unchecked vectors: all dense, all sparse, or a list of texts or of vectors in mixed forms."""
 
     dense: AnyArray | None  # (n, dim) numbers of any type and order
-    indptr: Int64s  # (n + 1,): where each sparse row begins, and where the last one ends
-    indices: AnyArray  # (nnz,) integers: coordinates, or places in ``names``
+    indptr: Int64s  # (n + 1,) the start of each sparse row, and the end of the last one
+    indices: AnyArray  # (nnz,) integers: coordinates, or indices of ``names``
     values: AnyArray  # (nnz,) numbers
-    names: list[str] | None  # of the coordinates, each once, where these are given by name
-    columns: list[str] | None  # of a dense matrix, where these have names; `check` looks at none
+    names: list[str] | None  # distinct names of the coordinates, if these are given by name
+    columns: list[str] | None  # names of a dense matrix's columns; `check` ignores them
     mixed: list[OneVector] | None
 
     def __init__(
@@ -71,7 +71,7 @@ class InputVectors:
         return len(self.indptr) - 1 if self.mixed is None else len(self.mixed)
 
     def part(self, rows: slice | Int64s) -> InputVectors:
-        """Return some of the vectors, with the names that these have."""
+        """Return some of the vectors, with their names."""
         if self.dense is not None:
             return InputVectors(self.dense[rows], columns=self.columns)
         if self.mixed is not None:
@@ -89,7 +89,7 @@ class InputVectors:
         return InputVectors.sparse(indptr, (np.cumsum(is_used) - 1)[indices], values, names)
 
     def check(self, space: VectorSpace, find: Find) -> RawBatch:
-        """Return the vectors as the index takes them; raise InvalidVector at the first bad row."""
+        """Return the vectors in the form of the index; raise InvalidVector at the first bad row."""
         if space.text is not None:
             return self._check_texts(space)
         if self.dense is not None:
@@ -110,7 +110,7 @@ class InputVectors:
         return space.from_items(rows)
 
     def _check_texts(self, space: VectorSpace) -> RawBatch:
-        """Return texts as the index takes them."""
+        """Return texts in the form of the index."""
         texts: list[str] = []
         for row, vector in enumerate(self.mixed or ()):
             if not isinstance(vector, Text):
@@ -123,7 +123,7 @@ class InputVectors:
 
     @property
     def texts(self) -> list[str] | None:
-        """The texts, where the vectors are given as texts; None where any is given otherwise."""
+        """The texts, if all vectors are texts; else None."""
         if not self.mixed or not all(isinstance(each, Text) for each in self.mixed):
             return None
         return [each.text for each in self.mixed if isinstance(each, Text)]
@@ -153,9 +153,9 @@ class InputVectors:
     def one_by_one(
         self, space: VectorSpace, find: Find
     ) -> Iterator[tuple[RawBatch | SparseVector, list[str]]]:
-        """Yield each query by name of a fixed space, and its names that the space does not have.
+        """Yield each query by names of a fixed space, with its names that the space does not have.
 
-        A query with such names is a SparseVector; ``find`` gives them coordinates beyond ``dim``.
+        A query with unknown names is a SparseVector with coordinates from ``dim`` on for these.
         Raises InvalidVector at ``(row, …)``.
         """
         assert self.names is not None
@@ -175,14 +175,14 @@ class InputVectors:
                 raise
 
     def matrix(self) -> Float32s:
-        """Return dense vectors as (n, dim) float32 in C order; their own array where it is so."""
+        """Return dense vectors as (n, dim) float32 in C order; not copied if they are."""
         assert self.dense is not None
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(self.dense, np.float32)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a dense vector in float32, of the mean sparse one's numbers, or of a text."""
+        """Bytes of a dense vector in float32, of the mean sparse vector's numbers, or of a text."""
         if texts := self.texts:
             return sum(map(len, texts)) // len(texts)
         if self.dense is not None:
@@ -190,12 +190,12 @@ class InputVectors:
         return 2 * _FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))
 
     def json(self) -> Iterator[JsonVector]:
-        """Yield each dense or sparse vector as the API takes it."""
+        """Yield each dense or sparse vector in the form of the API."""
         if self.dense is not None:
             for row in self.matrix():
                 yield row.tolist()
             return
-        with np.errstate(over="ignore"):  # who takes them refuses infinities
+        with np.errstate(over="ignore"):  # infinities are refused later
             values = self.values.astype(np.float32).tolist()
         keys = self.indices.tolist()
         word = "indices"
@@ -205,7 +205,7 @@ class InputVectors:
             yield {word: keys[start:stop], "values": values[start:stop]}
 
     def first(self) -> OneVector:
-        """Return the first vector alone, dense ones in float32."""
+        """Return only the first vector; dense ones in float32."""
         if self.dense is not None:
             row: Float32s = self.part(slice(0, 1)).matrix()[0]
             return row
@@ -230,7 +230,7 @@ def with_coordinates(vector: SparseVector, find: Find) -> SparseVector:
 
 
 def require_different_names(vector: OneVector) -> None:
-    """Raise InvalidVector unless a vector with names has one for each value, none twice."""
+    """Raise InvalidVector unless a vector with names has one name per value, all distinct."""
     if not isinstance(vector, SparseVector) or vector.names is None:
         return
     names, count = vector.names, len(vector.values)
@@ -250,7 +250,7 @@ def require_different_names(vector: OneVector) -> None:
 
 
 def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dict[int, E]:
-    """Find the rows for which a check of a slice of them raises, by halving: a few a bad row."""
+    """Find the rows for which a check raises, by halving slices: a few calls per bad row."""
     bad: dict[int, E] = {}
     runs = [(0, count)] if count else []
     while runs:
@@ -259,7 +259,7 @@ def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dic
             check(slice(first, last))
         except kind as error:
             if last - first == 1:
-                bad[first] = error.with_traceback(None)  # its frames hold what was checked
+                bad[first] = error.with_traceback(None)  # its frames refer to the checked data
             else:
                 middle = (first + last) // 2
                 runs += [(middle, last), (first, middle)]

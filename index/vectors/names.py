@@ -1,11 +1,11 @@
 """Names of coordinates: ids of fingerprint bits, words, names of columns.
 
-In a space of fixed ``dim`` names are given as a list. In an open slot space a name that has not
-been seen takes the next free coordinate: above all that have a name, and all that items use. It is
-reserved when a vector is read, because its slot is hashed, and stored with the first item that has
-it. A reservation that no item makes use of is forgotten at the end of the process. A name that no
-item has any more becomes a reservation again: vectors under way may have its coordinate. Where
-others give coordinates too, it is asked for again, and may have another one by then.
+A space of fixed ``dim`` gets its names as a list. In an open slot space, a new name takes the next
+free coordinate, above all coordinates with a name or used by items. The coordinate is reserved when
+the vector is read, because its slot is hashed, and stored with the first item that has it. Unused
+reservations are lost when the process ends. A name that no item has any more becomes a reservation
+again, because vectors in progress may have its coordinate. If others assign coordinates too, such a
+name is requested again, and may get another coordinate.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ class NamedCoordinate(NamedTuple):
 class CoordinateNames:
     """The names of one collection's coordinates; any thread.
 
-    ``allocate`` returns coordinates for new names, the same for the same names, where others than
-    this object give them too; it is told those that names had before they were freed. None: the
-    next that are free here. A ``dim`` of None is an open slot space.
+    ``allocate`` assigns coordinates to new names, equal ones to equal names, if not only this
+    object assigns them; it gets the coordinates that names had before they were freed. None: the
+    next free ones are used. A ``dim`` of None is an open slot space.
     """
 
     def __init__(self, dim: int | None) -> None:
         self.allocate: (
             Callable[[Sequence[str], Mapping[str, int]], Iterable[NamedCoordinate]] | None
         ) = None
-        self.freed = 0  # the last change by others that freed names, as of `follow`
-        self._freed: dict[int, str] = {}  # names that were freed: vectors under way may have them
+        self.freed = 0  # the last change by others that freed names, see `follow`
+        self._freed: dict[int, str] = {}  # names that were freed; vectors in progress may have them
         self._dim = dim
         self._lock = threading.Lock()
         self._coordinates: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._unstored: dict[int, str] = {}
-        self.used: set[int] | None = None  # coordinates seen in items, while that is asked for
-        self._free = 0  # no coordinate from here on has a name, or is used by an item
+        self.used: set[int] | None = None  # coordinates of items, while these are recorded
+        self._free = 0  # all coordinates from here on are free
 
     @property
     def is_open(self) -> bool:
-        """Whether new names take coordinates."""
+        """Whether new names get coordinates."""
         return self._dim is None
 
     def __len__(self) -> int:
-        """Return the number of names that are stored."""
+        """Return the number of stored names."""
         return len(self._names) - len(self._unstored)
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes of memory they take."""
+        """Approximate bytes of memory used."""
         return _BYTES_PER_NAME * len(self._names)
 
     def load(self, stored: Iterable[NamedCoordinate]) -> None:
-        """Take the names of a file, in the place of all others; ValueError where one cannot be."""
+        """Load the names of a file, replacing all others; ValueError if one is not valid."""
         coordinates: dict[str, int] = {}
         names: dict[int, str] = {}
         bound = MAX_DIM + 1 if self._dim is None else self._dim
@@ -86,9 +86,9 @@ class CoordinateNames:
             self._free = max(self._free, max(names, default=-1) + 1)
 
     def follow(self, stored: Sequence[NamedCoordinate], freed: int) -> None:
-        """Take all names that are stored, by others too, after a change that freed names.
+        """Load all stored names, including those of others, after a change that freed names.
 
-        Others are forgotten where that was not known here. What is older than is known is ignored.
+        If the change is new here, other names are forgotten. Older states are ignored.
         """
         with self._lock:
             if freed < self.freed:
@@ -113,10 +113,10 @@ class CoordinateNames:
     # Reading vectors
 
     def reserve(self, names: Sequence[str]) -> list[int]:
-        """Return the coordinates of names that items have; new ones get the next that are free.
+        """Return the coordinates of item names; new names get the next free ones.
 
-        Raises InvalidVector at ``(place,)``: no name, an unknown one in a space of fixed dim, or no
-        coordinate left.
+        Raises InvalidVector at ``(place,)``: an invalid name, an unknown one in a space of fixed
+        dim, or no coordinate left.
         """
         known = self._coordinates
         try:
@@ -165,9 +165,9 @@ class CoordinateNames:
                         self._take(coordinate, name)
 
     def renew(self, vectors: RawBatch) -> RawBatch:
-        """Return vectors with the coordinates that their names have by now, if some were freed.
+        """Return vectors with the present coordinates of their names, if some were freed.
 
-        A name keeps its coordinate unless others have given it a new one. Raises InvalidVector.
+        A name keeps its coordinate unless others gave it a new one. Raises InvalidVector.
         """
         if not self._freed or self.allocate is None:
             return vectors
@@ -207,12 +207,12 @@ class CoordinateNames:
     def find(
         self, names: Sequence[str], *, beyond_dim: bool = False
     ) -> tuple[list[int], list[str]]:
-        """Return the coordinates of a query's names, and those names that no coordinate has.
+        """Return the coordinates of a query's names, and the names that no coordinate has.
 
-        Each of the latter gets a coordinate of its own, which no item uses: the last ones of an
-        open slot space; those from ``dim`` on of another if ``beyond_dim``, else they are refused.
-        Raises InvalidVector at ``(place,)``: no name, an unknown one that is refused, one where a
-        space of fixed dim has none, or no coordinate is left.
+        Each unknown name gets its own coordinate, which no item uses: one of the last in an open
+        slot space; in a fixed space one from ``dim`` on if ``beyond_dim``, else it is refused.
+        Raises InvalidVector at ``(place,)``: an invalid name, a refused unknown one, a name in a
+        fixed space without names, or no coordinate left.
         """
         known, unknown = self._coordinates, dict[str, int]()
         refuses = self._dim is not None and not (beyond_dim and self._names)
@@ -231,20 +231,20 @@ class CoordinateNames:
         return found, [*unknown]
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Return those of some names that no coordinate has."""
+        """Return the names that no coordinate has."""
         return [name for name in names if name not in self._coordinates]
 
     # Writing: one thread at a time.
 
     def use(self, vectors: VectorBatch, planned: set[int]) -> list[NamedCoordinate]:
-        """Note the coordinates that new items of an open slot space use; return those to store.
+        """Record the coordinates used by new items of an open slot space; return those to store.
 
-        ``planned`` are coordinates whose names are about to be stored; further ones are added.
+        ``planned`` are coordinates whose names are about to be stored; new ones are added.
         """
         slots = vectors.slots
         if not len(slots):
             return []
-        # A row's slots rise.
+        # Slots ascend within a row.
         highest = int(slots[-1] if len(vectors) == 1 else slots.max()) >> 1
         if highest >= self._free:
             with self._lock:
@@ -260,41 +260,41 @@ class CoordinateNames:
         return named
 
     def mark_stored(self, names: Iterable[tuple[int, str]]) -> None:
-        """Note that names are in the file."""
+        """Record that names are in the file."""
         with self._lock:
             for coordinate, _ in names:
                 self._unstored.pop(coordinate, None)
 
-    # Freeing: one thread at a time, the writer's lock held where names are marked.
+    # Freeing: one thread at a time, with the writer's lock held while names are marked.
 
     def note_used(self, coordinates: Iterable[int]) -> None:
-        """Note coordinates that items have, while that is asked for."""
+        """Record coordinates that items have, while this is requested."""
         if (used := self.used) is not None:
             with self._lock:
                 used.update(coordinates)
 
     def unused(self, coordinates: Iterable[int]) -> list[int]:
-        """Return those of some coordinates that no item was seen to have."""
+        """Return the coordinates that no recorded item has."""
         used = self.used or set()
         return [each for each in coordinates if each not in used]
 
     def mark_unstored(self, coordinates: Iterable[int]) -> None:
-        """Note that names are not in the file any more."""
+        """Record that names are no longer in the file."""
         with self._lock:
             self._unstored |= {each: self._names[each] for each in coordinates}
 
     # Showing
 
     def __iter__(self) -> Iterator[str]:
-        """Return the names, in the order in which they came."""
+        """Return the names in order of arrival."""
         return iter([*self._coordinates])
 
     def listed(self) -> list[NamedCoordinate]:
-        """Return all coordinates that have names in the file."""
+        """Return all coordinates with names in the file."""
         return self.of([*self._names])
 
     def of(self, coordinates: Sequence[int]) -> list[NamedCoordinate]:
-        """Return those of some coordinates that have names in the file."""
+        """Return those of the coordinates that have names in the file."""
         names = self._names
         return [
             NamedCoordinate(each, names[each])
@@ -307,7 +307,7 @@ _EXPECTED: Final = f"names of 1 to {MAX_NAME_LENGTH} characters"
 
 
 def problem(name: str) -> str | None:
-    """Return what is wrong with a name, None where nothing is."""
+    """Return why a name is invalid; None if it is valid."""
     if not 1 <= len(name) <= MAX_NAME_LENGTH:
         return f"one of {len(name)}"
     try:
@@ -320,8 +320,8 @@ def problem(name: str) -> str | None:
 def check_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
     """Return the names of the first coordinates of a space.
 
-    Raises InvalidParameter where the space is open, there are more names than coordinates, or one
-    is none or stands twice.
+    Raises InvalidParameter if the space is open, there are more names than coordinates, or a name
+    is invalid or repeated.
     """
     if dim is None:
         raise InvalidParameter(

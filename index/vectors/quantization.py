@@ -1,8 +1,8 @@
-"""Quantized copies of dense rows, used to build and to search the neighbour graph.
+"""Quantized copies of dense rows, used to build and search the neighbour graph.
 
 A value is stored as one byte or as int16, with one step for the whole collection. The smallest
-type is taken that keeps the nearest rows apart; `choose_quantizer` says how that is judged. Where
-neither does, the float32 rows are used.
+type that keeps the nearest rows apart is used (see `choose_quantizer`). If neither does, the
+float32 rows are used.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "spa
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """How vectors become coarse rows."""
+    """How vectors are rounded to coarse rows."""
 
     kind: int  # `BYTES`, `SHORTS`, `FLOATS` or `SPARSE`
-    step: float = 1.0  # what one unit stands for; 1 where nothing is rounded
-    origin: int = 0  # the byte that stands for 0
+    step: float = 1.0  # value of one unit; 1 if nothing is rounded
+    origin: int = 0  # the byte of the value 0
 
     @classmethod
     def from_list(cls, document: object, form: Form) -> Quantizer:
-        """Return how rows of a form are rounded, from JSON; ValueError where they never are so."""
+        """Return a quantizer for rows of a form, from JSON; ValueError if it is not valid."""
         kind, step, origin = list_of(document, max_count=3)
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
         if count_of(kind, BYTES, SPARSE) not in kinds:
@@ -96,10 +96,10 @@ class Quantizer:
 def byte_quantizers(
     magnitudes: Float32s, *, signed: bool, cuts: Sequence[float] = _CUTS
 ) -> list[Quantizer]:
-    """Return the quantizers to bytes that may suit numbers, the one of the widest range first.
+    """Return possible byte quantizers for some numbers, the one with the widest range first.
 
-    There is none for no numbers, nor for numbers so small that they have few digits. ``cuts`` are
-    shares of the magnitudes that are within range, falling.
+    None for no numbers, or for numbers so small that they have few digits. ``cuts`` are the shares
+    of the magnitudes that are within range, falling.
     """
     if len(magnitudes) == 0:
         return []
@@ -111,16 +111,16 @@ def byte_quantizers(
 def choose_quantizer(
     groups: Float32s, centres: Float32s, rows: Float32s, copies: RowCopies | None = None
 ) -> Quantizer:
-    """Return the smallest rows that still tell near rows apart.
+    """Return the smallest form of rows that still distinguishes near rows.
 
-    groups (g, near, width): rows near to each of the (g, width) centres.
-    rows: all of them: int16 have room for their greatest values, unless few are so great that the
-      others are no longer told apart.
-    copies: those that scans read. They are shared where they tell near rows apart, though other
-      bytes may do so better: these would be held beside them.
+    groups (g, near, width): rows near each of the (g, width) centres.
+    rows: all rows: int16 cover their greatest values, unless these are so few and so great that
+      other rows could not be distinguished.
+    copies: the byte copies that scans read. They are shared if they distinguish near rows, even if
+      other bytes do so better, because those would need additional memory.
 
-    Rows that are no longer than their copies, up to 16 numbers, are searched as they are, and those
-    of up to `_MAX_FLOATS` that bytes do not suit.
+    Rows that are not longer than their copies (up to 16 numbers) are searched as they are, and so
+    are rows of up to `_MAX_FLOATS` numbers that bytes do not suit.
     """
     width = rows.shape[1]
     if Quantizer(BYTES).stride(width) >= Quantizer(FLOATS).stride(width):
@@ -144,7 +144,7 @@ def choose_quantizer(
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
-    """Return d where about r^d rows lie within r of one ([DIMENSION] eq. 8, inverses averaged)."""
+    """Return d if about r^d rows are within r of a row ([DIMENSION] eq. 8, mean of inverses)."""
     distances = np.maximum(_distances(groups, centres), _MIN_DISTANCE)
     inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
     return 1.0 / inverse if inverse > 0 else np.inf
@@ -157,7 +157,7 @@ def _distances(
     low: float = -np.inf,
     high: float = np.inf,
 ) -> Float64s:
-    """Return (g, near): 1 − GMM of each centre and the rows near to it, if in steps, cut off."""
+    """Return (g, near) 1 − GMM of each centre and its near rows, rounded if a step is given."""
     out = np.empty(groups.shape[:2], np.float64)
     distances_of_groups(groups, centres, step, np.float32(low), np.float32(high), out)
     return out
@@ -166,34 +166,34 @@ def _distances(
 def _best(
     quantizers: list[Quantizer], groups: Float32s, centres: Float32s, exact: Float64s
 ) -> tuple[Quantizer, float]:
-    """Return the first quantizer of the best agreement, and that; see `_agreement`."""
+    """Return the first quantizer with the best agreement, and that agreement."""
     agreements = [_agreement(quantizer, groups, centres, exact) for quantizer in quantizers]
     best = int(np.argmax(agreements))
     return quantizers[best], agreements[best]
 
 
 def _agreement(quantizer: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
-    """Return the share of the nearest rows that rounding leaves among twice as many."""
+    """Return the share of the nearest rows that are among twice as many after rounding."""
     low, high = -MAX_SHORT, MAX_SHORT
     if quantizer.kind == BYTES:
         low, high = -quantizer.origin, _BYTE_VALUES - quantizer.origin
     rounded = _distances(groups, centres, quantizer.step, low, high)
-    order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
+    order = np.lexsort((-exact, rounded), axis=1)  # worst case: tied rows come in the worst order
     return min(_share_of_nearest(exact, order, nearest) for nearest in _NEAREST)
 
 
 def _share_of_nearest(exact: Float64s, order: Int64s, nearest: int) -> float:
-    """Return the share of the nearest rows among the first ones of an order, twice as many."""
-    # By distance, not by row: copies of one row may stand for each other.
+    """Return the share of the nearest rows among twice as many first rows of an order."""
+    # By distance, not by row: copies of one row may replace each other.
     found = np.sort(np.take_along_axis(exact, order[:, : 2 * nearest], 1), axis=1)[:, :nearest]
     wanted = np.sort(exact, axis=1)[:, nearest - 1 : nearest]
     return float(np.mean(found <= wanted + 1e-9))
 
 
 class QuantizedRows:
-    """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
+    """The coarse copies of a collection's rows, growing with them; empty if none is needed.
 
-    Copies that the rows have themselves are shared where they are the same bytes.
+    If the rows' own byte copies have the same bytes, these are shared.
     """
 
     def __init__(self, quantizer: Quantizer, width: int) -> None:
@@ -207,14 +207,14 @@ class QuantizedRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held."""
+        """Bytes of memory in use."""
         return self._copies.nbytes + self._norms.nbytes
 
     def cover(self, rows: VectorBatch, workers: Workers = ALONE) -> QuantizedView:
-        """Take in the rows that are new, and return all of them."""
+        """Add the new rows, and return all of them."""
         n, copies = len(rows), rows.copies
         if copies is not None and self.quantizer == Quantizer(BYTES, copies.step, copies.origin):
-            if self._count:  # hold none: those of before stay with the views of them
+            if self._count:  # drop them: earlier ones stay with their views
                 self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
                 self._room = AddressSpace()
                 self._count = 0
@@ -236,12 +236,12 @@ class QuantizedRows:
         return QuantizedView.of(self.quantizer, rows, self._copies[:n], self._norms[:n])
 
     def take(self, places: Int64s) -> QuantizedRows:
-        """Return the copies of some rows, in that order."""
+        """Return the copies of some rows, in the given order."""
         taken = QuantizedRows(self.quantizer, 0)
         taken._is_copied, taken._copies = self._is_copied, self._copies[:0]
         if self._count:
             copies = growable((len(places), self._copies.shape[1]), np.uint8)
-            # By default the whole result is buffered, to leave ``out`` as it was on an error.
+            # The default mode buffers the whole result, to keep ``out`` unchanged on errors.
             np.take(self._copies, places, axis=0, out=copies, mode="clip")
             taken._room.adopt(copies)
             taken._copies, taken._norms = copies, self._norms[places]
@@ -251,13 +251,13 @@ class QuantizedRows:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedView:
-    """Rows as the lists see them, by address."""
+    """Rows by address, as kernels read them."""
 
     quantizer: Quantizer
     rows: VectorBatch
     copies: UInt8s  # (n, stride)
     norms: Float32s  # (n,)
-    # (11,) of `kernels.quantized.rows`: `rows_at`, `vectors_at`; valid while this object lives.
+    # (11,) for `kernels.quantized.rows`: `rows_at`, `vectors_at`; valid while this object lives.
     addresses: Int64s
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The vector space: input becomes arrays here, and only here; errors say what is wrong with it."""
+"""The vector space: the only place where input becomes arrays; its errors explain bad input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
 
 
 def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
-    """Return an array of the permitted kinds of number; strings and fractions are not converted.
+    """Return an array of permitted kinds of numbers; strings and fractions are not converted.
 
     kinds: permitted kinds of dtype, of "i", "u", "f". Raises InvalidVector at ``loc``.
     """
@@ -56,7 +56,7 @@ def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (wha
 
 
 def flat(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
-    """Return what `numbers` does; lists within lists are no numbers."""
+    """Return the result of `numbers`; nested lists are refused."""
     array = numbers(values, kinds, loc)
     if array.ndim != 1:
         raise InvalidVector(expected="numbers", got="lists of them", loc=loc)
@@ -66,7 +66,7 @@ def flat(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatev
 def bad_row(
     floats: Float32s, raw: AnyArray, columns: Int32s | None, norm: float, row: int
 ) -> InvalidVector:
-    """Say which number of a row makes its norm zero, too large or not finite."""
+    """Return which number makes a row's norm zero, too large or not finite."""
     if norm == 0:
         return InvalidVector(
             expected="a vector with a non-zero value", got="all zeros in float32", loc=(row,)
@@ -85,18 +85,18 @@ def bad_row(
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """What vectors a collection takes, and how they become rows."""
+    """Which vectors a collection accepts, and how they become rows."""
 
     dim: int | None
-    form: Form  # how rows are kept; what is sent in the other form is converted
+    form: Form  # how rows are stored; input in the other form is converted
     transform: Transform
-    weights: Weights | None = None  # those of the transform; those to be learned once they are
-    text: TextParams | None = None  # what makes vectors of texts, where none are taken
-    word: str = field(init=False)  # what the API calls that which becomes a row
-    is_plain: bool = field(init=False)  # the transform leaves vectors as they are
+    weights: Weights | None = None  # those of the transform; None until they are learned
+    text: TextParams | None = None  # how texts become vectors; None if texts are not accepted
+    word: str = field(init=False)  # the API's name for the input of a row
+    is_plain: bool = field(init=False)  # whether the transform leaves vectors unchanged
 
     def __post_init__(self) -> None:
-        """Compare the transform with that of no effect, once for all vectors."""
+        """Check once whether the transform has no effect."""
         object.__setattr__(self, "word", "vector" if self.text is None else "text")
         given = self.transform.weights
         if self.weights is None and isinstance(given, tuple):
@@ -106,11 +106,11 @@ class VectorSpace:
 
     @classmethod
     def of(cls, config: CollectionConfig, weights: Weights | None = None) -> VectorSpace:
-        """Return the space of a collection; ``weights`` as its file has them."""
+        """Return the space of a collection; ``weights`` are those of its file."""
         return cls(config.dim, config.form, config.transform, weights, config.text)
 
     def from_texts(self, texts: Sequence[str]) -> RawBatch:
-        """Return the rows of texts; InvalidVector at ``(row,)`` for one that gives none."""
+        """Return the rows of texts; InvalidVector at ``(row,)`` for a text without tokens."""
         if self.text is None:
             raise InvalidVector(
                 expected="a vector (the collection is none of texts)", got="a text", loc=(0,)
@@ -118,14 +118,14 @@ class VectorSpace:
         return rows_of_texts(texts, self.text)
 
     def refuse_vectors(self, *loc: int) -> None:
-        """Raise InvalidVector where the space takes texts alone."""
+        """Raise InvalidVector if the space accepts only texts."""
         if self.text is not None:
             raise InvalidVector(
                 expected="`text` (this is a collection of texts)", got="a vector", loc=loc
             )
 
     def widened(self, count: int) -> VectorSpace:
-        """Return a dense space of ``count`` more coordinates, which are not centred."""
+        """Return a dense space with ``count`` more coordinates, which are not centred."""
         transform, weights = self.transform, self.weights
         if transform.center is not None:
             transform = replace(transform, center=(*transform.center, *[0.0] * count))
@@ -135,7 +135,7 @@ class VectorSpace:
     def from_dense(self, array: AnyArray, *, first_row: int = 0) -> RawBatch:
         """Check (n, dim) integers or floats: vectors given by all their coordinates.
 
-        The batch shares their memory where nothing had to be converted. Errors count rows from
+        The batch shares their memory if nothing had to be converted. Errors count rows from
         ``first_row`` on. Raises InvalidVector for a wrong length, a number that is not finite in
         float32, or an all-zero vector.
         """
@@ -177,7 +177,7 @@ class VectorSpace:
         """Check vectors given by their non-zero coordinates, in compressed rows.
 
         Indices are in any order within a row; explicit zeros are dropped. Raises InvalidVector for
-        lists of unequal length, borders that are none, a duplicate, negative or too large index, a
+        lists of unequal length, an invalid indptr, a duplicate, negative or too large index, a
         number that is not finite in float32, or an all-zero vector.
         """
         if len(indptr) - 1 == 1 and indptr[0] == 0 and indptr[1] == len(indices):
@@ -247,7 +247,7 @@ class VectorSpace:
             )
 
     def from_items(self, vectors: Sequence[Sequence[float] | Float32s | SparseVector]) -> RawBatch:
-        """Check vectors in either form, mixed, such as JSON brings them, as the others do."""
+        """Check vectors in mixed forms, for example from JSON, like the other methods."""
         if not vectors:
             return self.empty()
         if len(vectors) == 1 and isinstance(vectors[0], SparseVector):
@@ -263,9 +263,9 @@ class VectorSpace:
         return concatenate(pieces)
 
     def _usual(self, vector: SparseVector) -> RawBatch | None:
-        """Return a vector with nothing to sort, drop or refuse; None for any other.
+        """Return a vector with nothing to sort, drop or refuse; None for any other vector.
 
-        Most queries are such vectors, and all that is done about others takes five times as long.
+        Most queries are such vectors; the general path takes five times as long.
         """
         try:
             columns, weights = np.asarray(vector.indices), np.asarray(vector.values)
@@ -297,7 +297,7 @@ class VectorSpace:
                     loc=(row,),
                 )
             columns = flat(vector.indices, "iu", (row, "indices"))
-            if columns.dtype.kind == "u":  # beyond what any space has, or an array of the caller's
+            if columns.dtype.kind == "u":  # too large for any space, or the caller's own array
                 self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
             indices.append(columns.astype(np.int64))
             values.append(flat(vector.values, "iuf", (row, "values")))
@@ -314,7 +314,7 @@ class VectorSpace:
                     got=f"{len(vector)} values",
                     loc=(first_row + row,),
                 )
-        try:  # from_dense says why where there is no dim
+        try:  # from_dense explains why there is no dim
             array = np.empty(0) if self.dim is None else numbers(vectors, "iuf", (first_row,))
         except InvalidVector:
             for row, vector in enumerate(vectors):
@@ -323,7 +323,7 @@ class VectorSpace:
         return self.from_dense(array, first_row=first_row)
 
     def empty(self) -> RawBatch:
-        """Return a batch of no vectors."""
+        """Return an empty batch."""
         if self.form == "dense":
             return RawBatch("dense", dense=np.empty((0, self.dim or 0), np.float32))
         return RawBatch("sparse")
@@ -334,9 +334,9 @@ class VectorSpace:
         return RawBatch("dense", dense=dense)
 
     def prepare(self, raw: RawBatch) -> VectorBatch:
-        """Apply the transform and name the slots ([GMM] eq. 4 and 7, [TUNE]).
+        """Apply the transform, and number the slots ([GMM] eq. 4 and 7, [TUNE]).
 
-        Raises InvalidVector where a vector becomes all zero, or too large for float32.
+        Raises InvalidVector if a vector becomes all zero, or too large for float32.
         """
         unchanged = self.is_plain
         values = raw.dense if raw.form == "dense" else raw.values
@@ -359,14 +359,14 @@ class VectorSpace:
         single = norms.astype(np.float32)
         if raw.form == "dense":
             width = round_up(values.shape[1])
-            if width > values.shape[1]:  # zeros at the end up to whole vector registers
+            if width > values.shape[1]:  # pad with zeros to whole vector registers
                 padded = np.zeros((len(values), width), np.float32)
                 padded[:, : values.shape[1]] = values
                 values = padded
             return VectorBatch("dense", dense=values, norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
-        if not unchanged and not magnitudes.all():  # underflow of a power
+        if not unchanged and not magnitudes.all():  # a power may underflow
             keep = magnitudes > 0
             row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
             indptr = _borders(np.bincount(row_of[keep], minlength=len(raw)))
@@ -398,7 +398,7 @@ class VectorSpace:
         return out
 
     def to_blobs(self, raw: RawBatch) -> list[bytes]:
-        """Return each vector as little-endian bytes: float32, after int32 indices if sparse."""
+        """Return each vector as little-endian bytes: float32; if sparse, int32 indices first."""
         if raw.form == "dense":
             rows = raw.dense.astype("<f4", copy=False)
             return [row.tobytes() for row in rows]
@@ -411,8 +411,8 @@ class VectorSpace:
         ]
 
     def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
-        """Inverse of `to_blobs`; ValueError where bytes are of no vectors, of whatever numbers."""
-        data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
+        """Inverse of `to_blobs`; ValueError if bytes do not have the length of a vector."""
+        data = bytearray().join(blobs)  # writable: kernels are compiled only for such arrays
         if self.form == "dense":
             width = 4 * (self.dim or 0)
             if {*map(len, blobs)} - {width}:
@@ -424,7 +424,7 @@ class VectorSpace:
         words = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
         if len(words) != 2 * indptr[-1]:
             raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
-        # A row of c pairs is c indices, then c values.
+        # A row with c entries has c indices, then c values.
         at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
         indices = words[at]
         if not self._are_indices(indptr, indices):
@@ -437,7 +437,7 @@ class VectorSpace:
         )
 
     def _are_indices(self, indptr: Int64s, indices: Int32s) -> bool:
-        """Return whether the indices of compressed rows rise in each, and are of this space."""
+        """Return whether the indices of compressed rows ascend, and belong to this space."""
         if not len(indices):
             return True
         bound = self.dim if self.dim is not None else MAX_DIM + 1
@@ -447,7 +447,7 @@ class VectorSpace:
         return bool(rises.all() and indices.min() >= 0 and int(indices.max()) < bound)
 
     def from_file(self, blobs: Sequence[bytes]) -> VectorBatch:
-        """Return vectors of a file as rows; ValueError or InvalidVector where they cannot be."""
+        """Return vectors of a file as rows; ValueError or InvalidVector if they are not valid."""
         raw = self.from_blobs(blobs)
         if raw.form == "sparse" and not raw.values.all():
             raise ValueError("a sparse vector holds a zero")
@@ -458,7 +458,7 @@ class VectorSpace:
         return vectors
 
     def to_json(self, raw: RawBatch, row: int) -> list[float] | dict[str, list[Any]]:
-        """Return one vector as the API shows it."""
+        """Return one vector in the form of the API."""
         if raw.form == "dense":
             dense: list[float] = raw.dense[row].tolist()
             return dense
@@ -475,7 +475,7 @@ def _compress(dense: Float32s) -> RawBatch:
 
 
 def _borders(counts: Int64s | list[int]) -> Int64s:
-    """Return where compressed rows of so many entries begin, and where the last one ends."""
+    """Return the starts of compressed rows with these counts, and the end of the last one."""
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
     return indptr

@@ -1,8 +1,8 @@
-r"""Texts become rows: an n-gram of tokens is a coordinate, by a hash that is fixed for good.
+r"""Convert texts to rows: each n-gram of tokens gets a coordinate, by a fixed hash.
 
-Rows are those of scikit-learn's ``HashingVectorizer(n_features=2**31 - 1, alternate_sign=False,
-norm=None)``; words are of its ``token_pattern=r"(?u)\b\w+\b"``. No dictionary grows. Two
-n-grams share a coordinate with probability 2^-31, and then weigh as one.
+Rows equal those of scikit-learn's ``HashingVectorizer(n_features=2**31 - 1, alternate_sign=False,
+norm=None)``; words match its ``token_pattern=r"(?u)\b\w+\b"``. No dictionary grows. Two
+n-grams share a coordinate with probability 2^-31, and their weights are then added.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RUN_CHARACTERS: Final = 1 << 20
 def _ngrams_of(
     texts: Sequence[str], params: TextParams
 ) -> tuple[UInt8s, Int64s, Int64s, Int64s, Int64s]:
-    """Return UTF-8, and of each n-gram its start, its end, its text's number, its coordinate."""
+    """Return UTF-8, and for each n-gram its start, end, number of its text, and coordinate."""
     if params.lowercase:
         texts = [text.lower() for text in texts]
     if params.tokens == "words":
@@ -65,12 +65,12 @@ def _ngrams_of(
 
 
 def _encode(texts: Sequence[str], between: str) -> UInt8s:
-    """Return the bytes of texts, with a separator between two."""
+    """Return the bytes of texts with a separator between them."""
     return np.frombuffer(bytearray(between.join(texts), "utf-8"), np.uint8)
 
 
 def rows_of_texts(texts: Sequence[str], params: TextParams) -> RawBatch:
-    """Return the rows of texts; InvalidVector at ``(row,)`` for one without an n-gram."""
+    """Return the rows of texts; InvalidVector at ``(row,)`` for a text without an n-gram."""
     parts = [RawBatch("sparse")]
     for first, some in _runs(texts):
         try:
@@ -81,7 +81,7 @@ def rows_of_texts(texts: Sequence[str], params: TextParams) -> RawBatch:
 
 
 def _runs(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield texts in runs of few characters, with the number of the first of each."""
+    """Yield runs of texts with few characters, each with the number of its first text."""
     first = size = 0
     for row, text in enumerate(texts):
         size += len(text)
@@ -111,14 +111,14 @@ def _rows(texts: Sequence[str], params: TextParams) -> RawBatch:
 
 
 def _least(params: TextParams) -> str:
-    """Say what a text must have at least."""
+    """Return the minimum that a text must contain, in words."""
     count, word = params.ngrams[0], params.tokens.removesuffix("s")
     tokens = f"a {word}" if count == 1 else f"{count} {word}s"
     return f"a text of at least {tokens}" + (" that is no stop word" if params.stop_words else "")
 
 
 def tokens_by_coordinate(texts: Sequence[str], params: TextParams) -> dict[int, str]:
-    """Return the n-gram of each coordinate of some texts, the first one where several share it."""
+    """Return the n-gram of each coordinate of some texts; the first if several share it."""
     bytes_, starts, ends, _, coordinates = _ngrams_of(texts, params)
     data, places = bytes_.tobytes(), zip(starts.tolist(), ends.tolist(), strict=True)
     words = [data[start:stop].decode() for start, stop in places]

@@ -1,6 +1,6 @@
-"""Weights of coordinates: fixed with a collection, or learned from its items.
+"""Weights of coordinates: given with a collection, or learned from its items.
 
-Vectors are centred and multiplied by them before all else that a transform does.
+The transform first centres vectors and multiplies them by the weights.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _QUARTILES: Final = (25, 50, 75)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """Weights as they are applied: ``(x - center) * weights``.
+    """Weights in the form in which they are applied: ``(x - center) * weights``.
 
     kind: "list": they were given.
-    version: how often a collection's weights have been set since it was created.
-    learned: seconds since 1970; 0 for those of a creation.
-    items: number of items that they were learned from; 0 for a list.
+    version: number of times that a collection's weights have been set since creation.
+    learned: seconds since 1970; 0 for weights given at creation.
+    items: number of items from which they were learned; 0 for a list.
     weights: (c,) float64, above 0.
-    center: (c,) float64, of dense rows; None: none.
-    coordinates: (c,) int32, rising: which coordinates have the weights; None: all, in order.
+    center: (c,) float64, for dense rows; None for no centring.
+    coordinates: (c,) int32, ascending: the coordinates that have the weights; None: all, in order.
     default: weight of all other coordinates.
     """
 
@@ -57,7 +57,7 @@ class Weights:
     default: float = 1.0
 
     def of(self, indices: Int32s) -> Float64s:
-        """Return the weights of coordinates."""
+        """Return the weights of some coordinates."""
         known = self.coordinates
         if known is None:
             return self.weights[indices]
@@ -68,13 +68,13 @@ class Weights:
         return found
 
     def widened(self, count: int) -> Weights:
-        """Return the weights of all coordinates and ``count`` more, which have the default."""
+        """Return the weights with ``count`` more coordinates, which have the default weight."""
         more = np.full(count, self.default)
         center = None if self.center is None else np.append(self.center, np.zeros(count))
         return Weights(self.kind, np.append(self.weights, more), center=center)
 
     def to_text(self) -> str:
-        """Return the weights as a file keeps them."""
+        """Return the weights in the form of a file."""
         document: dict[str, Any] = {
             "kind": self.kind,
             "version": self.version,
@@ -89,7 +89,7 @@ class Weights:
 
     @classmethod
     def from_text(cls, text: str) -> Weights:
-        """Inverse of `to_text`; ValueError when the text is damaged."""
+        """Inverse of `to_text`; ValueError if the text is damaged."""
         found = fields_of(orjson.loads(without_checksum(text)))
         try:
             arrays = {
@@ -123,20 +123,20 @@ class Weights:
 
 
 def fixed(weights: Iterable[float], version: int = 0, learned: int = 0) -> Weights:
-    """Return weights that were given, one a coordinate."""
+    """Return given weights, one per coordinate."""
     return Weights("list", np.array([*weights], np.float64), version, learned)
 
 
 def learn(
     kind: WeightKind, batches: Iterator[RawBatch], dim: int | None, *, version: int, learned: int
 ) -> Weights | None:
-    """Return the weights of items, None where there are none.
+    """Return weights learned from items; None if there are no items.
 
     standard: 1/σ, the centre the mean; robust: 1/(distance of the quartiles), the centre the
     median; max: 1/max|x|; idf: ln((1 + n)/(1 + df)) + 1, df the number of items in which a
-    coordinate is not zero. Sparse rows have no centre. A coordinate that has one value in all
-    items has the weight 1, but for idf. Coordinates of sparse rows that no item has have the weight
-    of df = 0, or 1.
+    coordinate is not zero. Sparse rows have no centre. A coordinate that has the same value in all
+    items has the weight 1, except for idf. Coordinates that no sparse row has get the weight of df
+    = 0, or 1.
 
     batches: of at least one vector each; dense for robust.
     """
@@ -159,7 +159,7 @@ def learn(
         weights = _inverse(moments.largest, moments.largest == 0)
     elif kind == "standard":
         mean, variance = moments.mean_and_variance()
-        # As scikit-learn tells a constant column from one of little variance.
+        # scikit-learn separates constant columns from those of small variance in the same way.
         epsilon = np.finfo(np.float64).eps
         constant = variance <= n * epsilon * variance + (n * mean * epsilon) ** 2
         weights, center = _inverse(np.sqrt(variance), constant), mean
@@ -181,7 +181,7 @@ def learn(
 
 
 def _inverse(scales: Float64s, constant: Any) -> Float64s:  # noqa: ANN401  # (c,) bool
-    """Return 1/scale, 1 where a coordinate is constant."""
+    """Return 1/scale, or 1 if a coordinate is constant."""
     found: Float64s = 1 / np.where(constant, 1.0, scales)
     return found
 
@@ -192,7 +192,7 @@ def _merge_moments(
     n: Int64s | int,
     other: tuple[Float64s, Float64s, Int64s | int],
 ) -> tuple[Float64s, Float64s]:
-    """Return mean and squared deviations of two sets of numbers together (Chan et al. 1979)."""
+    """Return mean and squared deviations of the union of two sets (Chan et al. 1979)."""
     own_mean, own_squares, own_n = other
     total = np.maximum(n + own_n, 1)
     distance = own_mean - mean
@@ -203,7 +203,7 @@ def _merge_moments(
 
 
 class _DenseMoments:
-    """Counts, means, squared deviations and largest magnitudes of the columns of dense rows."""
+    """Counts, means, squared deviations and greatest magnitudes of the columns of dense rows."""
 
     def __init__(self, dim: int) -> None:
         self.count = 0
@@ -212,7 +212,7 @@ class _DenseMoments:
         self._mean, self._squares = np.zeros(dim), np.zeros(dim)
 
     def add(self, batch: RawBatch) -> None:
-        """Take in further rows."""
+        """Add further rows."""
         rows = batch.dense.astype(np.float64)
         n, mean = len(rows), rows.mean(0)
         own = mean, ((rows - mean) ** 2).sum(0), n
@@ -227,7 +227,7 @@ class _DenseMoments:
 
 
 class _SparseMoments:
-    """The same of compressed rows, of each coordinate that is somewhere not zero."""
+    """The same for compressed rows, for each coordinate that is non-zero in some row."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -237,7 +237,7 @@ class _SparseMoments:
         self._mean, self._squares = np.empty(0), np.empty(0)
 
     def add(self, batch: RawBatch) -> None:
-        """Take in further rows."""
+        """Add further rows."""
         self.count += batch.count
         found, place = np.unique(batch.indices, return_inverse=True)
         values = batch.values.astype(np.float64)
@@ -265,7 +265,7 @@ class _SparseMoments:
         self.largest = sizes.max(0)
 
     def mean_and_variance(self) -> tuple[Float64s, Float64s]:
-        """Return the mean of each coordinate and its variance, zeros included."""
+        """Return the mean of each coordinate and its variance, including zeros."""
         zeros = np.zeros(len(self.coordinates))
         own = zeros, zeros, self.count - self.non_zero
         mean, squares = _merge_moments(self._mean, self._squares, self.non_zero, own)

@@ -1,5 +1,5 @@
 """Kernels compiled before the first request.
 
-- `compile`: calls that make every kernel compile, and the processes that run them
+- `compile`: calls that compile every kernel, and the processes that run them
 - `release`: kernels compiled for other machines, in an installation or a wheel
 """

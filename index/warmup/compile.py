@@ -1,8 +1,8 @@
-"""Compile every kernel, or take it from numba's cache, before the first request needs it.
+"""Compile every kernel, or load it from numba's cache, before the first request needs it.
 
-Small made collections are put through everything that a service does. Compiling holds a lock of
-the whole process. So the first start on a machine has other processes compile, one a core, and
-takes from numba's cache what they have written.
+Small generated collections are put through everything that a service does. Compiling holds a lock
+of the whole process. So at the first start on a machine, other processes compile, one per core,
+and this process loads their results from numba's cache.
 """
 
 from __future__ import annotations
@@ -61,24 +61,24 @@ from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from gcws_search.index.vectors.space import VectorSpace
 
-_ROWS: Final = 1100  # enough for postings and for a second segment of tables
-_EQUAL: Final = 20  # enough to tie at a limit of 3
+_ROWS: Final = 1100  # enough for postings and a second segment of tables
+_EQUAL: Final = 20  # enough for ties at a limit of 3
 _QUANTIZERS: Final = (Quantizer(BYTES, 0.03, 128), Quantizer(SHORTS, 1e-4))
 
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """Something to run that compiles kernels."""
+    """A call that compiles kernels."""
 
     name: str
     run: Callable[[], None]
-    basic_for: Form | None = None  # the form of vectors that cannot be stored and scanned without
+    basic_for: Form | None = None  # form of vectors that cannot be stored and scanned without it
 
 
 def chains() -> list[list[Exercise]]:
-    """Return all exercises, the basics first.
+    """Return all exercises, the basic ones first.
 
-    Those of one chain share kernels: one process should run them, in this order.
+    The exercises of a chain share kernels: one process should run them, in this order.
     """
     dense = _Collection(dim=24)
     collections: dict[Form, _Collection] = {"dense": dense, "sparse": _Collection(dim=None)}
@@ -106,13 +106,13 @@ def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:
 
 
 def _arrange() -> None:
-    """Arrange places of a map."""
+    """Arrange the positions of a map."""
     due, places = np.ones((2, 1)), np.zeros((2, 2))
     arrange(np.array([[1], [0]]), np.ones((2, 1)), 1, 1, np.uint64(0), due, places)
 
 
 class _Collection:
-    """One small collection, dense or sparse, put through everything."""
+    """One small collection, dense or sparse, put through all operations."""
 
     def __init__(self, *, dim: int | None) -> None:
         self._config = CollectionConfig(dim=dim, backend=GcwsParams(bands=4))
@@ -157,7 +157,7 @@ class _Collection:
         ids = Ids([*map(str, range(_ROWS))])
         ids.rows(["a"])
         ids[:]
-        compress_rows(self._rows)  # as rows are hashed that are too wide for a table
+        compress_rows(self._rows)  # as for rows that are too wide for a table
         self._backend.band_keys.keys(self._rows, 1)
         self._backend.sketch(self._rows, "b_bit")
         whole = CollectionConfig(dim=dim, backend=GcwsParams(bands=4, band_width=2))
@@ -169,11 +169,11 @@ class _Collection:
             VectorSpace.of(CollectionConfig(dim=None, text=TextParams())).from_texts(["a text"])
 
     def build(self) -> None:
-        """Make tables, and join their segments."""
+        """Build tables, and merge their segments."""
         assert self._state is not None
 
     def scan(self) -> None:
-        """Compare queries with all rows: those in tables, those put last, those of a filter."""
+        """Scan rows in tables, rows of the delta, and rows that pass a filter."""
         nobody, none, rows = np.full(2, -1), InvertedIndex(), self._rows
         postings = none.cover(rows, Workers(1))
         for min_score in (0.0, 0.99):
@@ -185,7 +185,7 @@ class _Collection:
         Scanner(self._view, none, 0.0).collect(rows[:1], -1, 0.5)
 
     def probe(self) -> None:
-        """Search as collections are searched that have no graph."""
+        """Search like collections without a graph."""
         backend, state = self._backend, self._state
         params = SearchParams(limit=3, recall=0.5, min_score=0.99)
         bands = backend.plan.first
@@ -204,12 +204,12 @@ class _Collection:
             tables.answers(self._view, queries, params, nobody, np.full(count, np.inf))
 
     def quantize(self) -> None:
-        """Round rows in each way that a graph may hold them."""
-        for quantizer in _QUANTIZERS:  # which of them a collection takes depends on its rows
+        """Round rows in each way that a graph may store them."""
+        for quantizer in _QUANTIZERS:  # a collection's rows decide which one it uses
             QuantizedRows(quantizer, self._rows.width).cover(self._rows)
 
     def copy(self) -> None:
-        """Copy rows that are as wide as a scan reads copies of, and scan them."""
+        """Copy rows wide enough for byte copies, and scan them."""
         times = -(-MIN_COPIED_FLOATS // self._rows.dense.size)
         dense, norms = np.tile(self._rows.dense, times), self._rows.norms * times
         copies = copies_of(dense, _QUANTIZERS[0])
@@ -227,7 +227,7 @@ class _Collection:
         assert self._linked is not None
 
     def join(self) -> None:
-        """Find pairs: by tables, by the graph, all with all."""
+        """Find pairs: by tables, by the graph, and by comparing all rows."""
         for recall in (0.5, 1.0):
             self._backend.pairs(self._state, self._view, min_score=0.99, recall=recall)
         self._backend.pairs(self._linked, self._view, min_score=0.99, recall=0.5, limit=3)
@@ -238,11 +238,11 @@ class _Collection:
         assert bands is not None
         bands(self._rows)
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
-        if rows.form == "dense":  # done for collections that are too large to compare all rows
+        if rows.form == "dense":  # used if collections are too large to compare all rows
             alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
             meet(PairRows(*rows_of(rows), alive), some, threshold, found[0], found[1])
             return
-        # For more rows: so few are compared all with all.
+        # As for more rows; so few would all be compared.
         prefixes = PrefixJoin.of(self._view, 0.99)
         if prefixes is not None:
             prefixes.offer(PairSink(self._view, 0.99, None), Workers(1))
@@ -264,11 +264,11 @@ _log = logging.getLogger(__name__)
 
 
 def ignore_form(_form: Form) -> None:
-    """Do nothing once the kernels of a form are ready."""
+    """Ignore that the kernels of a form are ready."""
 
 
 def kernels_are_cached(folder: Path = CACHE_FOLDER) -> bool:
-    """Return whether kernels of these sources are compiled for this processor, or installed so."""
+    """Return whether kernels of these sources are compiled or installed for this processor."""
     return KernelCache.installed is not None or _mark(folder).exists()
 
 
@@ -280,19 +280,19 @@ def compile_kernels(
     folder: Path = CACHE_FOLDER,
     without_blas: bool = False,
 ) -> float:
-    """Run each kernel once on small made data; return the seconds it took.
+    """Run each kernel once on small generated data; return the seconds it took.
 
-    The first run on a machine compiles for its processor, in a process a core. Later ones read
-    numba's cache (beside the sources, or in the folder that NUMBA_CACHE_DIR names). Where kernels
-    were installed compiled, the first run reads them.
+    The first run on a machine compiles for its processor, with one process per core. Later runs
+    read numba's cache (beside the sources, or in the folder of NUMBA_CACHE_DIR). If compiled
+    kernels are installed, the first run reads them.
 
-    basics_ready: is called with a form once its vectors can be stored and scanned without
+    basics_ready: called with a form once its vectors can be stored and scanned without
       compiling.
-    check: is called a few times a second while other processes compile. What it raises ends the
-      work.
-    folder: where it is marked that kernels are compiled.
-    without_blas: load numba without BLAS, which no kernel calls, and whose import takes a third of
-      a start. Functions of numba that need it fail in this process from then on.
+    check: called a few times a second while other processes compile. If it raises, the work
+      ends.
+    folder: where a file records that kernels are compiled.
+    without_blas: load numba without BLAS, which no kernel calls; its import takes a third of a
+      start. Functions of numba that need BLAS then fail in this process.
     """
     started = time.perf_counter()
     if without_blas:
@@ -301,9 +301,9 @@ def compile_kernels(
         _tell_of_installed_kernels()
     run(chains(), progress, basics_ready=basics_ready, check=check, folder=folder)
     if KernelCache.installed is not None:
-        return time.perf_counter() - started  # nothing is to be saved
+        return time.perf_counter() - started  # nothing to record
     if KernelCache.failure is None:
-        with suppress(OSError):  # of a folder that cannot be written to
+        with suppress(OSError):  # the folder may not be writable
             _mark(folder).write_text(_compiler())
     else:
         _log.warning(
@@ -315,7 +315,7 @@ def compile_kernels(
 
 
 def _load_numba_without_blas() -> None:
-    """Load numba's array functions, but not scipy's linear algebra."""
+    """Load numba's array functions without SciPy's linear algebra."""
     with quick_imports("scipy.linalg"):
         import_module("numba.np.arraymath")
 
@@ -328,7 +328,7 @@ def run(
     check: Callable[[], None] = lambda: None,
     folder: Path = CACHE_FOLDER,
 ) -> None:
-    """Run chains of exercises, those of the basics first: see `compile_kernels`."""
+    """Run chains of exercises, the basic ones first: see `compile_kernels`."""
     turns = "dense", "sparse", None
     exercises = sorted(chain.from_iterable(todo), key=lambda each: turns.index(each.basic_for))
     missing = Counter(one.basic_for for one in exercises)
@@ -349,9 +349,9 @@ def run(
 def _compiling(
     todo: Sequence[Sequence[Exercise]], check: Callable[[], None], folder: Path
 ) -> Iterator[Mapping[str, threading.Event]]:
-    """Let other processes compile; tell by exercise whether one has, or there is none to wait for.
+    """Let other processes compile; yield an event per exercise, set when it is done or left.
 
-    One program at a time does so for a folder of kernels. Another waits, and takes what it finds.
+    One program at a time compiles for a folder. Others wait, and use the results.
     """
     compiled = {exercise.name: threading.Event() for exercise in chain.from_iterable(todo)}
     count = min(available_threads(), _MAX_PROCESSES)
@@ -363,7 +363,7 @@ def _compiling(
             return
         left, compilers = deque(todo), []
         try:
-            with suppress(OSError):  # of a system that starts no more processes
+            with suppress(OSError):  # the system may refuse to start more processes
                 for _ in range(count):
                     compilers.append(_Compiler(left, compiled))
             for event in () if compilers else compiled.values():
@@ -375,10 +375,10 @@ def _compiling(
 
 
 class _Compiler:
-    """A process that compiles, and the thread that tells it what.
+    """A process that compiles, and the thread that sends it work.
 
-    ``left`` are the chains that no process compiles yet, shared. ``compiled`` is set by exercise
-    when it is compiled, or will not be.
+    ``left`` are the chains without a process yet, shared. ``compiled`` is set for an exercise when
+    it is compiled, or will not be.
     """
 
     def __init__(
@@ -387,15 +387,15 @@ class _Compiler:
         self._left = left
         self._compiled = compiled
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __spec__.name],  # no module of the present folder
+            [sys.executable, "-P", "-m", __spec__.name],  # no modules from the working directory
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent),  # it may be of this process alone
+                "NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent),  # may be set in this process only
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is reported
+            stderr=subprocess.DEVNULL,  # what fails there also fails here, and is reported
             text=True,
         )
         self._thread = threading.Thread(target=self._run, name="gcws-compiler", daemon=True)
@@ -426,7 +426,7 @@ class _Compiler:
 
 @contextmanager
 def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
-    """Wait for the lock of the folder of kernels, and hold it; False where there can be none."""
+    """Wait for the lock of the kernels' folder, and hold it; False if it cannot be locked."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")
@@ -439,28 +439,28 @@ def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 is_locked = True
-            except BlockingIOError:  # another program has the lock
+            except BlockingIOError:  # another program holds the lock
                 check()
                 time.sleep(_CHECK_SECONDS)
-            except OSError:  # of a file system without locks
+            except OSError:  # a file system without locks
                 is_locked = False
         yield is_locked
 
 
 def _mark(folder: Path) -> Path:
-    """Return the file that is there once all kernels are compiled for this processor."""
+    """Return the file that exists once all kernels are compiled for this processor."""
     return mark(folder, cpu_target.target_context.codegen().magic_tuple())
 
 
 def _compiler() -> str:
-    """Return what kernels are compiled by, and for which CPU."""
+    """Return what compiles the kernels, and for which CPU."""
     _, cpu, _ = cpu_target.target_context.codegen().magic_tuple()
     major, minor = sys.version_info[:2]
     return f"numba {numba.__version__}, Python {major}.{minor}, {cpu}"
 
 
 def _tell_of_installed_kernels() -> None:
-    """Say why kernels that were installed compiled are not taken."""
+    """Log why installed compiled kernels are not used."""
     marks = sorted((COMPILED_FOLDER / CACHE_FOLDER.name).glob("complete-*"))
     if marks:
         installed = "; ".join(mark.read_text() for mark in marks)
@@ -468,9 +468,9 @@ def _tell_of_installed_kernels() -> None:
 
 
 def main() -> None:
-    """Compile the exercises that are named on the standard input, a line each.
+    """Compile the exercises that are named on standard input, one per line.
 
-    The end of that input ends the process at once, whatever it compiles.
+    The end of the input ends the process at once, even during a compilation.
     """
     threading.Thread(target=_end_with_input, name="gcws-end", daemon=True).start()
     _load_numba_without_blas()
@@ -482,9 +482,9 @@ def main() -> None:
 
 
 def _end_with_input() -> None:
-    """End the process once nobody is left who could name an exercise: the server was killed."""
+    """End the process once its input is closed, because the server was killed."""
     closed = select.poll()
-    closed.register(sys.stdin, 0)  # no event but the end of a pipe, which is always told
+    closed.register(sys.stdin, 0)  # the end of a pipe is always reported
     closed.poll()
     os._exit(0)
 

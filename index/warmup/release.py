@@ -1,8 +1,8 @@
-"""Compile kernels for agreed CPUs, so that nobody who installs them has to.
+"""Compile kernels for agreed CPUs, so that users need not compile them.
 
-``install`` compiles for the installation that runs it, such as that of an image. ``wheel`` makes a
-wheel of a platform, which has the kernels beside their sources. Both compile with numba as it is
-here. With another numba, Python or CPU, and for other sources, a start compiles as it always does.
+``install`` compiles for the installation that runs it, for example in an image. ``wheel`` makes a
+platform wheel with the kernels beside their sources. Both use the installed numba. With another
+numba, Python or CPU, or with other sources, a start compiles as usual.
 """
 
 import argparse
@@ -39,10 +39,10 @@ def compile_for(
     variables: Mapping[str, str] | None = None,
     program: str = COMPILE,
 ) -> None:
-    """Compile every kernel for each CPU, one after the other, into the folder of all sources.
+    """Compile every kernel for each CPU, one by one, into the common cache folder.
 
-    This machine must be able to run the CPUs' code: compiling a kernel includes running it.
-    ``variables`` are further ones of the environment. Raises subprocess.CalledProcessError.
+    This machine must be able to run code for the CPUs, because compiling a kernel includes running
+    it. ``variables`` are added to the environment. Raises subprocess.CalledProcessError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for cpu in cpus:
@@ -50,16 +50,16 @@ def compile_for(
             **(variables or {}),
             **cpu.settings,
             "NUMBA_CACHE_DIR": str(folder),
-            "NUMBA_DISABLE_INTEL_SVML": "1",  # a library that others need not have
+            "NUMBA_DISABLE_INTEL_SVML": "1",  # a library that users may not have
         }
-        command = [sys.executable, "-P", "-c", program]  # no module of the present folder
+        command = [sys.executable, "-P", "-c", program]  # no modules from the working directory
         subprocess.run(command, env={**os.environ, **settings}, check=True)
     for lock in folder.glob("*/lock"):
         lock.unlink()
 
 
 def build_wheel(source: Path, folder: Path, cpus: Sequence[Cpu], *, program: str = COMPILE) -> Path:
-    """Write a wheel that has kernels for these CPUs to a folder; return its path.
+    """Write a wheel with kernels for these CPUs to a folder; return its path.
 
     ``source`` is a source tree, or a wheel without kernels. Raises subprocess.CalledProcessError.
     """
@@ -77,7 +77,7 @@ def build_wheel(source: Path, folder: Path, cpus: Sequence[Cpu], *, program: str
 
 
 def _pack(packages: Path, folder: Path) -> Path:
-    """Write a wheel of unpacked packages, for the platforms of the numba at hand."""
+    """Write a wheel of unpacked packages, for the platforms of the installed numba."""
     [information] = packages.glob("*.dist-info")
     tags = _tags_of_numba()
     fixed = [
@@ -103,7 +103,7 @@ def _pack(packages: Path, folder: Path) -> Path:
 
 
 def _tags_of_numba() -> list[str]:
-    """Return the tags of the numba at hand: kernels run where it does, and nowhere else."""
+    """Return the tags of the installed numba: kernels run on the same platforms only."""
     lines = (distribution("numba").read_text("WHEEL") or "").splitlines()
     return [line.removeprefix("Tag:").strip() for line in lines if line.startswith("Tag:")]
 
@@ -116,7 +116,7 @@ def _record_of(path: Path, packages: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compile kernels for an installation, or for a wheel."""
+    """Compile kernels for an installation or a wheel."""
     here = cpus_of(features_here())
     parser = argparse.ArgumentParser(prog="python -m gcws_search.index.warmup.release")
     actions = parser.add_subparsers(dest="action", required=True)
