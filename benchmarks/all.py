@@ -1,7 +1,7 @@
 """Every generated table, on one commit and one machine: ``python -m benchmarks.all --data DIR``.
 
-Each benchmark runs in a process of its own, one after another, and writes its table into its block
-of the file. One that fails is named at the end; the others are run all the same.
+Each benchmark runs in a separate process, one after another, and writes its table into its block of
+the file. Failed benchmarks are listed at the end and do not stop the others.
 """
 
 import argparse

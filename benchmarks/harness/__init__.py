@@ -1,1 +1,1 @@
-"""What benchmarks share: data sets, timing, reports, servers and clients."""
+"""Shared by benchmarks: data sets, timing, reports, servers and clients."""

@@ -1,4 +1,4 @@
-"""SQLite alone, given the very rows and settings that a collection's file has."""
+"""SQLite alone, with the same rows and settings as a collection's file."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Prepared:
 
 
 def prepared(folder: Path, config: CollectionConfig, items: ItemBatch) -> Prepared:
-    """Put items into a collection, and return what its file then holds of them."""
+    """Put items into a collection, and return the rows that its file then has of them."""
     catalog = Catalog.open(folder)
     stored, _ = catalog.create("prepared", config)
     for first in range(0, len(items), _LOADED_AT_ONCE):

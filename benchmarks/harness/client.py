@@ -1,4 +1,4 @@
-"""A small HTTP client that costs little: keep-alive connections, all answers awaited in turn."""
+"""A small HTTP client with little overhead: keep-alive connections, answers awaited in turn."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ HEADER_END: Final = b"\r\n\r\n"
 def request_bytes(
     method: str, path: str, body: bytes = b"", content_type: str = "application/json"
 ) -> bytes:
-    """Return one HTTP/1.1 request as it goes over the wire."""
+    """Return the bytes of one HTTP/1.1 request."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n"
         f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

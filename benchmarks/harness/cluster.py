@@ -1,4 +1,4 @@
-"""A cluster of this machine: PostgreSQL with or without a standby, shards and a router."""
+"""A cluster on this machine: PostgreSQL with or without a standby, shards and a router."""
 
 import os
 import signal

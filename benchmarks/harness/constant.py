@@ -1,7 +1,7 @@
-"""The service with two more endpoints, which parse a query, or items, and answer with a constant.
+"""The service with two more endpoints: they parse a query, or items, and return a constant.
 
-``python -m benchmarks.harness.constant`` serves it as ``gcws-search serve`` does: same
-application, same server, same settings. It is the most an endpoint can reach.
+``python -m benchmarks.harness.constant`` serves it like ``gcws-search serve``: same application,
+same server, same settings. It is the upper limit of an endpoint's speed.
 """
 
 import sys
@@ -23,7 +23,7 @@ router = APIRouter(dependencies=[Depends(may_read)], route_class=JsonRoute)
 
 @router.post("/v1/collections/{name}/constant")
 async def constant(request: Request, name: str, body: QueryBody) -> Response:
-    """Answer like a query, without one."""
+    """Answer like a query, without a search."""
     del request, name, body
     return JsonResponse({"hits": HITS})
 
@@ -36,7 +36,7 @@ async def constant_put(request: Request, name: str, body: PutItemsBody) -> Respo
 
 
 def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # noqa: ANN401
-    """Return the application, its constant endpoints matched as early as that for queries."""
+    """Return the application; its constant endpoints are matched as early as that for queries."""
     app = create_app(settings, **parts)
     app.router.routes[:0] = router.routes
     return app

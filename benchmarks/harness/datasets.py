@@ -1,4 +1,4 @@
-"""Real data sets from a folder of ``.npz`` files, and made ones.
+"""Real data sets from a folder of ``.npz`` files, and generated ones.
 
 Every loader leaves out all-zero vectors (GMM of two of them is 0/0) and returns float32.
 """

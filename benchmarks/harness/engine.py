@@ -1,4 +1,4 @@
-"""An index in memory, without store or service: what the benchmarks of the library search."""
+"""An index in memory, without store or service: searched by the benchmarks of the library."""
 
 import threading
 from dataclasses import dataclass, replace

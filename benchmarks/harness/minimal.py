@@ -1,7 +1,7 @@
-"""The least that answers queries over HTTP: ``python -m benchmarks.harness.minimal``.
+"""A minimal HTTP server for queries: ``python -m benchmarks.harness.minimal``.
 
-The collections of the folder ``GCWS_DATA_DIR`` behind uvicorn and orjson. The queries of one turn
-of the event loop are searched together. Nothing is checked but the vector's length.
+It serves the collections of the folder ``GCWS_DATA_DIR`` with uvicorn and orjson. The queries of
+one turn of the event loop are searched together. Only the vector's length is checked.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One table a benchmark: a line that says where it was measured, and rows of Markdown."""
+"""One table per benchmark: a line with machine and commit, and rows of Markdown."""
 
 import argparse
 import subprocess

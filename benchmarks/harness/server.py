@@ -1,4 +1,4 @@
-"""A real server process on this machine, for as long as a ``with`` block lasts."""
+"""A real server process on this machine, which runs during a ``with`` block."""
 
 import http.client
 import os

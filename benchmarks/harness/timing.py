@@ -1,4 +1,4 @@
-"""Medians of repeated runs; work shared out over threads."""
+"""Medians of repeated runs; work divided over threads."""
 
 import statistics
 import time
@@ -10,13 +10,13 @@ REPEATS: Final = 5
 
 
 def median_seconds(work: Callable[[], object], *, repeats: int = REPEATS) -> float:
-    """Return the median time of ``repeats`` runs, after one that is not counted."""
+    """Return the median time of ``repeats`` runs, after a warm-up run."""
     work()
     return statistics.median(seconds(work) for _ in range(repeats))
 
 
 def seconds(work: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return how long one run takes by a clock."""
+    """Return the duration of one run by a clock."""
     began = clock()
     work()
     return clock() - began
@@ -28,7 +28,7 @@ def interleaved(
     repeats: int = REPEATS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Return the median time of each work, run in turn so that a slow minute hits them all."""
+    """Return the median time of each function, run in turn so that a slow minute affects all."""
     for work in works:
         work()
     times = [[seconds(work, clock=clock) for work in works] for _ in range(repeats)]
@@ -36,7 +36,7 @@ def interleaved(
 
 
 def in_threads(work: Callable[[int], object], threads: int) -> Callable[[], object]:
-    """Return a work that calls ``work(0) … work(threads - 1)`` at once, in threads of their own."""
+    """Return a function that calls ``work(0) … work(threads - 1)`` in parallel threads."""
     if threads == 1:
         return lambda: work(0)
     pool = ThreadPoolExecutor(threads)

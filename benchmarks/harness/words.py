@@ -1,6 +1,6 @@
 """Vectors of words, and of sentences made of them: real numbers of high intrinsic dimension.
 
-Words are rows of the positive pointwise mutual information of words and documents, cut down by a
+Words are rows of the positive pointwise mutual information of words and documents, reduced by a
 truncated singular value decomposition. Source: Levy & Goldberg, "Neural Word Embedding as Implicit
 Matrix Factorization" (2014): the square root of the singular values is the weight of a dimension.
 """

@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 
 def measure(batch: VectorBatch, distribution: Distribution) -> tuple[float, float]:
-    """Return nanoseconds a (non-zero coordinate, sample) of binning and of GCWS, one thread."""
+    """Return nanoseconds per (non-zero coordinate, sample) of binning and of GCWS, one thread."""
     width = batch.dense.shape[1] if batch.form == "dense" else None
     params = RandomBinningParams(distribution=distribution)
     binning = RandomBinning(params, samples=SAMPLES, dense_width=width)

@@ -1,10 +1,9 @@
-"""Near-copies among texts of a file, beside datatrove and datasketch.
+"""Near-copies among texts of a file, compared with datatrove and datasketch.
 
-``python -m benchmarks.library.corpus``. All are given the same texts of 102 words, of which each
-three in a row are a shingle. A fifth of the texts are copies with up to four words changed.
-datatrove runs its MinHash pipeline up to the clusters, with 16 buckets of 8 hashes, which find a
-pair of the least score as often as is asked of `dedupe`. The truth are all pairs at or above the
-least score.
+``python -m benchmarks.library.corpus``. All get the same texts of 102 words, with shingles of three
+words. A fifth of the texts are copies with up to four words changed. datatrove runs its MinHash
+pipeline up to the clusters, with 16 buckets of 8 hashes: these find a pair of the minimum score
+with the probability requested from `dedupe`. The truth is all pairs at or above the minimum score.
 """
 
 import importlib

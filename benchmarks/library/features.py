@@ -41,13 +41,13 @@ SCAN_COLUMNS: Final = (
 
 
 def batch_of(rows: int, dim: int) -> VectorBatch:
-    """Return normal vectors as a collection keeps them."""
+    """Return normally distributed vectors as a collection stores them."""
     space = VectorSpace.of(CollectionConfig(dim=dim))
     return space.prepare(space.from_dense(np.random.default_rng(dim).standard_normal((rows, dim))))
 
 
 def add_map(table: Table, dim: int, features: int, threads: int) -> None:
-    """Measure one shape: features of a batch, beside a product of the same shape."""
+    """Measure one shape: features of a batch, and a matrix product of the same shape."""
     batch = batch_of(PRODUCT_FLOATS // features, dim)
     rows = np.ascontiguousarray(batch.dense[:, :dim])
     projection = np.random.default_rng(0).standard_normal((dim, features)).astype(np.float32)
@@ -76,7 +76,7 @@ def add_map(table: Table, dim: int, features: int, threads: int) -> None:
 
 
 def add_scan(table: Table, features: int, threads: int) -> None:
-    """Measure a scan for the best rows: one query a thread, and a batch."""
+    """Measure an exact scan: one query per thread, and a batch."""
     width = round_up(features)
     n = BYTES // (4 * width)
     rng = np.random.default_rng(1)

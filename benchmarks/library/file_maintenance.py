@@ -1,4 +1,4 @@
-"""What it costs to copy, restore, check and tidy the file of a collection, by the bytes of it.
+"""Time to copy, restore, check and vacuum the file of a collection, by its bytes.
 
 Run as ``python -m benchmarks.library.file_maintenance``.
 """
@@ -26,7 +26,7 @@ NAME: Final = "made"
 
 
 def fill(stored: StoredCollection, rows: int) -> None:
-    """Put so many items, and wait until their graph is built."""
+    """Put this many items, and wait until their graph is built."""
     rng = np.random.default_rng(0)
     for first in range(0, rows, CHUNK):
         count = min(CHUNK, rows - first)
@@ -37,14 +37,14 @@ def fill(stored: StoredCollection, rows: int) -> None:
 
 
 def loaded(folder: Path) -> Catalog:
-    """Open a folder and load what is in it."""
+    """Open a folder and load its collections."""
     catalog = Catalog.open(folder)
     catalog.load()
     return catalog
 
 
 def measure(folder: Path, rows: int) -> Table:
-    """Do all that can be done with a file, and time it."""
+    """Time all operations on a file."""
     table = Table("files", ("what", "seconds", "MB/s"))
     catalog = loaded(folder)
     config = CollectionConfig(dim=DIM, backend=GcwsParams())

@@ -1,8 +1,8 @@
-"""Groups of near-copies among sets, beside datasketch: ``python -m benchmarks.library.groups``.
+"""Groups of near-copies among sets, and datasketch: ``python -m benchmarks.library.groups``.
 
-Both are given the same sets of 100 numbers, a fifth of them copies with up to twelve numbers
-changed. datasketch asks for each set before it inserts it, as its documentation does; its sets are
-joined by what it answers. The truth are all pairs at or above the least score.
+Both get the same sets of 100 numbers, a fifth of them copies with up to twelve numbers changed.
+datasketch is queried with each set before its insertion, as its documentation does; the answers
+join the sets. The truth is all pairs at or above the minimum score.
 """
 
 import tempfile

@@ -1,8 +1,8 @@
-"""What a query costs as a collection grows: ``python -m benchmarks.library.growth``.
+"""Cost of a query as a collection grows: ``python -m benchmarks.library.growth``.
 
-The made, clustered set at several sizes, each in a process of its own. Queries are held out and
-asked in one batch by one thread, whose processor time is counted; the exact scan of the same
-queries, in the same run, says what they should have found.
+The generated, clustered set at several sizes, each in a separate process. Queries are held out and
+sent in one batch by one thread, whose processor time is counted. The exact scan of the same
+queries, in the same run, gives the true hits.
 """
 
 import multiprocessing
@@ -55,15 +55,7 @@ MEMORY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a batch of queries cost each, and what it found.
-
-    Attributes
-    ----------
-    recall : float
-        The mean share of a query's true ten that it found; ties count.
-    microseconds, candidates : float
-        Of a query.
-    """
+    """Cost per query of a batch, and its recall."""
 
     recall: float
     microseconds: float

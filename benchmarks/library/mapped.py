@@ -1,8 +1,8 @@
-"""Vectors in memory beside vectors in a mapped file: ``python -m benchmarks.library.mapped``.
+"""Vectors in memory and in a mapped file: ``python -m benchmarks.library.mapped``.
 
-The made, clustered set in a collection of each storage, each in a process of its own. Queries are
-held out and asked one by one on one thread. A *cold* one finds no vector in memory: all pages of
-the mapped file have just been given back to the disk.
+The generated, clustered set in a collection of each storage, each in a separate process. Queries
+are held out and sent one by one on one thread. Before a *cold* query, all pages of the mapped file
+are evicted from memory.
 """
 
 import mmap

@@ -1,8 +1,8 @@
-"""Near-duplicate pairs, beside all rows against all.
+"""Near-duplicate pairs, compared with all rows against all.
 
 Command: ``python -m benchmarks.library.pairs --data DIR``.
 
-All pairs are compared for the truth, so the recall is that of every pair, not of a sample of them.
+All pairs are compared for the truth, so the recall is that of every pair, not of a sample.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What recall is asked and what comes: ``python -m benchmarks.library.recall --data DIR``.
+"""Requested and measured recall: ``python -m benchmarks.library.recall --data DIR``.
 
 A query's recall is the share of its ten hits whose exact score reaches that of the tenth true
 neighbour, so that ties cannot lower it. Queries are held out, and answered by one thread, one at a
-time and all in one call; the exact scan answers the same queries in the same run.
+time and in one call; the exact scan answers the same queries in the same run.
 """
 
 import statistics
@@ -38,7 +38,7 @@ COLUMNS: Final = (
 def timed(
     engine: Engine, queries: Sequence[VectorBatch], params: SearchParams
 ) -> tuple[list[RowHits], float]:
-    """Return the hits of each query, asked one by one, and queries a second."""
+    """Return the hits of queries sent one by one, and queries per second."""
     engine.search(queries[0], params)
     began = perf_counter()
     hits = [row_hits(engine.search(query, params))[0] for query in queries]
@@ -58,7 +58,7 @@ def mean_recall(found: Sequence[RowHits], true: Sequence[RowHits]) -> float:
 
 
 def at_once(engine: Engine, queries: VectorBatch, params: SearchParams) -> float:
-    """Return queries a second, all asked in one call."""
+    """Return queries per second in one call."""
     engine.search(queries, params)
     began = perf_counter()
     engine.search(queries, params)

@@ -1,4 +1,4 @@
-"""The exact scan, by copies and by floats, beside memory bandwidth and FAISS.
+"""The exact scan, by copies and by floats, with memory bandwidth and FAISS.
 
 Command: ``python -m benchmarks.library.scan --data DIR``.
 """
@@ -32,7 +32,7 @@ COLUMNS: Final = (
 
 
 def expanded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return positive and negative parts side by side; vectors without negatives as they are."""
+    """Return positive and negative parts side by side; vectors without negatives unchanged."""
     if vectors.min() >= 0:
         return vectors
     return np.hstack([np.maximum(vectors, 0), np.maximum(-vectors, 0)])

@@ -1,4 +1,4 @@
-"""Speed of GCWS sketching, beside datasketch: ``python -m benchmarks.library.sketch``."""
+"""Speed of GCWS sketching, and datasketch: ``python -m benchmarks.library.sketch``."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +26,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Seconds a vector of datasketch, called one by one and in bulk."""
+    """Seconds per vector of datasketch, called one by one and in bulk."""
 
     single: float
     bulk: float

@@ -1,8 +1,8 @@
-"""What each stage of a graph search wins, by leaving it out.
+"""The gain of each stage of a graph search, measured without it.
 
-Command: ``python -m benchmarks.library.stages --data DIR``. The graph is built and calibrated anew
-without the stage, so recall is equal within the error of calibration. Queries are held out and
-asked in one call on one thread; the time is the least of some runs.
+Command: ``python -m benchmarks.library.stages --data DIR``. The graph is rebuilt and calibrated
+without the stage, so recall is equal within the error of calibration. Queries are held out and sent
+in one call on one thread; the time is the minimum of some runs.
 """
 
 from collections.abc import Sequence

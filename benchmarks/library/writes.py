@@ -1,11 +1,11 @@
-"""What single changes cost, and whether they hold readers up.
+"""Cost of single changes, and their effect on readers.
 
 Command: ``python -m benchmarks.library.writes``.
 
-Of each change the time in SQLite is counted apart, for that is the disk's, and beside it stands a
-bare commit of as many bytes, in turn with the changes. A reader then searches in a loop, alone and
-while many items are put, segments merge and the graph is built anew. What a thread waited for a
-processor, as Linux counts it, is told apart: it depends on what else the machine does.
+The time of each change in SQLite is counted separately, since it depends on the disk. A bare commit
+of the same number of bytes is measured in turn with the changes. Then a reader searches in a loop,
+alone and while many items are put, segments merge and the graph is rebuilt. Time that a thread
+waited for a processor, as counted by Linux, is listed separately: it depends on other load.
 """
 
 import gc

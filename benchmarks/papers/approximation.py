@@ -1,6 +1,6 @@
-"""How near features of k numbers come to the kernel matrix that they stand for.
+"""Error of k features as an approximation of the kernel matrix.
 
-Samples and projections by their laws, whatever the data; Nyström, which has none, as measured.
+Samples and projections by their laws, for any data; Nyström, which has none, as measured.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Figures kept one by one as they are measured, so that a run that was stopped goes on."""
+"""Stores figures one by one as they are measured, so that an interrupted run can resume."""
 
 import json
 import threading
@@ -28,12 +28,12 @@ class Kept:
             for line in file.read_text().splitlines():
                 try:
                     cell = json.loads(line)
-                except ValueError:  # the last one, when the run was stopped while it was written
+                except ValueError:  # the last line, if the run was interrupted while writing it
                     continue
                 self._known[_text(cell["key"])] = cell["figures"]
 
     def figures(self, key: Key, measure: Callable[[], Figures]) -> Figures:
-        """Return what is kept of ``key``, else what ``measure`` returns; nothing is not kept."""
+        """Return the stored value of ``key``, else that of ``measure``, stored unless empty."""
         text = _text(key)
         if text not in self._known:
             found = measure()
@@ -43,7 +43,7 @@ class Kept:
                     self._file.parent.mkdir(parents=True, exist_ok=True)
                     line = json.dumps({"key": key, "figures": found})
                     with self._file.open("a") as file:
-                        file.write(f"\n{line}")  # a line that was cut off spoils itself alone
+                        file.write(f"\n{line}")  # a truncated line then invalidates only itself
         return self._known[text]
 
 

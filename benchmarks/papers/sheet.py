@@ -1,4 +1,4 @@
-"""What an experiment leaves: a page of Markdown tables and a picture, in a folder of choice."""
+"""The result of an experiment: a page of Markdown tables and a picture, in a chosen folder."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Finding the best γ and C of a kernel."""
+"""Search for the best γ and C of a kernel."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIDDLE_COST: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best accuracy, in per cent, and where it was; γ is None for kernels without one."""
+    """The best accuracy in per cent, and its parameters; γ is None for kernels without one."""
 
     accuracy: float
     gamma: float | None

@@ -1,8 +1,8 @@
-"""Ours beside other libraries' graphs: ``python -m benchmarks.rivals --data DIR``.
+"""Ours and other libraries' graphs: ``python -m benchmarks.rivals --data DIR``.
 
-Every method searches the same L1-normalised rows for the same held-out queries, each in a process
-of its own; they answer in turns. What they find is scored exactly, and its recall measured as
-`benchmarks.library.recall` does.
+Every method searches the same L1-normalised rows for the same held-out queries, each in a separate
+process; they answer in turns. Their hits are scored exactly, and recall is measured as in
+`benchmarks.library.recall`.
 """
 
 import argparse

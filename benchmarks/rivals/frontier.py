@@ -1,4 +1,4 @@
-"""What a method can do: recall against queries a second, and its speed at a given recall."""
+"""Recall and queries per second of a method, and its speed at a given recall."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Ours and its rivals, each an index of L1-normalised rows that is asked for a whole batch.
+"""Ours and its rivals: each is an index of L1-normalised rows that answers a whole batch.
 
-On such rows L1 distance, Bray-Curtis distance and GMM rank alike, so every library can be asked
-for the same neighbours in its own fastest way.
+On such rows L1 distance, Bray-Curtis distance and GMM rank equally, so every library can search for
+the same neighbours in its fastest way.
 """
 
 import importlib
@@ -30,7 +30,7 @@ Rows = NDArray[np.int64]
 
 
 class Method(ABC):
-    """An index, built when made: ``method(stored, threads=…)``."""
+    """An index, built by its constructor: ``method(stored, threads=…)``."""
 
     NAME: ClassVar[str]
     LIBRARY: ClassVar[str]
@@ -48,16 +48,16 @@ class Method(ABC):
 
     @classmethod
     def compile(cls, stored: Vectors, queries: Vectors) -> None:
-        """Do once, on few rows, whatever loads a library or compiles code."""
+        """Load the library and compile its code, on few rows."""
         cls(stored, threads=2).search(queries, cls.SETTINGS[0])
 
     @abstractmethod
     def set_threads(self, threads: int) -> bool:
-        """Let the next searches use so many threads; False where the library cannot."""
+        """Let later searches use this many threads; False if the library cannot."""
 
     @abstractmethod
     def search(self, queries: Vectors, setting: float) -> Rows:
-        """Return the rows found for all queries, asked in one call."""
+        """Return the rows found for all queries in one call."""
 
 
 class Ours(Method):

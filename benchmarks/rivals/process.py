@@ -1,4 +1,4 @@
-"""One method in a process of its own, so that memory and threads are its own, too."""
+"""One method in a separate process, with its own memory and threads."""
 
 import ctypes
 import gc

@@ -1,6 +1,6 @@
-"""The README's table of numbers, out of the generated one: ``python -m benchmarks.rivals.summary``.
+"""The README's table, from the generated one: ``python -m benchmarks.rivals.summary``.
 
-One row a data set: ours, and the best rival in each column. Below it, where we lose or gain least.
+One row per data set: ours, and the best rival in each column. Below it, the smallest gains.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""What a map and a profile cost, and the queries beside them.
+"""Cost of a map and a profile, and of concurrent queries.
 
 Command: ``python -m benchmarks.service.analysis --data DIR``.
 
-Queries are sent at a steady rate, and then as fast as one connection takes the answers: first
-alone, then while one after another is asked for.
+Queries are sent at a steady rate, and then as fast as one connection receives the answers: first
+alone, then during repeated requests for a map or a profile.
 """
 
 import tempfile
@@ -54,7 +54,7 @@ class Beside:
 
 @contextmanager
 def asking(port: int, route: str) -> Iterator[Beside]:
-    """Ask for the same again and again, each time by another seed, while the block lasts."""
+    """Repeat a request with different seeds while the block runs."""
     found, stop = Beside([]), threading.Event()
 
     def ask() -> None:

@@ -1,8 +1,8 @@
 """A new replica from the database and from a base: ``python -m benchmarks.service.bases``.
 
 One shard of one collection. A replica that is filled from the database writes the base. Others are
-then started in processes of their own, by turns, and end once they have every item and an index:
-from the database; from the base; and from a copy of the base's file, as a restart finds it.
+then started in separate processes, in turns, and end once they have every item and an index: from
+the database; from the base; and from a copy of the base's file, as after a restart.
 """
 
 import argparse
@@ -37,7 +37,7 @@ LOOK_SECONDS: Final = 0.02
 
 
 class Taken(NamedTuple):
-    """What it took a replica to have all."""
+    """Time until a replica has all items."""
 
     seconds: float
     processor_seconds: float
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 
 def run_replica(url: str, folder: Path, base: str, *, writes: bool) -> Taken:
-    """Run a replica until it has all items and an index, and the base, where it writes it."""
+    """Run a replica until it has all items and an index, and has written the base if it does so."""
     began = time.perf_counter(), time.process_time()
     options = HostOptions(poll_seconds=0.05, base=base, base_seconds=0.5 if writes else 1e9)
     with closing(Database.open(url)) as database:
@@ -76,7 +76,7 @@ def run_replica(url: str, folder: Path, base: str, *, writes: bool) -> Taken:
 
 
 def start_replica(url: str, folder: Path, base: str = "", *, writes: bool = False) -> Taken:
-    """Run a replica in a process of its own."""
+    """Run a replica in a separate process."""
     words = ["--replica", url, str(folder), base, str(int(writes))]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.service.bases", *words],
@@ -102,7 +102,7 @@ def fill_database(url: str, rows: int, dim: int = DIM) -> None:
 
 
 def copy_file(file: Path, folder: Path) -> Taken:
-    """Copy a base to where a replica has its file, and have it on the disk."""
+    """Copy a base to the path of a replica's file, and sync it to the disk."""
     began = time.perf_counter(), time.process_time()
     folder.mkdir()
     target = folder / "c1.sqlite"

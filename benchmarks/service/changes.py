@@ -1,8 +1,8 @@
-"""Other ways to change a collection beside plain puts: ``python -m benchmarks.service.changes``.
+"""Other changes of a collection, and plain puts: ``python -m benchmarks.service.changes``.
 
-Items that are stored unless one like them is there, and payloads that change alone, each in turn
-with puts of as many vectors: in a file of this process, and over HTTP by one client and by several.
-``--data DIR`` is the folder of the data sets.
+Puts that skip items similar to stored ones, and changes of payloads alone, are each measured in
+turn with puts of the same number of vectors: in a file of this process, and over HTTP by one client
+and by several. ``--data DIR`` is the folder of the data sets.
 """
 
 import statistics
@@ -42,7 +42,7 @@ Rate = Callable[[], float]
 
 
 def rates(plain: Rate, other: Rate) -> tuple[float, float]:
-    """Return the median rates of both, by turns."""
+    """Return the median rates of both, measured in turns."""
     found = [(plain(), other()) for _ in range(TURNS)]
     return statistics.median(a for a, _ in found), statistics.median(b for _, b in found)
 
@@ -56,7 +56,7 @@ def add(table: Table, what: str, where: str, both: tuple[float, float]) -> None:
 
 
 def repeated(change: Callable[[int], object], size: int = 1) -> Rate:
-    """Return the rate of a change that is given a number, another one each time."""
+    """Return the rate of a change that gets a new number each time."""
     numbers = count()
 
     def rate() -> float:

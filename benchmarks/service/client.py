@@ -36,7 +36,7 @@ PROGRAM: Final = [sys.executable, "-m", "gcws_search"]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return how many seconds some work takes."""
+    """Return the duration of a function in seconds."""
     start = perf_counter()
     work()
     return perf_counter() - start
@@ -52,7 +52,7 @@ def medians(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
 
 
 def used_seconds(pid: int) -> float:
-    """Return the processor time of a process, of this one, and of those that it has waited for."""
+    """Return the processor time of a process, of this one, and of its ended children."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     there = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     here = sum(os.times()[:4])
@@ -62,10 +62,10 @@ def used_seconds(pid: int) -> float:
 def loads(
     table: Table, server: gcws_search.Server, pid: int, vectors: Vectors, folder: Path
 ) -> None:
-    """Compare loads of the same rows, each into a collection of its own that is dropped.
+    """Compare loads of the same rows, each into a new collection that is dropped afterwards.
 
-    Both the time on the clock and the processor time of client and server are told: the latter
-    hardly depends on what else the machine does.
+    Both wall time and processor time of client and server are reported: the latter hardly depends
+    on other load.
     """
     labels = np.arange(len(vectors)) % 10
     np.save(folder / "rows.npy", vectors)
@@ -74,7 +74,7 @@ def loads(
     body = npy(vectors)
 
     def measured(work: Callable[[gcws_search.Collection], object]) -> tuple[float, float]:
-        """Return seconds on the clock, and of processors, without creating and dropping."""
+        """Return wall and processor seconds, without creating and dropping."""
         collection = server.collection("fresh", dim=vectors.shape[1])
         before = used_seconds(pid)
         try:
@@ -120,7 +120,7 @@ def loads(
 def single_queries(
     table: Table, server: gcws_search.Server, stored: Vectors, queries: Vectors
 ) -> None:
-    """Compare queries one by one; each is asked both ways, the first way changing."""
+    """Compare single queries; each is sent both ways, in alternating order."""
     collection = server.collection("queries", dim=stored.shape[1])
     collection.add(stored)
     _wait_until_searches_are_quick(collection, queries[0])
@@ -176,7 +176,7 @@ def many_queries(table: Table, stored: Vectors, queries: Vectors, folder: Path) 
 
 
 def processor_seconds(*words: str) -> float:
-    """Return the processor time of a Python process, the least of several."""
+    """Return the minimum processor time of a Python process."""
     least = float("inf")
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -188,7 +188,7 @@ def processor_seconds(*words: str) -> float:
 
 
 def starts(table: Table) -> None:
-    """Measure what help and an import cost."""
+    """Measure the cost of help and of an import."""
     for what, words, goal in (
         ("processor of `gcws-search --help`", ("-m", "gcws_search", "--help"), "0.6 s"),
         (

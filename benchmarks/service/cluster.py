@@ -1,7 +1,7 @@
-"""One node against a cluster on the same cores: ``python -m benchmarks.service.cluster``.
+"""One node and a cluster on the same cores: ``python -m benchmarks.service.cluster``.
 
 The node has 100,000 items of 128 numbers, and so has a cluster of PostgreSQL, two shards and a
-router. All are processes of this machine. What is compared is measured by turns.
+router. All are processes of this machine. Compared figures are measured in turns.
 """
 
 import shutil
@@ -53,12 +53,12 @@ COLUMNS: Final = ("what", "alone", "cluster", "ratio", "goal")
 
 
 def by_turns(works: Sequence[Callable[[], float]], turns: int = TURNS) -> list[list[float]]:
-    """Return what each work gave at each turn; the first turn does not count."""
+    """Return the results of each function at each turn; the first turn is a warm-up."""
     return [[work() for work in works] for _ in range(turns + 1)][1:]
 
 
 def median_ratio(turns: Sequence[Sequence[float]]) -> float:
-    """Return the median over turns of the second figure by the first."""
+    """Return the median over turns of the second figure divided by the first."""
     return statistics.median(second / first for first, second in turns)
 
 
@@ -76,15 +76,15 @@ def milliseconds(seconds: float) -> str:
 
 
 def apart(databases: PostgresPair) -> int:
-    """Make tables that no shard follows; return the number of an empty collection there."""
+    """Create tables that no shard follows; return the number of an empty collection there."""
     with closing(Database.open(databases.primary.url(DATABASE), schema_name=APART)) as database:
         return database.create(NAME, {})[0].number
 
 
 def copied_seconds(databases: PostgresPair, source: int, target: int) -> float:
-    """Return how long COPY alone takes for the rows that a collection has.
+    """Return the duration of COPY alone for the rows of a collection.
 
-    The table that takes them has the same columns, parts and indexes.
+    The target table has the same columns, partitions and indexes.
     """
     with psycopg.connect(databases.primary.url(DATABASE)) as connection:
         out = f"COPY (SELECT * FROM gcws.items_{source}) TO STDOUT (FORMAT BINARY)"
@@ -138,7 +138,7 @@ def number_of(databases: PostgresPair, name: str) -> int:
 
 
 def searches(table: Table, node: Server, router: Server, vectors: Vectors) -> None:
-    """Measure queries alone, together, and in one body."""
+    """Measure single, concurrent and batched queries."""
     asked = queries(vectors, f"{collection(NAME)}/query")
     for server in (node, router):
         hold_out(server.port, NAME, len(asked))
@@ -270,11 +270,11 @@ def inserts(table: Table, databases: PostgresPair, router: Server, vectors: Vect
     )
 
 
-# What is lost
+# Failures
 
 
 def seconds_until(works: Callable[[], bool]) -> float:
-    """Return the seconds until something works."""
+    """Return the seconds until a function succeeds."""
     began = perf_counter()
     while not works():
         if perf_counter() - began > GIVE_UP_SECONDS:
@@ -284,7 +284,7 @@ def seconds_until(works: Callable[[], bool]) -> float:
 
 
 def answers(port: int, request: bytes) -> bool:
-    """Return whether a request has success."""
+    """Return whether a request succeeds."""
     connection = Connection(port)
     try:
         connection.send(request)
@@ -297,7 +297,7 @@ def answers(port: int, request: bytes) -> bool:
 
 
 def lost_databases(table: Table, databases: PostgresPair, router: Server, vectors: Vectors) -> None:
-    """Measure how long writes take to go on without a primary."""
+    """Measure how long writes fail after the loss of the primary."""
     document = {"items": [{"id": "0", "vector": as_json(vectors, 0)}]}
     request = request_bytes("PUT", f"{collection(NAME)}/items", orjson.dumps(document))
 
@@ -321,7 +321,7 @@ def lost_databases(table: Table, databases: PostgresPair, router: Server, vector
 
 
 def lost_shard(table: Table, cell: Cell, node: Path, vectors: Vectors) -> None:
-    """Measure the memory of a shard with all items, and how it comes back."""
+    """Measure the memory of a shard with all items, and its restart."""
     query = queries(vectors[:1], f"{collection(NAME)}/query")[0]
     with ExitStack() as stack:
         router = stack.enter_context(cell.router())
@@ -363,7 +363,7 @@ def lost_shard(table: Table, cell: Cell, node: Path, vectors: Vectors) -> None:
 
 
 def settled_bytes(server: Server) -> int:
-    """Return the memory of a server, once it does not change."""
+    """Return the memory of a server once it is stable."""
     found = [resident_bytes(server.pid)]
     while len(found) < 3 or max(found[-3:]) > 1.01 * min(found[-3:]):
         time.sleep(1)
@@ -372,7 +372,7 @@ def settled_bytes(server: Server) -> int:
 
 
 def stages(table: Table, folder: Path, vectors: Vectors) -> Iterator[str]:
-    """Measure everything in order, naming each stage before it begins."""
+    """Measure everything in order, printing each stage before it starts."""
     dim = vectors.shape[1]
     with databases() as found:
         cell = Cell(found.url(DATABASE), folder, SHARDS)

@@ -1,8 +1,8 @@
 """Recall of merged answers: ``python -m benchmarks.service.cluster_recall --data DIR``.
 
-Items are divided over shards as a cluster divides them, by their ids. Each shard has an index of
-its own, and answers held-out queries one at a time. The best hits of all shards are the answer. A
-hit counts that scores as much as the last true one, so that ties cannot lower the recall.
+Items are divided over shards by their ids, as in a cluster. Each shard has its own index, and
+answers held-out queries one at a time. The answer is the best hits of all shards. A hit counts if
+its score is at least that of the last true one, so that ties cannot lower the recall.
 """
 
 from collections.abc import Iterator, Sequence
@@ -111,11 +111,11 @@ class Cluster:
             scores[::-1].sort()
 
     def with_all_tables(self) -> None:
-        """Make the tables that a service makes once proofs are asked for."""
+        """Build the tables that a service builds once proven recall is requested."""
         self.shards = [Shard(each.engine.with_all_tables(), each.truth) for each in self.shards]
 
     def ask(self, params: SearchParams) -> Cell:
-        """Return what all shards find for each query."""
+        """Return the hits of all shards for each query."""
         limit = params.limit
         ranked, counted = np.zeros(limit), np.zeros(limit)
         merged, own = [], []
@@ -138,7 +138,7 @@ class Cluster:
 
 
 def last(scores: Floats, limit: int) -> float:
-    """Return what a hit has to score to be among the best."""
+    """Return the minimum score of the best hits."""
     return float(scores[min(limit, len(scores)) - 1]) - ROUNDING
 
 

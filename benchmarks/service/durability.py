@@ -1,10 +1,10 @@
-"""What durability costs beside SQLite alone: ``python -m benchmarks.service.durability``.
+"""Cost of durability compared with SQLite alone: ``python -m benchmarks.service.durability``.
 
 Single inserts, each on the disk before it is answered, through the library and through HTTP, by one
-client and by several; a bulk load; queries while a load runs at full speed; and, with ``--churn
-MINUTES``, the memory of a server whose items are replaced over and over. Bare SQLite is given the
-very rows, settings and transactions by one thread, in turn with the service, for the disk's speed
-varies from minute to minute.
+client and by several; a bulk load; queries during a load at full speed; and, with ``--churn
+MINUTES``, the memory of a server whose items are replaced repeatedly. Bare SQLite gets the same
+rows, settings and transactions by one thread, in turn with the service, since the disk's speed
+varies.
 """
 
 import multiprocessing
@@ -80,7 +80,7 @@ def items(vectors: Vectors) -> ItemBatch:
 
 
 def in_turn(ours: Insert, bare: Insert, numbers: range) -> tuple[float, float]:
-    """Return inserts a second, ours and bare, the medians over turns."""
+    """Return inserts per second, ours and bare, as medians over turns."""
     rates: tuple[list[float], list[float]] = [], []
     size = len(numbers) // SLICES
     for first in range(numbers.start, numbers.start + size * SLICES, size):
@@ -127,7 +127,7 @@ def bare_file(like: Prepared, rows: int, durability: Durability = "full") -> Ite
 
 
 def bare_inserts(bare: Bare, like: Prepared) -> Insert:
-    """Return what inserts the rows of some numbers."""
+    """Return a function that inserts the rows of some numbers."""
 
     def insert(numbers: range) -> None:
         for number in numbers:
@@ -137,7 +137,7 @@ def bare_inserts(bare: Bare, like: Prepared) -> Insert:
 
 
 def by_library(stored: StoredCollection, vectors: Vectors) -> Insert:
-    """Return what puts the items of some numbers, one by one."""
+    """Return a function that puts the items of some numbers, one by one."""
 
     def insert(numbers: range) -> None:
         for number in numbers:
@@ -148,7 +148,7 @@ def by_library(stored: StoredCollection, vectors: Vectors) -> Insert:
 
 
 def by_http(port: int, vectors: Vectors, path: str = f"{_URL}/items") -> Insert:
-    """Return what sends the items of some numbers, one a request, over one connection."""
+    """Return a function that sends the items of some numbers one by one over a connection."""
     requests = {
         number: request_bytes("PUT", path, _document(number, vectors[number])) for number in NUMBERS
     }
@@ -195,7 +195,7 @@ def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
 
 
 def by_constants(table: Table, vectors: Vectors, like: Prepared) -> None:
-    """Measure what HTTP leaves to inserts: each is answered with a constant, then bare."""
+    """Measure the overhead of HTTP: a constant answer to each insert, then a bare insert."""
     told = f"answered with a constant over HTTP, then bare SQLite, {CLIENTS[0]} client, 1/s"
     with (
         served(vectors[:0], program=CONSTANT) as server,
@@ -265,7 +265,7 @@ def served(
 
 
 def wait_for_graph(connection: Connection) -> None:
-    """Return once no graph is being built, if the collection is to have any."""
+    """Return once no graph is being built, if the collection gets one."""
     for _ in range(MAX_LOOKS):
         described = connection.ask("GET", _URL)
         stats = described["backends"][0]["stats"]
@@ -311,10 +311,10 @@ def bulk_loads(table: Table, vectors: Vectors) -> None:
 
 
 def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
-    """Measure queries by one client, alone and beside a load that never pauses.
+    """Measure queries by one client, alone and during a continuous load.
 
-    One process is also asked for constant answers: they show how much a load slows requests that
-    search nothing.
+    One process also gets requests for constant answers: they show how much a load slows requests
+    without a search.
     """
     what = {"queries": "query"} if workers > 1 else {"queries": "query", "constants": "constant"}
     bodies = [orjson.dumps({"vector": vector}) for vector in vectors[-500:].tolist()]
@@ -325,7 +325,7 @@ def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
             for name, route in what.items()
         }
         idle = {name: query_times(server.port, each) for name, each in asked.items()}
-        # A client of its own: threads of one process would wait for each other.
+        # A separate process as client: threads of one process would wait for each other.
         spawned = multiprocessing.get_context("spawn")
         stopping = spawned.Event()
         loads = spawned.Process(target=load_on, args=(server.port, vectors[:LOADED], stopping))
@@ -355,7 +355,7 @@ def query_times(port: int, requests: Sequence[bytes]) -> list[float]:
 
 
 def load_on(port: int, vectors: Vectors, stopping: EventClass) -> None:
-    """Load the same items over and over."""
+    """Load the same items repeatedly."""
     connection, request = Connection(port), load_request(vectors, 0)
     while not stopping.is_set():
         connection.send(request)
@@ -364,7 +364,7 @@ def load_on(port: int, vectors: Vectors, stopping: EventClass) -> None:
 
 
 def churn(table: Table, vectors: Vectors, minutes: float) -> None:
-    """Replace and delete items for some minutes, and see what memory the server holds."""
+    """Replace and delete items for some minutes, and record the server's memory."""
     draw, sizes = random.Random(0), []
     with served(vectors[:CHURNED]) as server:
         connection = Connection(server.port)

@@ -1,9 +1,9 @@
-"""Whether explanations add up to the scores of queries, on random pairs of real items.
+"""Check that explanations add up to the scores of queries, on random pairs of real items.
 
 Command: ``python -m benchmarks.service.explanation --data DIR``.
 
-Each pair is explained whole and cut. The ratio of the sums, and the sum of the parts, are compared
-with the score and with the sums; hits of queries are explained to compare their scores.
+Each pair is explained in full and truncated. The ratio of the sums, and the sum of the parts, are
+compared with the score and with the sums. Hits of queries are explained to compare their scores.
 """
 
 from dataclasses import dataclass
@@ -62,13 +62,13 @@ class Differences:
 
 
 def signed(vectors: Vectors) -> Vectors:
-    """Return vectors of which every second coordinate has the other sign."""
+    """Return vectors with the sign of every second coordinate reversed."""
     signs = np.where(np.arange(vectors.shape[1]) % 2, np.float32(-1), np.float32(1))
     return vectors.multiply(signs).tocsr() if sparse.issparse(vectors) else vectors * signs
 
 
 def compared_scores(items: gcws_search.Collection, rng: np.random.Generator) -> tuple[int, int]:
-    """Return how many hits of queries were explained, and how many have another score there."""
+    """Return the number of hits that were explained, and of those with another score."""
     hits = differing = 0
     for number in rng.integers(len(items), size=QUERIES).tolist():
         for hit in items.query(id=str(number), limit=10):

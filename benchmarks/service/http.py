@@ -1,6 +1,6 @@
 """The service through HTTP, a real process: ``python -m benchmarks.service.http --data DIR``.
 
-Loads Fashion-MNIST as one ``.npy``, a made set and a sparse text collection beside it; restarts;
+Loads Fashion-MNIST as one ``.npy``, a generated set and a sparse text collection; restarts;
 inserts; queries each of them.
 """
 
@@ -83,7 +83,7 @@ def collection(name: str) -> str:
 
 
 def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_: str) -> float:
-    """Create a collection and load it; return the seconds until all is searchable."""
+    """Create a collection and load it; return the seconds until all items are searchable."""
     connection = Connection(server.port)
     connection.ask("PUT", collection(name), {"dim": dim})
     began = perf_counter()
@@ -97,7 +97,7 @@ def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_:
 
 
 def graph_seconds(server: Server, name: str) -> float:
-    """Return the seconds until a collection's graph is built, or found to be of no use."""
+    """Return the seconds until a collection's graph is built, or found to be useless."""
     connection = Connection(server.port)
     began = perf_counter()
     while True:
@@ -128,7 +128,7 @@ def insert_seconds(server: Server, vectors: Vectors) -> list[float]:
 
 
 def sqlite_seconds(folder: Path, vectors: Vectors) -> list[float]:
-    """Return the time of each single insert of as many bytes into SQLite alone, as durable."""
+    """Return the time of each single insert of the same size into SQLite alone, as durable."""
     database = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
     for pragma in ("page_size = 8192", "journal_mode = WAL", "synchronous = FULL"):
         database.execute(f"PRAGMA {pragma}")
@@ -154,7 +154,7 @@ def milliseconds(times: list[float]) -> str:
 
 
 def first_start(table: Table, folder: Path) -> None:
-    """Measure a start with no compiled kernels, and the next one."""
+    """Measure a start without compiled kernels, and the next one."""
     kernels = folder / "kernels"
     with serving(folder / "empty", kernels=kernels) as server:
         cold = server.ready_seconds
