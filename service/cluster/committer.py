@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,6 @@ from gcws_search.service.cluster.contract import (
     Moment,
     Position,
     Row,
-    bucket_of,
 )
 from gcws_search.service.cluster.database import (
     ASKED,
@@ -538,7 +537,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
         copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
         with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
             writer.set_types(_TYPES)
-            for columns in sorted(map(self._columns, plan.rows.values())):  # by bucket and key
+            for columns in sorted(self._columns(plan.rows.values())):  # by bucket and key
                 writer.write_row(columns)
 
     def _store_and_commit(
@@ -624,7 +623,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
     def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        columns = zip(*map(self._columns, rows), strict=True)
+        columns = zip(*self._columns(rows), strict=True)
         connection.run(
             f"INSERT INTO items_{self._number} {_COLUMNS} SELECT * FROM unnest(%b::smallint[],"
             " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[],"
@@ -632,12 +631,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedWrite, Any]):
             *map(list, columns),
         )
 
-    def _columns(self, row: Row) -> tuple[Any, ...]:
-        name = row.id.encode()
-        checksum = ix.content_checksum(name, row.vector, row.payload)
-        bucket = bucket_of(row.id, self._database.buckets)
-        life = row.version, row.expires
-        return bucket, row.key, name, row.vector, row.payload, checksum, *life
+    def _columns(self, rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+        """Return rows as the database stores them."""
+        keys, ids, vectors, payloads, *life = zip(*rows, strict=True)
+        buckets, names = self._database.buckets_and_names(ids)
+        checksums = map(ix.content_checksum, names, vectors, payloads)
+        return zip(buckets, keys, names, vectors, payloads, checksums, *life, strict=True)
 
     # Unknown outcomes
 
